@@ -16,7 +16,7 @@ import (
 )
 
 func demoCommand() *cobra.Command {
-	var ephemeral, once, processors, events bool
+	var ephemeral, yes, once, processors, events bool
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run everything, post sample transactions and watch them go out",
@@ -41,7 +41,7 @@ func demoCommand() *cobra.Command {
 				return err
 			}
 			var log *app.HeldLog
-			d, err := newDev(cmd, ephemeral, false, func(c app.Config, f *os.File) (l *slog.Logger) {
+			d, err := newDev(cmd, app.DevOptions{Ephemeral: ephemeral, Yes: yes}, func(c app.Config, f *os.File) (l *slog.Logger) {
 				l, log = app.LoggerHeld(c, f)
 				return l
 			})
@@ -63,7 +63,7 @@ func demoCommand() *cobra.Command {
 			return runDemo(cmd, d, log, run, once, asked)
 		},
 	}
-	addDevSettings(cmd, &ephemeral)
+	addDevSettings(cmd, &ephemeral, &yes)
 	cmd.Flags().BoolVar(&processors, "processor", false, "batches of processors instead of transactions")
 	cmd.Flags().BoolVar(&events, "leader", false, "events and tools instead of transactions")
 	cmd.Flags().BoolVar(&once, "once", false, "end after the summary")

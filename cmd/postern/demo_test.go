@@ -33,7 +33,7 @@ func summary(t *testing.T, line string) demo.Summary {
 
 func TestTheDemoOfProcessorsEndsAsItsSamplesSay(t *testing.T) {
 	t.Parallel()
-	r := postern(t, append(database(pgtest.New(t).URL), "POSTERN_LISTEN=127.0.0.1:0"), "demo", "--processor", "--once", "-o", "json")
+	r := postern(t, anyPort, "demo", "--database-url", pgtest.New(t).URL, "--processor", "--once", "-o", "json")
 	r.want(t, 0, "batches have ended")
 	var s demo.Summary
 	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil {
@@ -64,13 +64,13 @@ func TestTheDemoOfTheLeaderEndsAsItsSamplesSay(t *testing.T) {
 
 func TestTheDemoEndsAsItsSamplesSayAndASecondOneServesUntilInterrupted(t *testing.T) {
 	t.Parallel()
-	env := append(database(pgtest.New(t).URL), "POSTERN_LISTEN=127.0.0.1:0")
-	first := postern(t, env, "demo", "--once", "-o", "json")
+	db := pgtest.New(t).URL
+	first := postern(t, anyPort, "demo", "--database-url", db, "--once", "-o", "json")
 	first.want(t, 0, "\nmeanwhile the log said")
 	if strings.Contains(first.stderr, `{"`) {
 		t.Errorf("the log is for people here:\n%s", first.stderr)
 	}
-	p := start(t, env, "demo", "-o", "json")
+	p := start(t, anyPort, "demo", "--database-url", db, "-o", "json")
 	second := summary(t, p.line())
 	if one := summary(t, first.stdout); one.Run == second.Run {
 		t.Errorf("both runs are called %s", one.Run)
@@ -89,7 +89,7 @@ func TestTheDemoEndsAsItsSamplesSayAndASecondOneServesUntilInterrupted(t *testin
 
 func TestADemoThatIsKilledLeavesNoWorkerBehind(t *testing.T) {
 	t.Parallel()
-	p := start(t, append(database(pgtest.New(t).URL), "POSTERN_LISTEN=127.0.0.1:0"), "demo")
+	p := start(t, anyPort, "demo", "--database-url", pgtest.New(t).URL)
 	apiOf(t, p)
 	children := regexp.MustCompile(`worker http://(\S+), devnet http://(\S+)`).FindStringSubmatch(p.stderr())[1:]
 	p.signal(os.Kill)
@@ -121,10 +121,13 @@ func apiOf(t *testing.T, p *process) string {
 	return ""
 }
 
+// anyPort lets a process take any port for its API.
+var anyPort = []string{"POSTERN_LISTEN=127.0.0.1:0"}
+
 func TestDevIsADatabaseAnAPIAndASequencer(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Empty(t)
-	p := start(t, append(database(db.URL), "POSTERN_LISTEN=127.0.0.1:0"), "dev")
+	p := start(t, anyPort, "dev", "--database-url", db.URL)
 	if l := p.line(); l != "DATABASE_URL="+db.URL {
 		t.Errorf("the first line is %q", l)
 	}
@@ -174,9 +177,9 @@ func TestDevTellsAProgramWhereEverythingIs(t *testing.T) {
 func TestAnEphemeralDatabaseAndAConfiguredOneExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"dev", "demo"} {
-		postern(t, database("postgres://127.0.0.1:1/x"), command, "--ephemeral").want(t, 2, "leave out --ephemeral")
+		postern(t, nil, command, "--ephemeral", "--database-url", "postgres://127.0.0.1:1/x").want(t, 2, "leave out one")
 	}
-	postern(t, database("postgres://127.0.0.1:1/x"), "dev", "--reset").want(t, 2, "names one of yours")
+	postern(t, nil, "dev", "--reset", "--database-url", "postgres://127.0.0.1:1/x").want(t, 2, "names one of yours")
 }
 
 func TestATakenPortIsLeftAloneUnlessItWasAskedFor(t *testing.T) {
@@ -186,13 +189,13 @@ func TestATakenPortIsLeftAloneUnlessItWasAskedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	db := database(pgtest.New(t).URL)
-	postern(t, db, "dev", "--listen", l.Addr().String()).want(t, 1, "choose another address with --listen")
+	db := pgtest.New(t).URL
+	postern(t, nil, "dev", "--database-url", db, "--listen", l.Addr().String()).want(t, 1, "choose another address with --listen")
 
 	if taken, err := net.Listen("tcp", "127.0.0.1:8080"); err == nil {
 		defer taken.Close() // otherwise somebody else has it, which does as well
 	}
-	p := start(t, db, "dev", "-o", "json")
+	p := start(t, nil, "dev", "--database-url", db, "-o", "json")
 	if line := p.line(); strings.Contains(line, ":8080") {
 		t.Errorf("the port is taken, and dev says %s", line)
 	}
@@ -209,7 +212,7 @@ func TestCtrlCInTheMiddleOfADemoIsNoFailureUnlessOnceWasAskedFor(t *testing.T) {
 		args []string
 		code int
 	}{{[]string{"demo"}, 0}, {[]string{"demo", "--once"}, 1}} {
-		p := start(t, append(database(pgtest.New(t).URL), "POSTERN_LISTEN=127.0.0.1:0"), c.args...)
+		p := start(t, anyPort, append(c.args, "--database-url", pgtest.New(t).URL)...)
 		apiOf(t, p)
 		p.signal(os.Interrupt)
 		if code := p.wait(); code != c.code || !strings.Contains(p.stderr(), "stopped before all samples had ended") {

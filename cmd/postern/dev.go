@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,14 +17,15 @@ import (
 const workerPorts = "1024-65535"
 
 func devCommand() *cobra.Command {
-	var ephemeral, reset, devnet bool
+	var ephemeral, reset, yes, devnet bool
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run everything for development: database, API and sequencer in one",
 		Long: trim(`
-			Run everything for development in one process: a PostgreSQL of its own (kept between runs; one
-			that DATABASE_URL or PGHOST names wins), migrated, the API without authentication, and the
-			sequencer. The first two lines are DATABASE_URL=... and the address of the API.
+			Run everything for development in one process: a PostgreSQL of its own (kept between runs),
+			migrated, the API without authentication, and the sequencer. The first two lines are
+			DATABASE_URL=... and the address of the API. The environment names no database here:
+			--database-url does, and --yes takes one that others use.
 
 			Then: curl -X PUT .../dispatchers/MY_TYPE -d '{"worker_url": "http://127.0.0.1:9000"}' with
 			Content-Type: application/json, and POST /transactions. worker_url noop: needs no worker.
@@ -36,7 +39,7 @@ func devCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d, err := newDev(cmd, ephemeral, reset, app.Logger)
+			d, err := newDev(cmd, app.DevOptions{Ephemeral: ephemeral, Reset: reset, Yes: yes}, app.Logger)
 			if err != nil {
 				return err
 			}
@@ -64,7 +67,7 @@ func devCommand() *cobra.Command {
 			return d.Run(cmd.Context())
 		},
 	}
-	addDevSettings(cmd, &ephemeral)
+	addDevSettings(cmd, &ephemeral, &yes)
 	cmd.Flags().BoolVar(&reset, "reset", false, "throw away the kept database, and begin with a new one")
 	cmd.MarkFlagsMutuallyExclusive("reset", "ephemeral")
 	cmd.Flags().BoolVar(&devnet, "devnet", false, "run a ledger to submit to and its worker, too")
@@ -72,9 +75,11 @@ func devCommand() *cobra.Command {
 }
 
 // addDevSettings gives a command the flags of dev and demo.
-func addDevSettings(cmd *cobra.Command, ephemeral *bool) {
+func addDevSettings(cmd *cobra.Command, ephemeral, yes *bool) {
 	addSettings(cmd, devDefaults(), groups...)
+	cmd.Flags().Lookup("database-url").Usage = "PostgreSQL 15 or newer; without it one of its own (DATABASE_URL does not count)"
 	cmd.Flags().BoolVar(ephemeral, "ephemeral", false, "a new database, thrown away at the end")
+	cmd.Flags().BoolVar(yes, "yes", false, "yes, use a database where other processes work or other tables are")
 }
 
 // devDefaults are the defaults of dev and demo.
@@ -90,15 +95,41 @@ func devDefaults() map[string]string {
 
 // newDev builds a whole installation. What happens is told on standard error; a port that nobody asked
 // for is given up where it is in use.
-func newDev(cmd *cobra.Command, ephemeral, reset bool, logger func(app.Config, *os.File) *slog.Logger) (*app.Dev, error) {
+func newDev(cmd *cobra.Command, o app.DevOptions, logger func(app.Config, *os.File) *slog.Logger) (*app.Dev, error) {
+	if url := cmd.Flags().Lookup("database-url"); url.Value.String() == "" {
+		forgetDatabase(cmd)
+	}
 	cfg, list, err := settings(cmd, devDefaults())
 	if err != nil {
 		return nil, err
 	}
-	move := false
 	for _, s := range list {
-		move = move || s.Env == "POSTERN_LISTEN" && s.Origin == "default"
+		o.Move = o.Move || s.Env == "POSTERN_LISTEN" && s.Origin == "default"
 	}
-	return app.NewDev(cmd.Context(), cfg, app.DevOptions{Ephemeral: ephemeral, Reset: reset, Move: move, Version: version(),
-		Say: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }}, logger(cfg, os.Stderr))
+	o.Version, o.Say = version(), func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
+	return app.NewDev(cmd.Context(), cfg, o, logger(cfg, os.Stderr))
 }
+
+// forgetDatabase has the environment say nothing of databases to this process, and says so where it named one: a
+// variable that another tool needs would let samples go into a database that is in use.
+func forgetDatabase(cmd *cobra.Command) {
+	var named []string
+	for _, kv := range os.Environ() {
+		name, value, _ := strings.Cut(kv, "=")
+		switch {
+		case name == "DATABASE_URL", name == "DATABASE_URL_FILE", strings.HasPrefix(name, "PG"):
+			os.Unsetenv(name)
+		}
+		if value != "" && slices.Contains(databaseNames, name) {
+			named = append(named, name)
+		}
+	}
+	if len(named) > 0 {
+		slices.Sort(named)
+		fmt.Fprintf(cmd.ErrOrStderr(), "ignored: %s. postern %s uses a database of its own; --database-url names another\n",
+			strings.Join(named, ", "), cmd.Name())
+	}
+}
+
+// databaseNames are the variables by which other commands find a database.
+var databaseNames = []string{"DATABASE_URL", "DATABASE_URL_FILE", "PGHOST", "PGSERVICE", "PGDATABASE"}

@@ -92,7 +92,8 @@ func TestDevnetSaysWhatIsWrongWithItsFlags(t *testing.T) {
 
 func TestDevRunsADevnetToo(t *testing.T) {
 	t.Parallel()
-	p := start(t, append(database(pgtest.New(t).URL), "POSTERN_LISTEN=127.0.0.1:0", "XDG_STATE_HOME="+t.TempDir()), "dev", "--devnet", "-o", "json")
+	p := start(t, []string{"POSTERN_LISTEN=127.0.0.1:0", "XDG_STATE_HOME=" + t.TempDir()}, "dev", "--devnet", "-o", "json",
+		"--database-url", pgtest.New(t).URL)
 	var d struct{ API, Devnet, Worker string }
 	if err := json.Unmarshal([]byte(strings.Replace(p.line(), "devnet_worker", "worker", 1)), &d); err != nil || d.Worker == "" {
 		t.Fatalf("dev says %+v, %v", d, err)

@@ -42,6 +42,7 @@ var codes = map[string]int{
 	"bad_setting":            exitUsage,
 	"ephemeral_and_database": exitUsage,
 	"reset_and_database":     exitUsage,
+	"database_of_others":     exitUsage,
 	"database_unavailable":   exitUnreachable,
 	"database_unfit":         exitBad,
 	"worker_unreachable":     exitUnreachable,

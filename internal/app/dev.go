@@ -8,10 +8,12 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/internal/devpg"
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/doctor"
 	"github.com/postern-dev/postern/internal/pg/migrate"
 )
 
@@ -39,13 +41,14 @@ type DevOptions struct {
 	Ephemeral bool // the database is thrown away at the end
 	Reset     bool // the kept database is thrown away before, and made anew
 	Move      bool // take another port if that of Listen is in use
+	Yes       bool // use a database that is named also where others use it
 	Version   string
 	Say       func(string) // told what happens, a line each
 }
 
-// NewDev finds or starts a PostgreSQL (the one that is configured wins), brings it to the newest
-// migration and builds API and sequencer on it. Faults: those of New and of devpg.Start, and
-// ephemeral_and_database, reset_and_database.
+// NewDev starts a PostgreSQL, or takes the database that cfg.DatabaseURL names, brings it to the newest migration and
+// builds API and sequencer on it. Faults: those of New and of devpg.Start, and ephemeral_and_database,
+// reset_and_database, database_of_others.
 func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ *Dev, err error) {
 	d := &Dev{stop: func() error { return nil }}
 	defer func() {
@@ -85,20 +88,22 @@ func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ 
 	return d, nil
 }
 
-// findDatabase uses the PostgreSQL that is configured, or starts one, and returns the directory where a key can be
+// findDatabase uses the database that is named, or starts a PostgreSQL, and returns the directory where a key can be
 // kept beside it, "" for none.
 func (d *Dev) findDatabase(ctx context.Context, cfg *Config, o DevOptions) (kept string, err error) {
-	configured, missing := cfg.Database()
+	configured := cfg.DatabaseURL
 	switch {
-	case missing == nil && o.Ephemeral:
+	case configured != "" && o.Ephemeral:
 		return "", fault.New(fault.Invalid, "ephemeral_and_database",
-			"--ephemeral asks for a database that is thrown away, and DATABASE_URL (or PGHOST and its like) names one: "+
-				"unset it, or leave out --ephemeral")
-	case missing == nil && o.Reset:
+			"--ephemeral asks for a database that is thrown away, and --database-url names one: leave out one of them")
+	case configured != "" && o.Reset:
 		return "", fault.New(fault.Invalid, "reset_and_database",
-			"--reset throws away the database that dev keeps, and DATABASE_URL (or PGHOST and its like) names one of yours: "+
-				"unset it, or drop the schemas postern, report and river there yourself")
-	case missing == nil:
+			"--reset throws away the database that dev keeps, and --database-url names one of yours: "+
+				"leave it out, or drop the schemas postern, report and river there yourself")
+	case configured != "":
+		if err := ofOthers(ctx, configured, o.Yes); err != nil {
+			return "", err
+		}
 		o.Say("using the database " + Masked(configured))
 	default:
 		server, err := devpg.Start(ctx, devpg.Options{
@@ -121,6 +126,26 @@ func (d *Dev) findDatabase(ctx context.Context, cfg *Config, o DevOptions) (kept
 	}
 	cfg.DatabaseURL, d.Database = configured, Shown(configured)
 	return kept, nil
+}
+
+// ofOthers refuses a database that others use, unless that is meant: migrations and samples are written into it, and
+// what waits there goes out.
+func ofOthers(ctx context.Context, database string, meant bool) error {
+	if meant {
+		return nil
+	}
+	soon, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	found, err := doctor.Others(soon, database)
+	switch {
+	case err == nil && len(found) > 0:
+		return fault.New(fault.Conflict, "database_of_others", "the database %s is in use by others: %s. "+
+			"Postern would migrate it, and send what waits there: leave out --database-url, or say --yes",
+			Masked(database), strings.Join(found, ", "))
+	case err == nil, fault.KindOf(err) != fault.Internal:
+		return err
+	}
+	return fault.New(fault.Retry, "database_unavailable", "the database %s does not answer", Masked(database)).Because(err)
 }
 
 // prepare brings a database that answers to the newest migration.
