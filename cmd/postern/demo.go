@@ -41,10 +41,11 @@ func demoCommand() *cobra.Command {
 				return err
 			}
 			var log *app.HeldLog
-			d, err := newDev(cmd, app.DevOptions{Ephemeral: ephemeral, Yes: yes}, func(c app.Config, f *os.File) (l *slog.Logger) {
+			held := func(c app.Config, f *os.File) (l *slog.Logger) {
 				l, log = app.LoggerHeld(c, f)
 				return l
-			})
+			}
+			d, err := newDev(cmd, app.DevOptions{Ephemeral: ephemeral, Yes: yes}, held)
 			if log != nil {
 				defer log.Release("\nthe log:\n")
 			}

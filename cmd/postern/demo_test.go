@@ -190,7 +190,8 @@ func TestATakenPortIsLeftAloneUnlessItWasAskedFor(t *testing.T) {
 	}
 	defer l.Close()
 	db := pgtest.New(t).URL
-	postern(t, nil, "dev", "--database-url", db, "--listen", l.Addr().String()).want(t, 1, "choose another address with --listen")
+	postern(t, nil, "dev", "--database-url", db, "--listen", l.Addr().String()).
+		want(t, 1, "choose another address with --listen")
 
 	if taken, err := net.Listen("tcp", "127.0.0.1:8080"); err == nil {
 		defer taken.Close() // otherwise somebody else has it, which does as well

@@ -53,9 +53,11 @@ func TestDevAndDemoTakeADatabaseOfOthersOnlyWhenTold(t *testing.T) {
 	t.Parallel()
 	app, ours := pgtest.Empty(t), pgtest.New(t)
 	mustExec(t, app, `CREATE TABLE public.orders (id int)`)
-	working, _ := serving(t, append(database(ours.URL), "POSTERN_AUTH=none", "POSTERN_NODE_NAME=till"), "serve", "--work")
+	env := append(database(ours.URL), "POSTERN_AUTH=none", "POSTERN_NODE_NAME=till")
+	working, _ := serving(t, env, "serve", "--work")
+	told := map[string]string{app.URL: "it has the table public.orders", ours.URL: "the process till works"}
 	for _, command := range []string{"dev", "demo"} {
-		for url, want := range map[string]string{app.URL: "it has the table public.orders", ours.URL: "the process till works"} {
+		for url, want := range told {
 			postern(t, nil, command, "--database-url", url).want(t, exitUsage, want, "say --yes")
 		}
 	}

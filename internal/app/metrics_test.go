@@ -72,7 +72,7 @@ func TestAProcessShowsWhatItDid(t *testing.T) {
 		`postern_transactions_total{state="WAITING",type="THING"} 5`, `postern_transactions_total{state="DISPATCHING",type="THING"} 4`,
 		`postern_transactions_total{state="RETRY",type="THING"} 1`, `postern_transactions_total{state="DONE",type="THING"} 3`,
 		`postern_transactions_total{state="CANCELLED",type="THING"} 1`, `postern_retries_total{class="retry",type="THING"} 1`,
-		`postern_worker_seconds_count{class="ok",type="THING"} 3`, `postern_worker_seconds_count{class="retry",type="THING"} 1`,
+		`postern_worker_calls_total{class="ok",type="THING"} 3`, `postern_worker_calls_total{class="retry",type="THING"} 1`,
 		`postern_state_seconds_count{machine="transaction",state="WAITING"} 3`, `postern_state_seconds_count{machine="transaction",state="DISPATCHING"} 4`,
 		`postern_state_seconds_count{machine="transaction",state="RETRY"} 1`, `postern_state_seconds_count{machine="queue",state="BLOCKED"} 4`,
 		`postern_state_seconds_count{machine="queue",state="DELAY"} 1`, `postern_settle_seconds_count 5`, `postern_waiting 1`, `postern_queues{state="FREE"} 1`,

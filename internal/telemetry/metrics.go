@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -19,7 +20,8 @@ import (
 	"github.com/postern-dev/postern/internal/processor"
 )
 
-// maxTypes is how many types have counters of their own; the rest share those of otherType.
+// maxTypes is how many types have series of their own; the rest share those of otherType. A type has at most 20, so that
+// none of them is a histogram: how calls are spread is told by class, for all types together.
 const (
 	maxTypes  = 200
 	otherType = "(other)"
@@ -42,6 +44,8 @@ type Metrics struct {
 	transactions *prometheus.CounterVec
 	retries      *prometheus.CounterVec
 	worker       *prometheus.HistogramVec
+	workerCalls  *prometheus.CounterVec
+	workerTime   *prometheus.SummaryVec
 	requests     *prometheus.HistogramVec
 	claim        prometheus.Histogram
 	settle       prometheus.Histogram
@@ -56,6 +60,7 @@ type Metrics struct {
 	left  map[outbox.State]prometheus.Observer
 	freed map[outbox.QueueState]prometheus.Observer
 	batch map[processor.State]prometheus.Observer
+	calls map[outbox.Class]prometheus.Observer // of workers, by class; "" is ok
 	event map[string]prometheus.Observer
 
 	mu        sync.Mutex
@@ -67,7 +72,9 @@ type Metrics struct {
 type typeMetrics struct {
 	entered map[outbox.State]prometheus.Counter
 	retried map[outbox.Class]prometheus.Counter
-	called  map[outbox.Class]prometheus.Observer
+	called  map[outbox.Class]prometheus.Counter
+	took    prometheus.Observer
+	row     prometheus.Counter // rejections in a row
 }
 
 // endStates are the states in which a delivery ends.
@@ -77,7 +84,7 @@ var endStates = []string{"delivered", "failed", "absent"}
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), delivered: map[string]*atomic.Int64{},
 		left: map[outbox.State]prometheus.Observer{}, freed: map[outbox.QueueState]prometheus.Observer{}, batch: map[processor.State]prometheus.Observer{},
-		event: map[string]prometheus.Observer{}}
+		event: map[string]prometheus.Observer{}, calls: map[outbox.Class]prometheus.Observer{}}
 	m.types.Store(&map[string]*typeMetrics{})
 	for _, s := range endStates {
 		m.delivered[s] = new(atomic.Int64)
@@ -87,7 +94,15 @@ func New() *Metrics {
 	m.retries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_retries_total",
 		Help: "Retries that were consumed, by class of what went wrong."}, []string{"type", "class"})
 	m.worker = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "postern_worker_seconds", Buckets: calls,
-		Help: "How long a dispatch took at its worker, by class of what went wrong, or ok."}, []string{"type", "class"})
+		Help: "How long a dispatch took at its worker, by class of what went wrong, or ok."}, []string{"class"})
+	m.workerCalls = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "postern_worker_calls_total",
+		Help: "Dispatches that came back from their worker, by class of what went wrong, or ok.",
+	}, []string{"type", "class"})
+	m.workerTime = prometheus.NewSummaryVec(prometheus.SummaryOpts{
+		Name: "postern_worker_call_seconds",
+		Help: "How long dispatches of a type took at their worker: how many, and how long in all.",
+	}, []string{"type"})
 	m.requests = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "postern_http_seconds", Buckets: calls,
 		Help: "How long requests to the API took, the waiting included that they asked for."}, []string{"route", "status"})
 	m.claim = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "postern_claim_seconds", Buckets: fast,
@@ -115,6 +130,11 @@ func New() *Metrics {
 	for _, status := range []string{"Successful", "Dead"} {
 		m.events.WithLabelValues(status)
 	}
+	for _, c := range []outbox.Class{
+		"", outbox.ClassBlocked, outbox.ClassAmbiguous, outbox.ClassRejected, outbox.ClassRetry,
+	} {
+		m.calls[c] = m.worker.WithLabelValues(cmp.Or(string(c), okClass))
+	}
 	inState := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "postern_state_seconds", Buckets: states,
 		Help: "How long a state lasted that was left, of the machine tables. A queue's FREE is not measured, nor are rotations of a batch."}, []string{"machine", "state"})
 	for _, s := range outbox.States {
@@ -137,7 +157,7 @@ func New() *Metrics {
 			m.event[s] = inState.WithLabelValues("event", s)
 		}
 	}
-	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.requests, m.claim, m.settle, m.refused, m.handedBack,
+	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.workerCalls, m.workerTime, m.requests, m.claim, m.settle, m.refused, m.handedBack,
 		m.rejections, m.events,
 		m.stale, m.untold, m.panics, inState,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -166,18 +186,21 @@ func (m *Metrics) of(typ string) *typeMetrics {
 	if t := known[typ]; t != nil {
 		return t
 	}
-	t := &typeMetrics{entered: map[outbox.State]prometheus.Counter{}, retried: map[outbox.Class]prometheus.Counter{}, called: map[outbox.Class]prometheus.Observer{}}
+	t := &typeMetrics{
+		entered: map[outbox.State]prometheus.Counter{},
+		retried: map[outbox.Class]prometheus.Counter{},
+		called:  map[outbox.Class]prometheus.Counter{},
+		took:    m.workerTime.WithLabelValues(typ),
+		row:     m.rejections.WithLabelValues(typ),
+	}
 	for _, s := range outbox.States {
 		t.entered[s] = m.transactions.WithLabelValues(typ, string(s))
 	}
-	for _, c := range []outbox.Class{"", outbox.ClassBlocked, outbox.ClassAmbiguous, outbox.ClassRejected, outbox.ClassRetry} {
-		name := string(c)
-		if c == "" {
-			name = okClass
-		} else {
-			t.retried[c] = m.retries.WithLabelValues(typ, name)
-		}
-		t.called[c] = m.worker.WithLabelValues(typ, name)
+	for _, c := range []outbox.Class{outbox.ClassAmbiguous, outbox.ClassRetry} { // others consume no retry
+		t.retried[c] = m.retries.WithLabelValues(typ, string(c))
+	}
+	for c := range m.calls {
+		t.called[c] = m.workerCalls.WithLabelValues(typ, cmp.Or(string(c), okClass))
 	}
 	more := maps.Clone(known)
 	more[typ] = t
@@ -240,8 +263,11 @@ func (m *Metrics) Called(typ string, c outbox.Class, d time.Duration) {
 	if m == nil {
 		return
 	}
-	if o := m.of(typ).called[c]; o != nil {
-		o.Observe(d.Seconds())
+	t := m.of(typ)
+	if n := t.called[c]; n != nil {
+		n.Inc()
+		t.took.Observe(d.Seconds())
+		m.calls[c].Observe(d.Seconds())
 	}
 }
 
@@ -283,7 +309,7 @@ func (m *Metrics) HandedBack(queues int) {
 // RejectedInARow counts that several queues in a row were rejected by one code.
 func (m *Metrics) RejectedInARow(typ string) {
 	if m != nil {
-		m.rejections.WithLabelValues(typ).Inc()
+		m.of(typ).row.Inc()
 	}
 }
 
