@@ -218,10 +218,11 @@ func (a *API) judgeChannelMessage(ctx context.Context, in *judgeChannelMessageIn
 	if err != nil {
 		return nil, err
 	}
+	changed := true
 	if event == leader.ChannelMessageOk {
-		err = c.Ack(ctx, in.ID, in.Body.Fence)
+		changed, err = c.Ack(ctx, in.ID, in.Body.Fence)
 	} else {
 		err = c.Nack(ctx, in.ID, in.Body.Fence, in.Body.Reason)
 	}
-	return lever(pg.LeverResult{Changed: true}, err)
+	return lever(pg.LeverResult{Changed: changed}, err)
 }

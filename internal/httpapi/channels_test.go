@@ -130,7 +130,12 @@ func TestChannelsOfBothKinds(t *testing.T) {
 	}
 	b := d.want(200, "POST", "/channels/between/receive", "")
 	d.refused(409, "in_use", "DELETE", "/channels/between", "")
-	d.want(200, "POST", m+"/b/ack", fmt.Sprintf(`{"fence": %.0f}`, b.body["fence"]))
+	for _, first := range []bool{true, false} {
+		a := d.want(200, "POST", m+"/b/ack", fmt.Sprintf(`{"fence": %.0f}`, b.body["fence"]))
+		if a.body["changed"] != first {
+			t.Errorf("first %v: %s", first, a.raw)
+		}
+	}
 	d.want(204, "DELETE", "/channels/between", "")
 	d.want(204, "DELETE", "/channels/cap-1", "")
 	d.refused(404, "not_found", "GET", "/channels/cap-1", "")

@@ -13,20 +13,23 @@ import (
 )
 
 // placeBody is where a transaction is to stand: "head", {"before": id} or {"after": id}.
-type placeBody struct{ before, after string }
+type placeBody struct {
+	before, after string
+	wrong         error // it is none of the three
+}
 
-// UnmarshalJSON reads one of the three.
+// UnmarshalJSON reads one of the three. It keeps what is wrong for place, which tells it with its pointer.
 func (p *placeBody) UnmarshalJSON(b []byte) error {
 	var word string
 	if json.Unmarshal(b, &word) == nil {
 		if word != "head" {
-			return fault.At("/place", "place %q: want %s", fault.Clip(word), placeForms)
+			p.wrong = fault.At("/place", "place %q: want %s", fault.Clip(word), placeForms)
 		}
 		return nil
 	}
 	var m map[string]string
 	if json.Unmarshal(b, &m) != nil || len(m) != 1 || m["before"] == "" && m["after"] == "" {
-		return fault.At("/place", "place: want %s", placeForms)
+		p.wrong = fault.At("/place", "place: want %s", placeForms)
 	}
 	p.before, p.after = m["before"], m["after"]
 	return nil
@@ -40,22 +43,30 @@ func (placeBody) Schema(huma.Registry) *huma.Schema {
 }
 
 // place reads the ids; nil: none is named.
-func (p *placeBody) place() (*pg.Place, error) {
-	if p == nil {
+func (p *placeBody) place() (to *pg.Place, err error) {
+	switch {
+	case p == nil:
+		return nil, nil
+	case p.wrong != nil:
+		return nil, p.wrong
+	}
+	to = &pg.Place{}
+	if to.Before, err = idAt("/place/before", p.before); err == nil {
+		to.After, err = idAt("/place/after", p.after)
+	}
+	return to, err
+}
+
+// idAt reads the id of a transaction, nil for none.
+func idAt(pointer, text string) (*outbox.ID, error) {
+	if text == "" {
 		return nil, nil
 	}
-	to := &pg.Place{}
-	for text, at := range map[string]**outbox.ID{p.before: &to.Before, p.after: &to.After} {
-		if text == "" {
-			continue
-		}
-		id, err := outbox.ParseID(text)
-		if err != nil {
-			return nil, fault.At("/place", "%q is no id of a transaction", fault.Clip(text))
-		}
-		*at = &id
+	id, err := outbox.ParseID(text)
+	if err != nil {
+		return nil, fault.At(pointer, "%q is no id of a transaction", fault.Clip(text))
 	}
-	return to, nil
+	return &id, nil
 }
 
 // to checks where something is to go: within its queue there must be a place, and another queue must take posts.

@@ -124,7 +124,13 @@ func TestBatchesArePutListedAndEvicted(t *testing.T) {
 	d.want(200, "POST", "/processors/main/evict", `{"id": 1}`)
 	d.refused(409, "wrong_state", "POST", "/processors/main/evict", `{"id": 1}`)
 	d.refused(404, "not_found", "POST", "/processors/main/evict", `{"id": 99}`)
-	d.refused(422, "invalid", "POST", "/processors/main/evict", `{"position": 3}`)
+	if r := d.refused(422, "invalid", "POST", "/processors/main/evict", `{"position": 3}`); r.body["most"] != 2.0 {
+		t.Error(r.raw)
+	}
+	empty := d.refused(422, "invalid", "POST", "/processors/main/evict", `{"priority": "High", "position": 0}`)
+	if most, there := empty.body["most"]; there || empty.body["length"] != 0.0 { // -1 is no position
+		t.Errorf("%v: %s", most, empty.raw)
+	}
 	if b := d.want(200, "GET", "/processors/main/batches/5/history", ""); len(b.items()) != 2 || b.items()[1]["reason"] != "no" {
 		t.Error(b.raw)
 	}

@@ -103,3 +103,53 @@ func TestAForeignPageReachesNothingThatWrites(t *testing.T) {
 		t.Errorf("%v", list)
 	}
 }
+
+// A place that cannot be taken is told with the pointer to the part of it that is wrong, in a batch below its item.
+func TestAPlaceIsToldWithItsPointer(t *testing.T) {
+	d := newDoor(t)
+	d.dispatcher("pay")
+	ids := d.post("q", 3)
+	other := d.post("r", 1)[0]
+	done := d.want(201, "POST", "/transactions", `{"type": "pay", "queue": "q"}`).str("id")
+	d.want(200, "POST", "/transactions/"+done+"/cancel", "")
+	till := "Authorization: Bearer " +
+		d.want(201, "POST", "/api-keys", `{"name": "till", "role": "executor"}`).str("secret")
+	pointer := func(a answer) string {
+		list, _ := a.body["errors"].([]any)
+		if len(list) == 0 {
+			return "none"
+		}
+		at, _ := list[0].(map[string]any)["pointer"].(string)
+		return at
+	}
+	for _, c := range []struct {
+		place, want string
+		status      int
+		headers     []string
+	}{
+		{`"tail"`, "/place", 422, nil},
+		{`7`, "/place", 422, nil},
+		{`{"before": "x"}`, "/place/before", 422, nil},
+		{`{"after": "x"}`, "/place/after", 422, nil},
+		{`{"before": "` + other + `"}`, "/place/before", 422, nil},
+		{`{"after": "` + done + `"}`, "/place/after", 409, nil},
+		{`"head"`, "/place", 403, []string{till}},
+	} {
+		item := `{"type": "pay", "queue": "q", "place": ` + c.place + `}`
+		if a := d.call("POST", "/transactions", item, c.headers...); a.status != c.status || pointer(a) != c.want {
+			t.Errorf("%s: %d at %s, want %s: %s", c.place, a.status, pointer(a), c.want, a.raw)
+		}
+		batch := `{"atomic": true, "items": [{"type": "pay", "queue": "q"}, ` + item + `]}`
+		a := d.call("POST", "/transactions:batch", batch, c.headers...)
+		if a.status != c.status || pointer(a) != "/items/1"+c.want {
+			t.Errorf("in a batch, %s: %d at %s, want %s: %s", c.place, a.status, pointer(a), c.want, a.raw)
+		}
+		if c.status == 403 {
+			continue
+		}
+		a = d.call("POST", "/transactions/"+ids[2]+"/move", `{"place": `+c.place+`}`)
+		if a.status != c.status || pointer(a) != c.want {
+			t.Errorf("moved, %s: %d at %s, want %s: %s", c.place, a.status, pointer(a), c.want, a.raw)
+		}
+	}
+}

@@ -110,9 +110,11 @@ func (a *API) insertion(ctx context.Context, in *transactionInput) (*pg.Insertio
 	case in.Queue == nil || *in.Queue == "":
 		return nil, fault.At("/place", "place: a transaction without a queue has none")
 	case s.who.in(s.Context, a.system()) < admins:
-		return nil, fault.New(fault.Forbidden, "forbidden", "place: it is for the role admin or higher; without it the transaction stands at the end of its queue")
+		return nil, fault.New(fault.Forbidden, "forbidden", "place: it is for the role admin or higher; "+
+			"without it the transaction stands at the end of its queue").About("/place")
 	case len(only) > 0 && !slices.Contains(only, "operate"):
-		return nil, fault.New(fault.Forbidden, "forbidden", "place: this API key may only %s, and this needs one that may operate", strings.Join(only, " and "))
+		return nil, fault.New(fault.Forbidden, "forbidden", "place: this API key may only %s, "+
+			"and this needs one that may operate", strings.Join(only, " and ")).About("/place")
 	}
 	return &pg.Insertion{Place: *to, By: by(ctx, "")}, nil
 }

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -117,6 +118,14 @@ const placeSQL = `WITH me AS (SELECT coalesce(p.rank, $4::bigint) AS rank, p.ran
 		coalesce((SELECT p.seq FROM placed p WHERE p.rank = b.hi), b.hi::bigint, 0), coalesce(me.rank > coalesce(b.hi, $7), false)
 	FROM bounds b CROSS JOIN me`
 
+// aboutIt names the field that a refusal is about; other errors stay as they are.
+func aboutIt(pointer string, err error) error {
+	if f := (*fault.Error)(nil); errors.As(err, &f) && f.Kind != fault.Internal && len(f.Fields) == 0 {
+		return f.About(pointer)
+	}
+	return err
+}
+
 // neighbourSQL begins the look at those that go by their position.
 const neighbourSQL = `(SELECT t.seq, t.seq::numeric AS rank FROM postern.task t WHERE t.queue_id = $1 AND t.seq >= $2 AND t.day >= $3 AND t.seq <> $4
 			AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
@@ -134,12 +143,12 @@ func (m *move) find(ctx context.Context, t *db.Txn) error {
 	case !q.Named:
 		return fault.New(fault.Conflict, "wrong_state", "transaction %s is unordered: it has no place in a queue", m.id)
 	}
-	anchor := m.to.Before
+	anchor, pointer := m.to.Before, "/place/before"
 	if anchor == nil {
-		anchor = m.to.After
+		anchor, pointer = m.to.After, "/place/after"
 	}
 	if anchor != nil && (anchor.Queue != m.id.Queue || *anchor == m.id) {
-		return fault.At("/place", "%s is not another transaction of the same queue", anchor)
+		return fault.At(pointer, "%s is not another transaction of the same queue", anchor)
 	}
 	out, err := q.out(ctx, t)
 	if err != nil {
@@ -151,7 +160,8 @@ func (m *move) find(ctx context.Context, t *db.Txn) error {
 	seq := int64(0)
 	switch {
 	case m.to.Before != nil && m.to.Before.Seq == out:
-		return fault.New(fault.Conflict, "wrong_state", "transaction %s is or has been out: nothing goes ahead of it", m.to.Before)
+		return fault.New(fault.Conflict, "wrong_state", "transaction %s is or has been out: nothing goes ahead of it", m.to.Before).
+			About(pointer)
 	case anchor != nil:
 		seq = anchor.Seq
 	case out != 0: // first of what waits is right behind it
@@ -159,7 +169,7 @@ func (m *move) find(ctx context.Context, t *db.Txn) error {
 	}
 	if anchor != nil {
 		if err := isThere(ctx, t, *anchor); err != nil {
-			return err
+			return aboutIt(pointer, err)
 		}
 	}
 	// lo and hi are the ranks between which it is to stand: of its anchor, and of the anchor's neighbour on that side.
@@ -176,7 +186,7 @@ func (m *move) find(ctx context.Context, t *db.Txn) error {
 	case !found && anchor == nil: // it is alone
 		m.there = true
 	case !found:
-		return notWaiting(*anchor)
+		return aboutIt(pointer, notWaiting(*anchor))
 	case len(m.rank) > 10000: // far below what numeric can hold
 		return fault.New(fault.Conflict, "wrong_state", "there is no room left at this place: cancel %s and post it again", m.id)
 	}

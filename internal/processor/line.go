@@ -105,9 +105,14 @@ func (w Window) Deal() ([]int64, bool) {
 	return places, true
 }
 
-// outOfBounds is the published text for a position that is not there (S4.3).
+// outOfBounds is the published text for a position that is not there (S4.3), with the last one that is; a line without
+// any says that.
 func outOfBounds(pointer string, position, most int64) error {
-	return fault.At(pointer, "Index out of bounds").With("position", position).With("most", most)
+	f := fault.At(pointer, "Index out of bounds").With("position", position)
+	if most < 0 {
+		return f.With("length", 0)
+	}
+	return f.With("most", most)
 }
 
 // CanInsert refuses a position at which nothing can be put: only 0 to the length of the line are there.

@@ -105,7 +105,7 @@ func judge(ok bool) func(*story, *command, say) error {
 			fence = s.fences[id][n-1]
 		}
 		if ok {
-			err = conduit.Ack(s.ctx, id, fence)
+			_, err = conduit.Ack(s.ctx, id, fence)
 		} else {
 			err = conduit.Nack(s.ctx, id, fence, strings.ReplaceAll(c.option("reason", ""), "_", " "))
 		}

@@ -279,24 +279,28 @@ func Hold[P any](w *ChannelMessageChange, rows []*ChannelMessageRow, by pg.Node)
 	return list, nil
 }
 
-// Ack ends a message: it was processed. It may be repeated. Conflict "stale_fence": it is no longer held
-// under that fence: another receiver holds it, or will take it.
-func (c *Conduit[P]) Ack(ctx context.Context, id string, fence int64) error {
+// Ack ends a message: it was processed. It may be repeated, which changes nothing. Conflict "stale_fence": it is no
+// longer held under that fence: another receiver holds it, or will take it.
+func (c *Conduit[P]) Ack(ctx context.Context, id string, fence int64) (changed bool, err error) {
 	return c.judge(ctx, id, fence, leader.ChannelMessageOk, "")
 }
 
 // Nack gives a message back: it could not be processed, for that reason. Another receiver gets it, or it is
 // dropped if that was the last try. Conflict as with Ack.
 func (c *Conduit[P]) Nack(ctx context.Context, id string, fence int64, reason string) error {
-	return c.judge(ctx, id, fence, leader.ChannelMessageErr, reason)
+	_, err := c.judge(ctx, id, fence, leader.ChannelMessageErr, reason)
+	return err
 }
 
 // judge ends or gives back a message. It compares the fence behind the lock of the message's row, so that between
 // this and its commit no other process can take the message back.
-func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, reason string) error {
-	return c.s.Run(ctx, func(t *db.Txn) error {
+func (c *Conduit[P]) judge(
+	ctx context.Context, id string, fence int64, event, reason string,
+) (changed bool, err error) {
+	err = c.s.Run(ctx, func(t *db.Txn) error {
 		var rows []*ChannelMessageRow
 		acked := false
+		changed = false // of a run that is repeated
 		w := &ChannelMessageChange{S: c.s, Channel: c.id}
 		b := &pgx.Batch{}
 		b.Queue(`SELECT `+ChannelMessageSelect+` FROM postern.channel_message m WHERE (m.channel_id, m.message_id) = ($1, $2) FOR UPDATE`, c.id, id).Query(CollectChannelMessages(&rows))
@@ -323,8 +327,10 @@ func (c *Conduit[P]) judge(ctx context.Context, id string, fence int64, event, r
 		b = &pgx.Batch{}
 		w.apply(m, step, reason)
 		w.Queue(b)
+		changed = true
 		return t.Commit(ctx, b)
 	})
+	return changed && err == nil, err
 }
 
 // AckIn acknowledges messages as a part of t, whose last batch is b.

@@ -64,13 +64,21 @@ func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 	if b.ID != "b" {
 		t.Errorf("%s before b, which was offered earlier", b.ID)
 	}
-	w.Must(c.Ack(w.Ctx, "a", a.Fence))
-	w.Must(c.Ack(w.Ctx, "a", a.Fence)) // its answer was lost
+	ack := func(id string, fence int64) error {
+		_, err := c.Ack(w.Ctx, id, fence)
+		return err
+	}
+	for _, first := range []bool{true, false} { // the answer of the first was lost
+		changed, err := c.Ack(w.Ctx, "a", a.Fence)
+		if w.Must(err); changed != first {
+			t.Errorf("changed: %v, want %v", changed, first)
+		}
+	}
 	for what, err := range map[string]error{
 		"what has ended":       c.Nack(w.Ctx, "a", a.Fence, "late"),
-		"another fence":        c.Ack(w.Ctx, "b", 7),
-		"what nobody holds":    c.Ack(w.Ctx, "d", 0),
-		"what was never there": c.Ack(w.Ctx, "x", 1),
+		"another fence":        ack("b", 7),
+		"what nobody holds":    ack("d", 0),
+		"what was never there": ack("x", 1),
 	} {
 		if fault.CodeOf(err) != "stale_fence" || fault.KindOf(err) != fault.Conflict {
 			t.Errorf("%s: %v", what, err)
@@ -106,7 +114,7 @@ func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 	if n, err := c.Sweep(w.Ctx); n != 1 || err != nil || w.Lies() != "d Queued 0" {
 		t.Error(n, err, w.Lies())
 	}
-	if err := c.Ack(w.Ctx, "d", 1); fault.CodeOf(err) != "stale_fence" {
+	if err := ack("d", 1); fault.CodeOf(err) != "stale_fence" {
 		t.Errorf("a receiver that woke up late: %v", err)
 	}
 	pgworld.Sent(t, c, "a")
@@ -165,7 +173,8 @@ func TestTheRetrierMeetsEveryMessage(t *testing.T) {
 	for i := range 400 {
 		for _, h := range pgworld.Received(t, c, pg.Node{}, 1) {
 			met[h.ID] = true
-			w.Must(c.Ack(w.Ctx, h.ID, h.Fence))
+			_, err := c.Ack(w.Ctx, h.ID, h.Fence)
+			w.Must(err)
 		}
 		did, err := c.Retry(w.Ctx, int64(i%3-1)<<62)
 		if w.Must(err); did == channels.RetriedNone {
@@ -206,7 +215,8 @@ func TestTheSettingsOfAChannelAreChecked(t *testing.T) {
 	if w.Must(err); v.Offered != 1 || v.Capacity != 100 || v.RetryEvery != 5*time.Second || v.Version != 1 {
 		t.Errorf("%+v", v)
 	}
-	w.Must(c.Ack(w.Ctx, "a", pgworld.Received(t, c, pg.Node{}, 1)[0].Fence))
+	_, err = c.Ack(w.Ctx, "a", pgworld.Received(t, c, pg.Node{}, 1)[0].Fence)
+	w.Must(err)
 	w.Must(w.S.Channels.RemoveChannel(w.Ctx, w.By, "c"))
 	if _, err := c.Send(w.Ctx, channels.Outgoing[pgworld.Note]{ID: "b"}); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("sent to nowhere: %v", err)
@@ -238,7 +248,8 @@ func TestTwoSessionsOnOneChannel(t *testing.T) {
 		return "ok"
 	}
 	ack := func(c *channels.Conduit[pgworld.Note], fence *int64) string {
-		return said(c.Ack(t.Context(), "a", *fence))
+		_, err := c.Ack(t.Context(), "a", *fence)
+		return said(err)
 	}
 	nack := func(c *channels.Conduit[pgworld.Note], fence *int64) string {
 		return said(c.Nack(t.Context(), "a", *fence, "no"))

@@ -41,7 +41,8 @@ func TestRetentionForgetsEventsAndNotWhereASourceIs(t *testing.T) {
 	c := w.Conduit(w.S, nil)
 	pgworld.Sent(t, c, "a", "b")
 	held := pgworld.Received(t, c, n, 1)[0]
-	w.Must(c.Ack(w.Ctx, held.ID, held.Fence))
+	_, err := c.Ack(w.Ctx, held.ID, held.Fence)
+	w.Must(err)
 	are("at once", "1 Dead, 2 Queued, 3 Dead")
 	w.Ahead(31 * 24 * time.Hour)
 	are("a month later", "2 Queued, 3 Dead")
@@ -53,7 +54,7 @@ func TestRetentionForgetsEventsAndNotWhereASourceIs(t *testing.T) {
 	store(`"4"`, 3, 4) // the boundary comes again
 	store(`"5"`, 4, 5)
 	are("with something newer", "2 Queued, 4 Dead, 5 Dead")
-	_, err := w.S.Events.RewindSource(w.Ctx, w.By, "log", nil)
+	_, err = w.S.Events.RewindSource(w.Ctx, w.By, "log", nil)
 	w.Must(err)
 	w.Ahead(31 * 24 * time.Hour)
 	are("rewound", "2 Queued, 4 Dead, 5 Dead")
