@@ -92,19 +92,35 @@ func connect(ctx context.Context, w *db.Witness, database string, parts ...pg.Pa
 	if said.Sized {
 		conns = 0
 	}
-	pool, err := pg.ConnectBy(ctx, w, database, conns, parts...)
-	if err != nil {
-		return nil, err
-	}
 	soon, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if err := session.Judge(soon, pool); err != nil {
-		pool.Close()
+	pool, err := judged(ctx, soon, w, database, conns, parts...)
+	if session.PerhapsPooler(err) {
+		if err = session.Reach(soon, database); err == nil {
+			pool, err = judged(ctx, soon, w, database, conns, parts...)
+		}
+	}
+	if err != nil {
 		switch fault.CodeOf(err) {
 		case "two_primaries", "database_unfit", "bad_setting":
 			return nil, fault.As(err)
 		}
 		return nil, fault.New(fault.Retry, "database_unavailable", "the database %s does not answer", Masked(database)).Because(err)
+	}
+	return pool, nil
+}
+
+// judged opens a pool and judges the database; soon ends the judgement.
+func judged(
+	ctx, soon context.Context, w *db.Witness, database string, conns int32, parts ...pg.Part,
+) (*pgxpool.Pool, error) {
+	pool, err := pg.ConnectBy(ctx, w, database, conns, parts...)
+	if err != nil {
+		return nil, err
+	}
+	if err := session.Judge(soon, pool); err != nil {
+		pool.Close()
+		return nil, err
 	}
 	return pool, nil
 }

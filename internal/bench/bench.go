@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/url"
 	"slices"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/migrate"
+	"github.com/postern-dev/postern/internal/pg/session"
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
@@ -80,13 +80,14 @@ func Open(ctx context.Context, c Config) (_ *Bench, err error) {
 	if err := migrate.Up(ctx, b.url, nil); err != nil {
 		return nil, err
 	}
-	cfg, err := pgxpool.ParseConfig(b.url)
+	said, err := session.Parse(b.url)
 	if err != nil {
 		return nil, err
 	}
-	cfg.MaxConns = 4
+	cfg := said.Config
+	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = 4, 0, 0
 	cfg.ConnConfig.RuntimeParams["application_name"] = "postern-bench"
-	cfg.ConnConfig.RuntimeParams["timezone"] = "UTC"
+	said.Settle()
 	if b.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, err
 	}
@@ -198,14 +199,13 @@ func (b *Bench) fork(ctx context.Context, name string) (*Bench, func(), error) {
 			b.Progress("drop the database " + name + ": " + err.Error())
 		}
 	}
-	u, err := url.Parse(b.url)
-	if err != nil || u.Scheme == "" {
-		drop()
-		return nil, nil, fmt.Errorf("the database's URL has to be one like postgres://user@host/name: %w", err)
-	}
-	u.Path = "/" + name
 	c := b.Config
-	c.Database, c.Progress = u.String(), func(string) {}
+	at, err := session.Named(b.url, name)
+	if err != nil {
+		drop()
+		return nil, nil, err
+	}
+	c.Database, c.Progress = at, func(string) {}
 	other, err := Open(ctx, c)
 	if err != nil {
 		drop()

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg/session"
 )
 
 // commits measures how many durable commits a second the server makes for so many clients, each of which
@@ -39,7 +41,7 @@ func (b *Bench) commit(ctx context.Context, clients int, length time.Duration) (
 	}
 	conns := make([]*pgx.Conn, clients)
 	for i := range conns {
-		c, err := pgx.Connect(ctx, b.url)
+		c, err := session.Connect(ctx, b.url)
 		if err != nil {
 			return nil, err
 		}

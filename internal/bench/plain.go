@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/session"
 )
 
 // plainConnections is how many of the database the comparison may use: as many as its requests of 64
@@ -24,11 +25,13 @@ const plainConnections = 64
 // INSERT into a narrow table with a commit of its own. It promises durability and nothing else: no order,
 // no queue, no refusal.
 func PlainHandler(ctx context.Context, database string) (http.Handler, func(), error) {
-	cfg, err := pgxpool.ParseConfig(database)
+	said, err := session.Parse(database)
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg.MaxConns = plainConnections
+	cfg := said.Config
+	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = plainConnections, 0, 0
+	said.Settle()
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, nil, err

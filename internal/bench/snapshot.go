@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/session"
 )
 
 // window is how long a stretch is of which snapshot tells the rate.
@@ -66,7 +66,7 @@ func (b *Bench) hold(ctx context.Context) (func(), error) {
 	if b.Control {
 		return func() {}, nil
 	}
-	c, err := pgx.Connect(ctx, b.url)
+	c, err := session.Connect(ctx, b.url)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg/session"
 )
 
 // ingestSQL measures an application that writes a row of its own and submits a transaction in one SQL
@@ -64,7 +66,7 @@ func (b *Bench) submit(ctx context.Context, submits bool) (*trial, error) {
 	prefix := b.name()
 	conns := make([]*pgx.Conn, b.Connections)
 	for i := range conns {
-		c, err := pgx.Connect(ctx, b.url)
+		c, err := session.Connect(ctx, b.url)
 		if err != nil {
 			return nil, err
 		}

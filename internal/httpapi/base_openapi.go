@@ -46,7 +46,8 @@ func (a *API) document() huma.Config {
 	c.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
 	c.Info.Description = "A transactional outbox and sequencer: post, and it goes out once, in order, through a scarce signer. " +
 		"A request is about one context (tenant): that of its API key, else the one that the header Postern-Context names, else default. " +
-		"An admin of the context system reads in all of them with Postern-Context: *, and the answer's Postern-Context says in which. " +
+		"An admin of the context system reads in all of them with Postern-Context: *; " +
+		"the answer's Postern-Context says in which. " +
 		"What is refused is application/problem+json; its code and retryable are stable."
 	c.Info.License = &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"}
 	c.Info.Contact = &huma.Contact{Name: "Postern", URL: "https://github.com/postern-dev/postern"}

@@ -169,6 +169,7 @@ func (d *Drainer) drain(ctx context.Context, names []nameKey, skip bool, only in
 		if err != nil {
 			return err
 		}
+		done.More = cut(rows, drainRows/len(names))
 		rows = done.putAside(rows)
 		if len(rows) == 0 {
 			return t.Rollback(ctx)
@@ -207,10 +208,24 @@ func (d *Drainer) drain(ctx context.Context, names []nameKey, skip bool, only in
 	})
 	if err == nil {
 		out.add(done)
-		out.More = out.More || done.Rows == drainRows
 		d.recovered(names)
 	}
 	return left, err
+}
+
+// cut says whether a queue, or all rows without one, had as many rows as were taken of each: there may be more.
+func cut(rows []stagedRow, most int) bool {
+	taken := map[nameKey]int{}
+	for _, r := range rows {
+		name := nameKey{}
+		if r.sub.Queue != "" {
+			name = nameKey{r.sub.ContextID, r.sub.Queue}
+		}
+		if taken[name]++; taken[name] >= most {
+			return true
+		}
+	}
+	return false
 }
 
 // ofQueues makes a submission for each queue that can have a name, as EnsureQueues wants them.

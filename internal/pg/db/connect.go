@@ -71,6 +71,7 @@ func poolConfig(url string, conns int32, practise Practice) (*pgxpool.Config, er
 	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
 		return seen(p.Conn.PgConn().Conn()) != wire.Quiet
 	}
+	said.Settle()
 	return cfg, nil
 }
 

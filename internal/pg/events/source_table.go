@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/session"
 )
 
 // A page of a table takes at most so long, and has at most so many bytes: a row more, if one row is more.
@@ -62,32 +62,16 @@ func (s *Store) TablePage(ctx context.Context, l *SourceLease, dial pgconn.DialF
 	return page, nil
 }
 
-// connectTable connects with what the URL says and nothing else that it could: each part is set by itself, so that no
-// two readers of URLs can differ about it. The password comes from the password file, which knows it by host; not from
-// PGPASSWORD, which would be told to any host.
+// connectTable connects to a database that is not ours.
 func connectTable(ctx context.Context, text string, dial pgconn.DialFunc) (*pgx.Conn, error) {
 	if dial == nil {
 		return nil, &leader.Trouble{Text: "this node reaches no databases but its own"}
 	}
-	u, err := url.Parse(text)
-	if err != nil {
-		return nil, &leader.Trouble{Text: "the URL cannot be read"}
+	conn, err := session.ConnectOther(ctx, text, dial)
+	if f := (*fault.Error)(nil); errors.As(err, &f) {
+		return nil, &leader.Trouble{Text: f.Detail}
 	}
-	quoted := func(v string) string { return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(v) + "'" }
-	parts := []string{"password=''", "application_name=postern", "host=" + quoted(u.Hostname()), "user=" + quoted(u.User.Username()),
-		"dbname=" + quoted(strings.TrimPrefix(u.Path, "/"))}
-	if port := u.Port(); port != "" {
-		parts = append(parts, "port="+quoted(port))
-	}
-	if mode := u.Query().Get("sslmode"); mode != "" {
-		parts = append(parts, "sslmode="+quoted(mode))
-	}
-	cfg, err := pgx.ParseConfig(strings.Join(parts, " "))
-	if err != nil {
-		return nil, &leader.Trouble{Text: "the URL cannot be used: " + fault.Clip(err.Error())}
-	}
-	cfg.DialFunc, cfg.DefaultQueryExecMode = dial, pgx.QueryExecModeExec
-	return pgx.ConnectConfig(ctx, cfg)
+	return conn, err
 }
 
 // tableTrouble says whether asking again may help (S1.3): what the network, the load or a restart did, but not what

@@ -124,6 +124,7 @@ func open(url string, progress func(string)) (*sql.DB, *goose.Provider, error) {
 		return nil, nil, err
 	}
 	said.Unlimited() // a step may take as long as it likes
+	said.Settle()
 	cfg := said.ConnConfig
 	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec // no prepared statements: also works behind a pooler
 	river, err := riverMigrations()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/fault"
 )
@@ -37,13 +38,8 @@ func told(status func(name string) string) error {
 	return nil
 }
 
-func notFit(format string, args ...any) error {
+func notFit(format string, args ...any) *fault.Error {
 	return fault.New(fault.Conflict, unfit, format, args...)
-}
-
-// Querier is a connection or a pool.
-type Querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
 // judgeSQL asks for what the session has, and for what no session can ask for in each version and as each role.
@@ -54,7 +50,9 @@ const judgeSQL = `SELECT s.name, s.given
 		UNION ALL
 		SELECT 'server_encoding', pg_catalog.current_setting('server_encoding')
 		UNION ALL
-		SELECT 'server_version', pg_catalog.current_setting('server_version')) s
+		SELECT 'server_version', pg_catalog.current_setting('server_version')
+		UNION ALL
+		SELECT 'backend', pg_catalog.pg_backend_pid()::text) s
 	ORDER BY s.name`
 
 // unasked are settings that a session of any role or version cannot ask for when it begins, with the value that they
@@ -65,11 +63,20 @@ var unasked = []fixed{
 }
 
 // Judge says why a database, or what stands before it, cannot be used: fault database_unfit. It is one statement, which
-// every command asks before any other.
-func Judge(ctx context.Context, q Querier) error { return judge(ctx, q, nil) }
+// every command asks before any other. Where PerhapsPooler is true of the error, Reach is to be asked.
+func Judge(ctx context.Context, pool *pgxpool.Pool) error {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return Explain(err)
+	}
+	defer conn.Release()
+	_, pooled := poolers.Load(pool.Config().ConnString())
+	return judge(ctx, conn.Conn(), nil, pooled)
+}
 
-// judge is Judge without the settings that are left to role and database.
-func judge(ctx context.Context, q Querier, left map[string]bool) error {
+// judge is Judge without the settings that are left to role and database. A server that has another number than the
+// session was told stands behind a pooler; where that is known, the settings alone count.
+func judge(ctx context.Context, q *pgx.Conn, left map[string]bool, pooled bool) error {
 	var names []string
 	for _, f := range slices.Concat(rests, unasked) {
 		names = append(names, f.name)
@@ -101,13 +108,17 @@ func judge(ctx context.Context, q Querier, left map[string]bool) error {
 	}
 	if len(lost) > 0 {
 		return notFit("sessions do not have the settings that Postern asks for: %s. "+
-			"A pooler before the database does not pass them on: %s", strings.Join(lost, "; "), direct)
+			"A pooler before the database does not pass them on: %s", strings.Join(lost, "; "), direct).
+			Because(errPooler)
+	}
+	if !pooled && has["backend"] != strconv.FormatUint(uint64(q.PgConn().PID()), 10) {
+		return notFit("%s", shared).Because(errPooler)
 	}
 	return nil
 }
 
 // direct is what to do about a pooler that does not keep a session.
-const direct = "let DATABASE_URL name PostgreSQL itself; Postern keeps a pool of its own"
+const direct = "let DATABASE_URL name PostgreSQL itself, or a pooler with pool_mode = session"
 
 // Explain makes a fault of an error of a new session where the session was refused for what it asked for; others are
 // returned as they are.
@@ -119,10 +130,10 @@ func Explain(err error) error {
 	switch {
 	case refused.Code == "08P01" && strings.Contains(refused.Message, "startup parameter"):
 		return notFit("a pooler before the database refuses the settings that Postern asks for (%s): %s",
-			refused.Message, direct)
+			refused.Message, direct).Because(errPooler)
 	case refused.Code == "26000" || refused.Code == "42P05":
 		return notFit("a pooler before the database does not keep prepared statements (%s): %s",
-			refused.Message, direct)
+			refused.Message, direct).Because(errPooler)
 	case refused.Code == "42704" || refused.Code == "22023": // a parameter is not known, or its value
 		return bad("the server refuses it: %s", refused.Message)
 	}

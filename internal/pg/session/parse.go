@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"iter"
+	"net/url"
 	"os"
 	"strings"
 
@@ -22,6 +23,8 @@ type Config struct {
 	Warnings []string // a sentence for each parameter that is ignored
 
 	unasked map[string]bool // settings that are left to role and database
+	url     string
+	pooled  bool // a pooler stands before the database
 }
 
 // leastStatements is how many prepared statements a connection keeps at least: fewer than we have would be prepared
@@ -30,20 +33,21 @@ const leastStatements = 512
 
 // Parse reads DATABASE_URL for every command: a URL, or words like host=a dbname=b. The environment (PGHOST and its
 // like) and the service file say the rest. Fault bad_setting names the parameter that cannot be used.
-func Parse(url string) (*Config, error) {
+func Parse(database string) (*Config, error) {
 	if os.Getenv("PGHOSTADDR") != "" {
 		return nil, fault.New(fault.Invalid, "bad_setting", "PGHOSTADDR is not for Postern: set PGHOST to the address")
 	}
-	pool, err := pgxpool.ParseConfig(url)
+	pool, err := pgxpool.ParseConfig(database)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "bad_setting",
 			"DATABASE_URL cannot be read: want postgres://user@host:5432/name").Because(err)
 	}
-	raw, err := pgconn.ParseConfig(url) // with what is for pgx alone
+	raw, err := pgconn.ParseConfig(database) // with what is for pgx alone
 	if err != nil {
 		return nil, err
 	}
-	c := &Config{Config: pool}
+	c := &Config{Config: pool, url: database}
+	_, c.pooled = poolers.Load(database)
 	_, c.Sized = raw.RuntimeParams["pool_max_conns"]
 	given := map[string]string{}
 	if n, ok := raw.RuntimeParams["description_cache_capacity"]; ok {
@@ -82,8 +86,8 @@ func Parse(url string) (*Config, error) {
 
 // Connect opens one connection that is watched, for a command that does one thing and ends: the server ends no
 // statement of it. Faults: those of Parse and of Judge.
-func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
-	c, err := Parse(url)
+func Connect(ctx context.Context, database string) (*pgx.Conn, error) {
+	c, err := Parse(database)
 	if err != nil {
 		return nil, err
 	}
@@ -93,12 +97,28 @@ func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 // Connect is Connect for a URL that has been read.
 func (c *Config) Connect(ctx context.Context) (*pgx.Conn, error) {
 	c.Unlimited()
-	watch.Configure(c.ConnConfig)
-	conn, err := pgx.ConnectConfig(ctx, c.ConnConfig)
+	conn, err := c.connect(ctx)
+	if c.pooled || !PerhapsPooler(err) {
+		return conn, err
+	}
+	if err := c.keepsSessions(ctx); err != nil {
+		return nil, err
+	}
+	poolers.Store(c.url, true)
+	c.pooled = true
+	return c.connect(ctx)
+}
+
+// connect opens a connection and judges it.
+func (c *Config) connect(ctx context.Context) (*pgx.Conn, error) {
+	at := &Config{Config: &pgxpool.Config{ConnConfig: c.ConnConfig.Copy()}, pooled: c.pooled}
+	at.Settle()
+	watch.Configure(at.ConnConfig)
+	conn, err := pgx.ConnectConfig(ctx, at.ConnConfig)
 	if err != nil {
 		return nil, Explain(err)
 	}
-	if err := judge(ctx, conn, c.unasked); err != nil {
+	if err := judge(ctx, conn, c.unasked, c.pooled); err != nil {
 		_ = conn.Close(context.WithoutCancel(ctx))
 		return nil, err
 	}
@@ -177,4 +197,16 @@ func modeOf(mode pgx.QueryExecMode) string {
 		return "simple_protocol"
 	}
 	return mode.String()
+}
+
+// Named is a DATABASE_URL for another database of the same server, with all else that it says.
+func Named(database, name string) (string, error) {
+	if u, err := url.Parse(database); err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql") {
+		u.Path = "/" + name
+		return u.String(), nil
+	}
+	if _, err := Parse(database); err != nil {
+		return "", err
+	}
+	return database + " dbname='" + name + "'", nil // of words that are said twice the last counts
 }
