@@ -341,6 +341,25 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- Refuses the names under which systems of Postern post transactions of their own: the list of outbox.Reserved.
+-- +goose StatementBegin
+CREATE FUNCTION postern.refuse_reserved(nth int, s postern.outbox) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    r record;
+BEGIN
+    FOR r IN SELECT * FROM (VALUES
+        ('type', s.type, 'leader.', 'for events of sources'),
+        ('uid', s.uid, 'event:', 'for events of sources'),
+        ('queue', s.queue, 'processor:', 'for batches of processors')) v (field, value, prefix, whose)
+        WHERE starts_with(value, prefix)
+    LOOP
+        PERFORM postern.refuse(nth, 'forbidden', '/' || r.field,
+            format('%s %s is posted %s, by Postern alone: use one of your own', r.field,
+                CASE WHEN length(r.value) > 64 THEN left(r.value, 61) || '...' ELSE r.value END, r.whose));
+    END LOOP;
+END $$;
+-- +goose StatementEnd
+
 -- Refuses what the type or the queue cannot take now. It locks nothing, and what is staged has no place in
 -- the queue yet: the drain decides for good.
 -- +goose StatementBegin
@@ -349,10 +368,6 @@ DECLARE
     q record;
     depth bigint;
 BEGIN
-    IF s.type IN ('leader.tool', 'leader.result') THEN
-        PERFORM postern.refuse(nth, 'forbidden', '/type',
-            format('type %s is posted for events of sources, by Postern alone: submit a type of your own', s.type));
-    END IF;
     SELECT d.draining AS type, c.draining AS context, c.name INTO q FROM postern.dispatcher d JOIN postern.context c USING (context_id)
     WHERE d.context_id = s.context_id AND d.type = s.type AND d.removed_at IS NULL;
     IF NOT FOUND THEN
@@ -440,6 +455,7 @@ BEGIN
     NEW.actor := current_user;
     NEW.staged_at := clock_timestamp();
     NEW := postern.checked_form(nth, NEW);
+    PERFORM postern.refuse_reserved(nth, NEW);
     NEW.uid := coalesce(NEW.uid, gen_random_uuid()::text);
     IF named AND postern.known_uid(nth, NEW, false) THEN
         RETURN NULL;
@@ -598,6 +614,7 @@ DROP TRIGGER zz_judged ON postern.outbox;
 DROP FUNCTION postern.judge_staged;
 DROP FUNCTION postern.checked_form;
 DROP FUNCTION postern.check_room;
+DROP FUNCTION postern.refuse_reserved;
 DROP FUNCTION postern.known_uid;
 DROP FUNCTION postern.check_dependencies;
 DROP FUNCTION postern.check_form;

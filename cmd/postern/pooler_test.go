@@ -31,8 +31,8 @@ func TestEveryCommandWorksBehindAPoolerThatKeepsSessions(t *testing.T) {
 
 // everySetting is what a pooler is told to ignore where its operator tries to make Postern work.
 const everySetting = "search_path,intervalstyle,bytea_output,extra_float_digits,array_nulls,transform_null_equals," +
-	"row_security,client_min_messages,default_transaction_isolation,default_transaction_deferrable,synchronous_commit," +
-	"statement_timeout,lock_timeout,idle_in_transaction_session_timeout,idle_session_timeout,jit,enable_hashjoin," +
+	"row_security,client_min_messages,default_transaction_isolation,default_transaction_deferrable," +
+	"synchronous_commit,statement_timeout,lock_timeout,idle_in_transaction_session_timeout,idle_session_timeout,jit,enable_hashjoin," +
 	"enable_mergejoin,enable_seqscan,enable_material,enable_bitmapscan,enable_memoize,plan_cache_mode," +
 	"max_parallel_workers_per_gather,tcp_user_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count"
 

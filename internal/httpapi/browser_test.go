@@ -10,7 +10,8 @@ import (
 
 // rowsSQL counts the rows of each table of the service.
 const rowsSQL = `SELECT string_agg(c.relname || ' ' || (xpath('//n/text()', query_to_xml(
-		'SELECT count(*) AS n FROM postern.' || quote_ident(c.relname), false, true, '')))[1]::text, ', ' ORDER BY c.relname)
+		'SELECT count(*) AS n FROM postern.' || quote_ident(c.relname), false, true, '')))[1]::text,
+		', ' ORDER BY c.relname)
 	FROM pg_class c
 	WHERE c.relnamespace = 'postern'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition`
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 )
 
@@ -121,7 +122,13 @@ func (a *API) insertion(ctx context.Context, in *transactionInput) (*pg.Insertio
 
 // wanted checks what a context may want of every transaction.
 func (a *API) wanted(ctx context.Context, in *transactionInput) error {
-	c := scopeOf(ctx).Context
+	c, queue := scopeOf(ctx).Context, ""
+	if in.Queue != nil {
+		queue = string(*in.Queue)
+	}
+	if err := outbox.Reserved(string(in.Type), string(in.UID), queue); err != nil {
+		return err
+	}
 	if c.RequireKey && in.UID == "" {
 		return fault.New(fault.Invalid, "key_required", "context %s wants an idempotency key: send Idempotency-Key or uid", c.Name)
 	}
