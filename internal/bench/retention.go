@@ -90,7 +90,10 @@ func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
 
 // oldDays fills the days before today with what has ended.
 func (b *Bench) oldDays(ctx context.Context) error {
-	if _, err := b.pool.Exec(ctx, `SELECT postern.ensure_days($1::date, $2::date)`, time.Now().UTC().AddDate(0, 0, -oldDays), time.Now().UTC()); err != nil {
+	today := time.Now().UTC()
+	_, err := b.pool.Exec(ctx, `SELECT postern.ensure_days($1::date, $2::date, 'day')`,
+		today.AddDate(0, 0, -oldDays), today)
+	if err != nil {
 		return err
 	}
 	for ago := oldDays; ago > 0; ago-- {
@@ -123,7 +126,8 @@ func (b *Bench) changeDays(ctx context.Context) error {
 		return err
 	}
 	today := time.Now().UTC().Truncate(24 * time.Hour)
-	if _, err := pool.Exec(ctx, `SELECT postern.ensure_days($1::date, $1::date)`, today.AddDate(0, 0, 4)); err != nil {
+	_, err = pool.Exec(ctx, `SELECT postern.ensure_days($1::date, $1::date, 'day')`, today.AddDate(0, 0, 4))
+	if err != nil {
 		return err
 	}
 	if wait(b.Length); ctx.Err() != nil {

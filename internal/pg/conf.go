@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -215,7 +216,7 @@ func (v *confView) readNames(b *pgx.Batch) {
 }
 
 // KeepFresh reads the configuration once a second until ctx ends, so that what another process changed is
-// known here soon.
+// known here soon. So are spans of days that another process makes, before they begin.
 func (s *Store) KeepFresh(ctx context.Context) {
 	every := time.NewTicker(time.Second)
 	defer every.Stop()
@@ -225,7 +226,7 @@ func (s *Store) KeepFresh(ctx context.Context) {
 			return
 		case <-every.C:
 		}
-		err := s.Refresh(ctx)
+		err := cmp.Or(s.Refresh(ctx), s.KeepSpans(ctx, s.dayNow()))
 		if safe.Passed(ctx, err); err != nil && ctx.Err() == nil {
 			s.Log.Warn("read the configuration", "error", err)
 		}

@@ -6,13 +6,19 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// Rehearse is what connections of parts practise.
-var Rehearse = rehearse
+// Rehearse is what connections of parts practise, as of now.
+func (s *Store) Rehearse(p Part) ([]string, error) { return rehearse(p, s.spanNow(), time.Now().UTC()) }
 
 // Reads is what those that post practise besides, as of now.
-func Reads() map[string][]any { return reads(outbox.DayOf(time.Now())) }
+func (s *Store) Reads() map[string][]any { return reads(s.spanNow()) }
+
+func (s *Store) spanNow() db.Span {
+	span, _ := s.SpanOf(outbox.DayOf(time.Now()))
+	return span
+}
 
 // FailAtOnce is how many dependents an end takes along from now on.
 func (s *Store) FailAtOnce(n int) { s.failAtOnce = n }

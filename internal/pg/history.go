@@ -116,5 +116,6 @@ var (
 	taskInsert       = db.InsertMany("task", "", "queue_id bigint", "seq bigint", "day date =", "context_id int =", "uid text", "actor text",
 		"type text", "data jsonb", "max_retries int", "not_before timestamptz", "sender_id int", "tags jsonb", "traceparent text",
 		"redrive_of uuid", "moved_from uuid", "callback jsonb", "created_at timestamptz =")
-	keyInsert = db.InsertMany("idempotency", "", "context_id int", "key text", "queue_id bigint", "seq bigint", "day date", "body_hash bytea")
+	keyInsert = db.InsertMany("idempotency", "", "context_id int", "key text", "queue_id bigint", "seq bigint",
+		"day date", "body_hash bytea", "salt int")
 )

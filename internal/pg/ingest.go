@@ -173,12 +173,13 @@ type keyRow struct {
 	hash []byte
 }
 
-// knownSQL reads what the keys name already.
+// knownSQL reads what the keys name already. The salt lies beside the key: the task would be looked for in a day that
+// is known only when the statement runs, for which PostgreSQL locks the partitions of all days.
 var knownSQL = db.ForRows(func(one bool) string {
-	return `SELECT i.context_id, i.key, i.queue_id, i.seq, i.day - '1970-01-01', i.body_hash, coalesce(postern.salt(t.created_at, t.moved_from), 0)
+	return `SELECT i.context_id, i.key, i.queue_id, i.seq, i.day - '1970-01-01', i.body_hash, i.salt
 		FROM ` + db.Given(one, 1, "context_id int", "key text") + `
-		CROSS JOIN LATERAL (SELECT * FROM postern.idempotency i WHERE (i.context_id, i.key) = (n.context_id, n.key) LIMIT 1) i
-		LEFT JOIN LATERAL (SELECT t.created_at, t.moved_from FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day) LIMIT 1) t ON true`
+		CROSS JOIN LATERAL (SELECT * FROM postern.idempotency i WHERE (i.context_id, i.key) = (n.context_id, n.key)
+			LIMIT 1) i`
 })
 
 // load locks the queues, then reads what is known of the keys, then the time.
@@ -469,7 +470,7 @@ func (in *ingest) write(b *pgx.Batch) {
 		k := db.Columns{N: len(in.hashes)}
 		for _, key := range sortedKeys(in.hashes) {
 			v := in.hashes[key]
-			k.Add(key.context, key.uid, v.id.Queue, v.id.Seq, v.id.Day.Time(), v.hash)
+			k.Add(key.context, key.uid, v.id.Queue, v.id.Seq, v.id.Day.Time(), v.hash, v.id.Salt)
 		}
 		keyInsert.Queue(b, k)
 	}

@@ -82,7 +82,7 @@ func (s *Store) dependencies(ctx context.Context, subs []*Submission) (*dependen
 			if j, ok := d.uids[taskKey{sub.ContextID, text}]; ok {
 				r.sub = j
 			}
-			b.Queue(`SELECT i.queue_id, i.seq, i.day - '1970-01-01', postern.salt(t.created_at, t.moved_from) FROM postern.idempotency i JOIN postern.task t USING (queue_id, seq, day)
+			b.Queue(`SELECT i.queue_id, i.seq, i.day - '1970-01-01', i.salt FROM postern.idempotency i
 				WHERE (i.context_id, i.key) = ($1, $2)`, sub.ContextID, text).Query(func(rows pgx.Rows) error {
 				_, err := pgx.ForEachRow(rows, []any{&r.id.Queue, &r.id.Seq, &r.id.Day, &r.id.Salt}, func() error {
 					r.found, r.sub = true, -1

@@ -11,14 +11,26 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // dropDays drops all partitions by days, as an operator may who frees space.
 func (w *world) dropDays() {
 	w.T.Helper()
-	w.Exec(`DO $$ DECLARE t text; BEGIN
-		FOR t IN SELECT c.oid::regclass::text FROM pg_class c WHERE c.relispartition AND c.relkind = 'r' LOOP EXECUTE 'DROP TABLE ' || t; END LOOP; END $$`)
+	w.Exec(dropAllDays)
 }
+
+// dropDays does so before a store is opened.
+func dropDays(t *testing.T, db *pgtest.DB) {
+	t.Helper()
+	_, err := db.Pool.Exec(t.Context(), dropAllDays)
+	pgworld.OK(t, err)
+}
+
+const dropAllDays = `DO $$ DECLARE t text; BEGIN
+		FOR t IN SELECT c.oid::regclass::text FROM pg_class c
+			WHERE c.relispartition AND c.relkind = 'r' LOOP EXECUTE 'DROP TABLE ' || t; END LOOP; END $$`
 
 // ready is what a store says is wrong.
 func (w *world) ready(s *stores.Store) string {
@@ -121,7 +133,7 @@ func TestWhatCannotBeMadeIsNamed(t *testing.T) {
 		{`REVOKE USAGE ON SEQUENCE postern.queue_id FROM postern_app`, `SELECT postern.make_roles()`, "", "may not USAGE on postern.queue_id"},
 		{`REVOKE SELECT ON postern.goose_db_version FROM postern_app`, `SELECT postern.make_roles()`, "", "permission denied for table goose_db_version"},
 		{`REVOKE EXECUTE ON FUNCTION postern.ensure_days FROM postern_app`, `SELECT postern.make_roles()`, "permission denied for function ensure_days",
-			"finds no partition postern.task_" + w.Now.Format("20060102")},
+			"finds no partition of postern.task for " + w.Now.Format(time.DateOnly)},
 	} {
 		w.Exec(c.take)
 		if strings.Contains(c.error, "ensure_days") {
@@ -155,7 +167,8 @@ func TestADetachedDayIsNamed(t *testing.T) {
 	if f := fault.As(err); f.Kind != fault.Retry || !strings.Contains(f.Detail, "partitions of "+w.Now.Format(time.DateOnly)) {
 		t.Errorf("%s %v", f.Kind, f)
 	}
-	if got := w.ready(w.S); !strings.Contains(got, "finds no partition postern.task_"+day) {
+	if got := w.ready(w.S); !strings.Contains(got,
+		"finds no partition of postern.task for "+w.Now.Format(time.DateOnly)) {
 		t.Error(got)
 	}
 }

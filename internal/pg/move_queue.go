@@ -243,7 +243,9 @@ func (m *transfer) arrive(b *pgx.Batch) error {
 	b.Queue(`UPDATE postern.dependency SET queue_id = $3, seq = $4, day = $5 WHERE (queue_id, seq) = ($1, $2)`, both...)
 	b.Queue(`UPDATE postern.dependency SET on_queue = $3, on_seq = $4, on_day = $5, on_salt = $6 WHERE (on_queue, on_seq) = ($1, $2)`, append(both, task.ID.Salt)...)
 	if task.UID != "" {
-		b.Queue(`UPDATE postern.idempotency SET queue_id = $3, seq = $4, day = $5 WHERE (context_id, key) = ($1, $2)`, append([]any{task.ContextID, task.UID}, now...)...)
+		b.Queue(`UPDATE postern.idempotency SET queue_id = $3, seq = $4, day = $5, salt = $6
+			WHERE (context_id, key) = ($1, $2)`,
+			append(append([]any{task.ContextID, task.UID}, now...), task.ID.Salt)...)
 	}
 	if maker := m.e.s.MakerOf(task.Type, task.UID); maker != nil {
 		maker.Moved(b, task)

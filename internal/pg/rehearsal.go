@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/sequencer"
@@ -36,30 +36,43 @@ const (
 	practiseFor = 2 * time.Second
 )
 
-// rehearsals are the texts of the statements of each combination of parts on a day, which some of them name.
+// rehearsals are the texts of the statements of each combination of parts in a span of days, which some of them name.
 var rehearsals struct {
 	sync.Mutex
-	day outbox.Day
-	of  map[Part][]string
+	of map[rehearsalOf][]string
 }
 
-// rehearsed are the texts of the statements of p on a day.
-func rehearsed(p Part, day outbox.Day) []string {
+type rehearsalOf struct {
+	part Part
+	span db.Span
+}
+
+// rehearsed are the texts of the statements of p in a span that holds a day.
+func rehearsed(p Part, span db.Span, now time.Time) []string {
 	r := &rehearsals
 	r.Lock()
 	defer r.Unlock()
-	if r.day != day {
-		r.day, r.of = day, map[Part][]string{}
+	if len(r.of) >= spannedMost || r.of == nil {
+		r.of = map[rehearsalOf][]string{}
 	}
-	list, known := r.of[p]
+	list, known := r.of[rehearsalOf{p, span}]
 	if !known {
 		var err error
-		if list, err = rehearse(p); err != nil {
+		if list, err = rehearse(p, span, now); err != nil {
 			slog.Error("statements are planned by whoever meets them first", "error", err)
 		}
-		r.of[p] = list
+		r.of[rehearsalOf{p, span}] = list
 	}
 	return list
+}
+
+// spanOf reads the span of a day. A database that has none yet gives one of that day, which is made when it is needed.
+func spanOf(ctx context.Context, c *pgx.Conn, day outbox.Day) (db.Span, error) {
+	spans, err := db.ReadSpans(ctx, c)
+	if i := slices.IndexFunc(spans, func(s db.Span) bool { return s.Has(day, day) }); i >= 0 {
+		return spans[i], err
+	}
+	return db.Span{First: day, Last: day}, err
 }
 
 // practise makes a connection ready for what it will be used for. Each statement is planned in a transaction of its own, so that no lock
@@ -71,9 +84,17 @@ func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, db.OpenWithin)
 	defer cancel()
-	began, day := time.Now(), outbox.DayOf(time.Now())
-	for _, sql := range rehearsed(p, day) {
+	began := time.Now()
+	span, err := spanOf(ctx, c, outbox.DayOf(began))
+	if err != nil {
+		return unlessRefused(c, err)
+	}
+	list := rehearsed(p, span, began.UTC())
+	for i, sql := range list {
 		if time.Since(began) > practiseFor {
+			slog.Warn("a new connection is used before its statements are planned: "+
+				"the server is slow, or its catalogs are large (postern doctor)",
+				"planned", i, "of", len(list), "within", practiseFor.String(), "next", fault.Clip(sql))
 			return nil
 		}
 		d, err := c.Prepare(ctx, sql, sql)
@@ -88,7 +109,7 @@ func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 	if p&Posts == 0 {
 		return nil
 	}
-	for sql, args := range reads(day) {
+	for sql, args := range reads(span) {
 		if time.Since(began) > practiseFor {
 			return nil
 		}
@@ -104,19 +125,16 @@ func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 	return nil
 }
 
-// reads are the questions of a client about its transaction until that has ended, on its day and on the next, with
-// arguments that find nothing. They are run, so that pgx has prepared them by itself and prepares them anew when they
-// fail: a connection on which a read has changed is not closed.
-func reads(day outbox.Day) map[string][]any {
-	all := map[string][]any{
-		unendedSQL:      {0, 0, time.Time{}, 0, 0},
-		endedSQL:        {[]int64{}, []int64{}, []time.Time{}, []int32{}},
-		TransactionsSQL: {0, []int64{}, []int64{}, []time.Time{}},
+// reads are the questions of a client about its transaction until that has ended, in a span, with arguments that find
+// nothing. They are run, so that pgx has prepared them by itself and prepares them anew when they fail: a connection on
+// which a read has changed is not closed. Those of all days are left out: few are asked, and their plans have each
+// partition that is kept.
+func reads(span db.Span) map[string][]any {
+	return map[string][]any{
+		OfSpan(unendedSQL, span):      {0, 0, time.Time{}, 0, 0},
+		OfSpan(endedSQL, span):        {[]int64{}, []int64{}, []time.Time{}, []int32{}},
+		OfSpan(TransactionsSQL, span): {0, []int64{}, []int64{}, []time.Time{}},
 	}
-	for sql, args := range maps.Clone(all) {
-		all[OfDay(sql, day)] = args
-	}
-	return all
 }
 
 // unlessRefused is err, or nil where PostgreSQL refused a statement and the connection can still be used.
@@ -131,11 +149,12 @@ func unlessRefused(c *pgx.Conn, err error) error {
 // is idle or not; it is taken or claimed; its end is settled, and another of its queue goes out under the same lease,
 // or the queue is idle. Our own decisions queue these statements where there is no database, so the list is not kept
 // by hand. Queues without a name are left out: their statements touch no partitions but those of tasks.
-func rehearse(p Part) (texts []string, err error) {
-	r := &rehearsal{p: p, b: &pgx.Batch{}, now: time.Now().UTC(), node: Node{ID: 1, Epoch: 1}}
+func rehearse(p Part, span db.Span, now time.Time) (texts []string, err error) {
+	r := &rehearsal{p: p, b: &pgx.Batch{}, now: now, node: Node{ID: 1, Epoch: 1}}
 	d := &Dispatcher{Dispatcher: outbox.DefaultDispatcher(), ID: 1, ContextID: 1}
 	d.Type = "type"
 	r.s = &Store{DB: &db.DB{}, Conf: newConf(nil)}
+	r.s.Remember([]db.Span{span})
 	r.s.Conf.put(&confView{begun: 1, byID: map[int32]*Dispatcher{1: d}, byType: map[int32]map[string]*Dispatcher{1: {d.Type: d}}})
 	r.s.Conf.lanes.Store(laneKey{Dispatcher: 1}, int32(1))
 	r.s.Conf.shared.Store(int32(1), true)

@@ -70,7 +70,7 @@ func TestAConnectionHasThePlansOfAnOrdinaryDay(t *testing.T) {
 	if len(prepared) < 20 || len(planned) != len(prepared) {
 		t.Fatalf("%d of %d statements are planned, of some forty", len(planned), len(prepared))
 	}
-	for sql := range pg.Reads() {
+	for sql := range w.S.Store.Reads() {
 		if !slices.Contains(met("true"+times+"> 0"), sql) {
 			t.Errorf("is not planned: %s", sql)
 		}
@@ -115,7 +115,7 @@ func TestAConnectionHasThePlansOfAnOrdinaryDay(t *testing.T) {
 		w.settleAll(w.Claim(n, pgworld.Everything()))
 	}
 	for _, sql := range met("NOT " + rehearsed + times + fmt.Sprint(">= ", days)) {
-		if _, known := pg.Reads()[sql]; known {
+		if _, known := w.S.Store.Reads()[sql]; known {
 			continue
 		}
 		t.Errorf("is planned by whoever meets it first: %s", sql)
@@ -125,11 +125,11 @@ func TestAConnectionHasThePlansOfAnOrdinaryDay(t *testing.T) {
 	}
 	sum := 0
 	for _, p := range []pg.Part{pg.Posts, pg.Works} {
-		list, err := pg.Rehearse(p)
+		list, err := w.S.Rehearse(p)
 		w.Must(err)
 		sum += len(list)
 	}
-	if all, err := pg.Rehearse(pg.Posts | pg.Works); err != nil || len(all) > sum || len(all) < sum-5 {
+	if all, err := w.S.Rehearse(pg.Posts | pg.Works); err != nil || len(all) > sum || len(all) < sum-5 {
 		t.Errorf("both parts rehearse %d statements (%v), each by itself %d", len(all), err, sum)
 	}
 }

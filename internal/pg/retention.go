@@ -6,19 +6,31 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// Retain drops the days of which everything ended at least keep ago, the oldest first, and returns how many.
-// A day that something holds ends it: report.retention says what. Survivors (what has not ended, and what a Maker
-// waits for, so that no context holds a day) keep their ids and uids, in partitions
-// of their own; a uid is free again when its transaction is forgotten.
+// Keep notes for how many days what has ended is kept, 0 for ever: spans of days that any process makes from now on
+// have the width that goes with it (postern.span_width). Older spans stay as they are.
+func (s *Store) Keep(ctx context.Context, keep time.Duration) error {
+	_, err := s.Pool().Exec(ctx, `UPDATE postern.retained SET keep = nullif($1::int, 0)
+		WHERE keep IS DISTINCT FROM nullif($1::int, 0)`,
+		int(keep.Hours()/24))
+	return db.Known(err)
+}
+
+// Retain drops the spans in which everything ended at least keep ago, the oldest first, and returns how many.
+// A span goes as a whole, once its last day is old enough, so that its first day is kept for at most the width of a
+// span longer. A span that something holds ends it: report.retention says what. Survivors (what has not ended, and
+// what a Maker waits for, so that no context holds a span) keep their ids and uids, in partitions of their own; a uid
+// is free again when its transaction is forgotten.
 //
-// The keys go first, in chunks, so that dropping the day is short (also what was depended on, and what was redriven);
+// The keys go first, in chunks, so that dropping the span is short (also what was depended on, and what was redriven);
 // until then what has ended can still be read by its id. Whoever posts a forgotten uid meanwhile gets a new transaction,
-// as afterwards. Two processes at once do the same, and the second one finds the day gone.
+// as afterwards. Two processes at once do the same, and the second one finds the span gone.
 func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, err error) {
 	now, err := s.Now(ctx)
 	if err != nil {
@@ -26,23 +38,26 @@ func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, er
 	}
 	before := now.Add(-keep)
 	for {
-		var day *time.Time
-		err := s.Pool().QueryRow(ctx, `SELECT min(to_date(right(k.relname, 8), 'YYYYMMDD')) FROM pg_inherits i JOIN pg_class k ON k.oid = i.inhrelid
-			WHERE i.inhparent = 'postern.task'::regclass AND k.relname ~ '_[0-9]{8}$'
-				AND to_date(right(k.relname, 8), 'YYYYMMDD') < ($1::timestamptz AT TIME ZONE 'UTC')::date`, before).Scan(&day)
+		rows, err := s.Pool().Query(ctx, `SELECT s.first - '1970-01-01', s.last - '1970-01-01' FROM postern.spans s
+			WHERE s.relation = 'task' AND s.last < ($1::timestamptz AT TIME ZONE 'UTC')::date
+			ORDER BY s.first LIMIT 1`, before)
+		if err != nil {
+			return dropped, db.Known(err)
+		}
+		oldest, err := pgx.CollectRows(rows, pgx.RowToStructByPos[db.Span])
 		if err != nil {
 			return dropped, db.Known(err)
 		}
 		held := ""
-		if day != nil {
-			if held, err = s.dropDay(ctx, *day, before); err != nil {
+		if len(oldest) > 0 {
+			if held, err = s.dropSpan(ctx, oldest[0], before); err != nil {
 				return dropped, err
 			}
 		}
 		if _, err := s.Pool().Exec(ctx, `UPDATE postern.retained SET held_by = $1, looked_at = $2, before = ($3::timestamptz AT TIME ZONE 'UTC')::date`, held, now, before); err != nil {
 			return dropped, db.Known(err)
 		}
-		if day == nil || held != "" {
+		if len(oldest) == 0 || held != "" {
 			return dropped, errors.Join(s.tidyOld(ctx, before), s.forget(ctx, before))
 		}
 		dropped++
@@ -55,50 +70,56 @@ func (s *Store) RetainAll(ctx context.Context) error {
 	return db.Known(err)
 }
 
-// A day is gone through in chunks of retainAtOnce, each a short statement, with rests as long as they took. retainMost is how many may
-// not have ended.
+// A span is gone through in chunks of retainAtOnce, each a short statement, with rests as long as they took.
+// retainMost is how many may not have ended.
 const retainAtOnce, retainMost = 2000, 10000
 
-// dropDay drops one day, or says what holds it.
-func (s *Store) dropDay(ctx context.Context, day, before time.Time) (held string, err error) {
+// dropSpan drops one span, or says what holds it.
+func (s *Store) dropSpan(ctx context.Context, span db.Span, before time.Time) (held string, err error) {
 	var by *string
-	if err := s.Pool().QueryRow(ctx, `SELECT postern.day_held_by($1, $2)`, day, before).Scan(&by); err != nil || by != nil {
+	first, last := span.First.Time(), span.Last.Time()
+	err = s.Pool().QueryRow(ctx, `SELECT postern.day_held_by($1, $2, $3)`, first, last, before).Scan(&by)
+	if err != nil || by != nil {
 		return deref(by), db.Known(err)
 	}
-	queues, seqs, err := s.survivors(ctx, day)
+	queues, seqs, err := s.survivors(ctx, first, last)
 	if err != nil {
 		return "", err
 	}
-	awaitedQueues, awaitedSeqs, err := s.awaitedOf(ctx, day)
+	awaitedQueues, awaitedSeqs, err := s.awaitedOf(ctx, first, last)
 	if err != nil {
 		return "", err
 	}
 	queues, seqs = append(queues, awaitedQueues...), append(seqs, awaitedSeqs...)
 	if len(queues) > retainMost {
-		return fmt.Sprintf("more than %d transactions of this day have not ended, or events or batches have not heard of their ends", retainMost), nil
+		return fmt.Sprintf("more than %d transactions of these days have not ended, "+
+			"or events or batches have not heard of their ends", retainMost), nil
 	}
-	if err := s.forgetKeys(ctx, day, before, awaitedQueues, awaitedSeqs); err != nil {
+	if err := s.forgetKeys(ctx, span, before, awaitedQueues, awaitedSeqs); err != nil {
 		return "", err
 	}
-	err = s.Pool().QueryRow(ctx, "SELECT postern.drop_day($1, $2, $3, $4)", day, before, queues, seqs).Scan(&by)
+	err = s.Pool().QueryRow(ctx, "SELECT postern.drop_day($1, $2, $3, $4, $5)",
+		first, last, before, queues, seqs).Scan(&by)
 	if db.SQLState(err) == "55P03" { // of the partition itself
 		return "the tables are in use: it is tried again in an hour", nil
 	}
 	return deref(by), db.Known(err)
 }
 
-// survivors are the positions of what has not ended of a day, or more than retainMost of them. As the day is over,
-// there will be no others; those that end meanwhile are noticed when it is dropped.
-func (s *Store) survivors(ctx context.Context, day time.Time) (queues, seqs []int64, err error) {
+// survivors are the positions of what has not ended of a span, or more than retainMost of them. As its last day is
+// over, there will be no others; those that end meanwhile are noticed when it is dropped.
+func (s *Store) survivors(ctx context.Context, first, last time.Time) (queues, seqs []int64, err error) {
 	queues, seqs = []int64{}, []int64{}
 	for queue, seq, n := int64(-1), int64(0), retainAtOnce; n == retainAtOnce && len(queues) <= retainMost; {
 		began := time.Now()
 		var q, p []int64
 		err := s.Pool().QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT t.queue_id, t.seq, EXISTS (SELECT FROM postern.outcome o
 					WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day) OFFSET 0) AS ended
-				FROM postern.task t WHERE t.day = $1 AND (t.queue_id, t.seq) > ($2, $3) ORDER BY t.queue_id, t.seq LIMIT $4)
+				FROM postern.task t WHERE t.day BETWEEN $1 AND $5 AND (t.queue_id, t.seq) > ($2, $3)
+					ORDER BY t.queue_id, t.seq LIMIT $4)
 			SELECT count(*), coalesce((SELECT l.queue_id FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $2), coalesce((SELECT l.seq FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $3),
-				array_agg(queue_id) FILTER (WHERE NOT ended), array_agg(seq) FILTER (WHERE NOT ended) FROM c`, day, queue, seq, retainAtOnce).Scan(&n, &queue, &seq, &q, &p)
+				array_agg(queue_id) FILTER (WHERE NOT ended), array_agg(seq) FILTER (WHERE NOT ended)
+			FROM c`, first, queue, seq, retainAtOnce, last).Scan(&n, &queue, &seq, &q, &p)
 		if err != nil {
 			return nil, nil, db.Known(err)
 		}
@@ -112,15 +133,15 @@ func (s *Store) survivors(ctx context.Context, day time.Time) (queues, seqs []in
 	return queues, seqs, nil
 }
 
-// forgetKeys deletes the other rows of transactions of a day that ended before a time: uids, dependencies and
+// forgetKeys deletes the other rows of transactions of a span that ended before a time: uids, dependencies and
 // redrives. A dependent of one of them knows of its end, unless a ripple is still to tell: then its other
 // dependencies are left, and an end that can be read no more does not hold it. A transaction that ends while the
-// chunks go by holds the day, and keeps its own, as those that are awaited do.
-func (s *Store) forgetKeys(ctx context.Context, day, before time.Time, queues, seqs []int64) error {
+// chunks go by holds the span, and keeps its own, as those that are awaited do.
+func (s *Store) forgetKeys(ctx context.Context, span db.Span, before time.Time, queues, seqs []int64) error {
 	for queue, seq, n := int64(-1), int64(0), retainAtOnce; n == retainAtOnce; {
 		began := time.Now()
 		err := s.Pool().QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT t.context_id, t.uid, t.queue_id, t.seq FROM postern.task t
-				WHERE t.day = $1 AND (t.queue_id, t.seq) > ($2, $3)
+				WHERE t.day BETWEEN $1 AND $8 AND (t.queue_id, t.seq) > ($2, $3)
 					AND EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day) AND o.done_at < $5)
 					AND NOT EXISTS (SELECT FROM ROWS FROM (unnest($6::bigint[]), unnest($7::bigint[])) a(queue_id, seq) WHERE (a.queue_id, a.seq) = (t.queue_id, t.seq))
 				ORDER BY t.queue_id, t.seq LIMIT $4),
@@ -130,7 +151,7 @@ func (s *Store) forgetKeys(ctx context.Context, day, before time.Time, queues, s
 				AND NOT EXISTS (SELECT FROM postern.ripple r WHERE (r.queue_id, r.seq) = (c.queue_id, c.seq) OFFSET 0)),
 			f AS (DELETE FROM postern.redrive r USING c WHERE (r.queue_id, r.seq) = (c.queue_id, c.seq))
 			SELECT count(*), coalesce((SELECT l.queue_id FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $2), coalesce((SELECT l.seq FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $3) FROM c`,
-			day, queue, seq, retainAtOnce, before, queues, seqs).Scan(&n, &queue, &seq)
+			span.First.Time(), queue, seq, retainAtOnce, before, queues, seqs, span.Last.Time()).Scan(&n, &queue, &seq)
 		if err != nil {
 			return db.Known(err)
 		}
@@ -143,17 +164,17 @@ func (s *Store) forgetKeys(ctx context.Context, day, before time.Time, queues, s
 	return nil
 }
 
-// awaitedOf returns the positions of transactions of a day that have ended and that others wait for, or more than
+// awaitedOf returns the positions of transactions of a span that have ended and that others wait for, or more than
 // retainMost of them. There will be no others, since a post is now of a later day.
-func (s *Store) awaitedOf(ctx context.Context, day time.Time) (queues, seqs []int64, err error) {
+func (s *Store) awaitedOf(ctx context.Context, first, last time.Time) (queues, seqs []int64, err error) {
 	err = s.Pool().QueryRow(ctx, `SELECT coalesce(array_agg(a.queue_id), '{}'), coalesce(array_agg(a.seq), '{}') FROM (
 		SELECT a.queue_id, a.seq FROM (`+s.Awaited()+`) a
 		CROSS JOIN LATERAL (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (a.queue_id, a.seq, a.day) OFFSET 0) o
-		WHERE a.day = $1 LIMIT $2) a`, day, retainMost+1).Scan(&queues, &seqs)
+		WHERE a.day BETWEEN $1 AND $3 LIMIT $2) a`, first, retainMost+1, last).Scan(&queues, &seqs)
 	return queues, seqs, db.Known(err)
 }
 
-// tidyOld removes what survived its day and has ended since, unless a maker waits for it or a teller has still to tell
+// tidyOld removes what survived its span and has ended since, unless a maker waits for it or a teller has still to tell
 // of it: few rows, in partitions of their own.
 func (s *Store) tidyOld(ctx context.Context, before time.Time) error {
 	var exists bool

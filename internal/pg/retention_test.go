@@ -211,7 +211,8 @@ func TestADayIsDroppedOnceByTwo(t *testing.T) {
 	w := newWorld(t)
 	w.Ahead(40 * 24 * time.Hour)
 	first, second := w.Begin(w.S.Pool()), w.Other()
-	const drop = `SELECT coalesce(postern.drop_day((SELECT min(day) FROM report.retention), $1, '{}', '{}'), '')`
+	const drop = `SELECT coalesce(postern.drop_day((SELECT min(day) FROM report.retention),
+		(SELECT min(last_day) FROM report.retention), $1, '{}', '{}'), '')`
 	var held, heldToo string
 	w.Must(first.QueryRow(w.Ctx, drop, w.Now.Add(-pgworld.AMonth)).Scan(&held))
 	done := make(chan error, 1)
@@ -265,6 +266,7 @@ func TestDaysAreMadeBesideWriters(t *testing.T) {
 		w.Must(err)
 	}
 	w.Later(100 * 24 * time.Hour)
+	w.Must(w.S.Keep(w.Ctx, pgworld.AMonth))
 	ctx, cancel := context.WithTimeout(w.Ctx, 10*time.Second) // the writer does not end before
 	defer cancel()
 	if n, err := w.S.EnsureDays(ctx); err != nil || n != 5*4 {

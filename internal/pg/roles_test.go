@@ -218,7 +218,7 @@ func TestTheServiceNeedsNoRightsOfAnOwner(t *testing.T) {
 		`CREATE POLICY x ON postern.task USING (true)`)
 	w.Exec(`ALTER DEFAULT PRIVILEGES IN SCHEMA postern REVOKE ALL ON TABLES FROM postern_app`) // as where somebody else made the roles
 	var day string
-	w.Must(c.QueryRow(w.Ctx, `SELECT postern.ensure_days('2000-01-01', '2000-01-01')::text`).Scan(&day))
+	w.Must(c.QueryRow(w.Ctx, `SELECT postern.ensure_days('2000-01-01', '2000-01-01', 'day')::text`).Scan(&day))
 	if day != "4" {
 		t.Errorf("made %s partitions, want 4", day)
 	}

@@ -95,8 +95,8 @@ func (s *Store) nextTasks(b *pgx.Batch, list []stretch, to outbox.Day, add func(
 		queues[i], seqs[i], lasts[i], from = n.queue, n.seq, n.last, min(from, n.from)
 	}
 	sql := nextTasksSQL.Of(len(list))
-	if s.today(from, to) {
-		sql = OfDay(sql, to)
+	if span, all := s.today(from, to); all {
+		sql = OfSpan(sql, span)
 	}
 	b.Queue(sql, db.Argument(queues), db.Argument(seqs), db.Argument(lasts), from.Time(), to.Time()).Query(func(rows pgx.Rows) error {
 		for rows.Next() {

@@ -106,7 +106,7 @@ func (s *Store) Transactions(ctx context.Context, contextID int32, ids []outbox.
 
 func (s *Store) transactions(ctx context.Context, db pgdb.Querier, contextID int32, ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
 	out, rest := make(map[outbox.ID]*Transaction, len(ids)), ids
-	err := s.ofDays(TransactionsSQL, ids, func(sql string) (bool, error) {
+	err := s.ofDays(db, TransactionsSQL, ids, func(sql string) (bool, error) {
 		err := readTransactions(ctx, db, sql, contextID, rest, out)
 		rest = slices.DeleteFunc(slices.Clone(ids), func(id outbox.ID) bool { return out[id] != nil })
 		return len(rest) == 0, err
@@ -155,8 +155,8 @@ func (s *Store) Transaction(ctx context.Context, contextID int32, id outbox.ID) 
 
 // ByUID returns the id of the transaction that a client named uid, or NotFound.
 func (s *Store) ByUID(ctx context.Context, contextID int32, uid string) (id outbox.ID, err error) {
-	err = s.Db(ctx).QueryRow(ctx, `SELECT i.queue_id, i.seq, i.day - '1970-01-01', postern.salt(t.created_at, t.moved_from) FROM postern.idempotency i
-		JOIN postern.task t USING (queue_id, seq, day) WHERE i.context_id = $1 AND i.key = $2`, contextID, uid).Scan(&id.Queue, &id.Seq, &id.Day, &id.Salt)
+	err = s.Db(ctx).QueryRow(ctx, `SELECT i.queue_id, i.seq, i.day - '1970-01-01', i.salt FROM postern.idempotency i
+		WHERE i.context_id = $1 AND i.key = $2`, contextID, uid).Scan(&id.Queue, &id.Seq, &id.Day, &id.Salt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		if id, err := outbox.ParseID(uid); err == nil { // without a uid of its own, its id is its uid
 			return id, nil

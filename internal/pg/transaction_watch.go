@@ -50,7 +50,7 @@ const unendedSQL = `SELECT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id,
 // Open says whether a transaction of a context has not ended, where its id says, by two reads of an index. False means nothing: it
 // may have been moved, or not exist.
 func (s *Store) Open(ctx context.Context, contextID int32, id outbox.ID) (open bool, err error) {
-	err = s.ofDays(unendedSQL, []outbox.ID{id}, func(sql string) (bool, error) {
+	err = s.ofDays(s.Db(ctx), unendedSQL, []outbox.ID{id}, func(sql string) (bool, error) {
 		return true, s.Db(ctx).QueryRow(ctx, sql, id.Queue, id.Seq, id.Day.Time(), id.Salt, contextID).Scan(&open)
 	})
 	return open, db.Known(err)
@@ -64,7 +64,7 @@ func (s *Store) Ended(ctx context.Context, ids []outbox.ID) (ended map[outbox.ID
 		c.Add(id.Queue, id.Seq, id.Day.Time(), id.Salt)
 	}
 	ended = map[outbox.ID]bool{}
-	err = s.ofDays(endedSQL, ids, func(sql string) (bool, error) {
+	err = s.ofDays(s.Pool(), endedSQL, ids, func(sql string) (bool, error) {
 		rows, err := s.Pool().Query(ctx, sql, c.Args()...)
 		if err != nil {
 			return false, err

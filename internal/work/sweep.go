@@ -67,13 +67,17 @@ func (e *Engine) reap(ctx context.Context) error {
 	return err
 }
 
-// PartitionOnce creates the partitions of the coming days, or drops those that retention lets go. Behind each of the two all
-// connections plan anew what reads days. Together that is felt where the processors have little to spare, so that who has made
-// a day leaves the dropping to the next time, an hour later.
+// PartitionOnce makes the partitions of the coming days, in spans as wide as retention asks for, or drops those that
+// retention lets go. Behind each of the two all connections plan anew what reads days. Together that is felt where
+// the processors have little to spare, so that a process that has made some leaves the dropping to the next time, an
+// hour later.
 func (e *Engine) PartitionOnce(ctx context.Context) error {
+	if err := e.Store.Keep(ctx, e.Retention); err != nil {
+		return err
+	}
 	n, err := e.Store.EnsureDays(ctx)
 	if n > 0 {
-		e.Log.Debug("created partitions", "partitions", n)
+		e.Log.Debug("made partitions", "partitions", n)
 	}
 	if n > 0 || err != nil {
 		return err
@@ -83,7 +87,7 @@ func (e *Engine) PartitionOnce(ctx context.Context) error {
 	}
 	dropped, err := e.Store.Retain(ctx, e.Retention)
 	if dropped > 0 {
-		e.Log.Info("dropped days that ended", "days", dropped)
+		e.Log.Info("dropped days that ended", "spans", dropped)
 	}
 	return err
 }

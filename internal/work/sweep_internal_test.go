@@ -18,7 +18,8 @@ func TestADayIsDroppedAnHourAfterOneIsMade(t *testing.T) {
 		}
 		return old, coming
 	}
-	if _, err := e.db.Pool.Exec(ctx, `SELECT postern.ensure_days(d - 9, d - 9) FROM (SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date AS d) n;
+	if _, err := e.db.Pool.Exec(ctx, `SELECT postern.ensure_days(d - 9, d - 9, 'day')
+		FROM (SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date AS d) n;
 		DO $$ DECLARE t text; BEGIN
 			FOREACH t IN ARRAY ARRAY['task', 'outcome', 'attempt', 'delivery'] LOOP
 				EXECUTE format('DROP TABLE postern.%I', t || '_' || to_char(clock_timestamp() AT TIME ZONE 'UTC' + interval '2 days', 'YYYYMMDD'));

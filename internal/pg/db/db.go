@@ -1,7 +1,6 @@
 package db
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -25,6 +24,7 @@ type DB struct {
 
 	witness *Witness // remembers what was acknowledged; nil: nothing does
 
+	spans  atomic.Pointer[[]Span] // where the rows of each day lie, as far as this process knows
 	clock  atomic.Pointer[clock]
 	moving sync.Mutex // held while the clock is moved
 }
@@ -59,13 +59,6 @@ func (db *DB) Close() {
 // HoldCommits has every transaction call hold between its writes and its commit, with the process id of its session; an
 // error rolls it back. nil ends it. It is for tests of pairs of statements.
 func (db *DB) HoldCommits(hold func(ctx context.Context, pid uint32) error) { db.beforeCommit = hold }
-
-// EnsureDays creates the partitions of yesterday to three days ahead (each costs every statement some of its planning) and returns how many were missing.
-func (db *DB) EnsureDays(ctx context.Context) (n int, err error) {
-	err = db.pool.QueryRow(ctx, `SELECT postern.ensure_days((d AT TIME ZONE 'UTC')::date - 1, (d AT TIME ZONE 'UTC')::date + 3)
-		FROM coalesce($1::timestamptz, clock_timestamp()) d`, db.Clock()).Scan(&n)
-	return n, cmp.Or(Lacking(db.Role(), err), Known(err))
-}
 
 // Querier is a pool, a connection or a transaction.
 type Querier interface {

@@ -20,8 +20,9 @@ import (
 // sentence is the name of the violated constraint as the schema gives it.
 func sentence(e *pgconn.PgError) string {
 	table, day, ok := strings.Cut(e.TableName, "_")
-	if ok && len(day) == len("20060102") && e.ConstraintName == e.TableName+"_pkey" {
-		return keys[table]
+	if key := keys[table]; ok && key != "" && day[0] >= '0' && day[0] <= '9' &&
+		e.ConstraintName == e.TableName+"_pkey" {
+		return key
 	}
 	return e.ConstraintName
 }

@@ -22,7 +22,7 @@ import (
 // Where PostgreSQL names a day: in the detail of a row that has no partition, and in the name of a partition.
 var (
 	dayOfRow       = regexp.MustCompile(`\(day\) = \((\d{4}-\d{2}-\d{2})\)`)
-	dayOfPartition = regexp.MustCompile(`\bpostern\.([a-z_]+)_(\d{8})\b`)
+	dayOfPartition = regexp.MustCompile(`\bpostern\.([a-z]+)_(\d{8})(_\d{8})?\b`)
 )
 
 // dayMissing says whether err is that a day has no partition, and which one; the zero time where PostgreSQL did not say.
@@ -36,9 +36,9 @@ func dayMissing(err error) (day time.Time, missing bool) {
 	case e.Code == "23514" && e.ConstraintName == "" && keys[e.TableName] != "":
 		found, missing = dayOfRow.FindStringSubmatch(e.Detail), true
 	case e.Code == "42P01":
-		layout = "20060102"
+		layout = dayLayout
 		if of := dayOfPartition.FindStringSubmatch(e.Message); of != nil && keys[of[1]] != "" {
-			found, missing = of[1:], true
+			found, missing = of[1:3], true
 		}
 	}
 	if found != nil {
@@ -89,17 +89,20 @@ const regrant = "As the owner of the schema, SELECT postern.make_roles() gives t
 func (db *DB) Role() string { return db.pool.Config().ConnConfig.User }
 
 // lacksSQL lists what the role of the session may not do, of what the service does, and which partitions of a day are missing.
-// Partitions of other days have the grants of this one. $1 is the day, $2 the tables that have a partition per day.
-const lacksSQL = `SELECT 'may not ' || p.privilege || ' on ' || c.oid::regclass FROM pg_class c
+// Partitions of other days have the grants of this one. $1 is the day, $2 the tables that are divided by days.
+const lacksSQL = `WITH today AS MATERIALIZED (SELECT s.relation, s.oid FROM postern.spans s
+		WHERE $1::date BETWEEN s.first AND s.last)
+	SELECT 'may not ' || p.privilege || ' on ' || c.oid::regclass FROM pg_class c
 		CROSS JOIN LATERAL unnest(CASE c.relkind WHEN 'S' THEN '{USAGE}'::text[] ELSE '{SELECT,INSERT,UPDATE,DELETE}' END) p(privilege)
 		WHERE c.relnamespace IN ('postern'::regnamespace, 'river'::regnamespace) AND c.relkind IN ('r', 'p', 'S')
-			AND (NOT c.relispartition OR c.relname LIKE '%\_' || to_char($1::date, 'YYYYMMDD'))
+			AND (NOT c.relispartition OR c.oid IN (SELECT t.oid FROM today t))
 			AND NOT CASE c.relkind WHEN 'S' THEN has_sequence_privilege(c.oid, p.privilege) ELSE has_table_privilege(c.oid, p.privilege) END
 	UNION ALL SELECT 'may not EXECUTE ' || f.oid::regprocedure FROM pg_proc f
-		WHERE f.oid = 'postern.ensure_days(date, date)'::regprocedure AND NOT has_function_privilege(f.oid, 'EXECUTE')
-	UNION ALL SELECT 'finds no partition postern.' || t || to_char($1::date, '_YYYYMMDD') FROM unnest($2::text[]) t
-		WHERE NOT EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-			WHERE i.inhparent = ('postern.' || t)::regclass AND c.relname = t || to_char($1::date, '_YYYYMMDD'))
+		WHERE f.oid = 'postern.ensure_days(date, date, text)'::regprocedure
+			AND NOT has_function_privilege(f.oid, 'EXECUTE')
+	UNION ALL SELECT 'finds no partition of postern.' || t || ' for ' || to_char($1::date, 'YYYY-MM-DD')
+		FROM unnest($2::text[]) t
+		WHERE NOT EXISTS (SELECT FROM today d WHERE d.relation = t)
 	ORDER BY 1 LIMIT 5`
 
 // Lacks says what this process needs of the database and does not have, after it has tried to make what it may make; "" for

@@ -16,7 +16,7 @@ type Tables struct {
 	// Again names the keys whose violation means that somebody else did the same a moment before: the SQL transaction
 	// runs again, and sees what the other one has committed.
 	Again []string
-	// Days names the key of each table that has a partition per day. PostgreSQL names a violated key by its partition,
+	// Days names the key of each table that is divided by days. PostgreSQL names a violated key by its partition,
 	// as outcome_20060102_pkey.
 	Days map[string]string
 }
@@ -46,5 +46,5 @@ func Register(t Tables) {
 // Constraints returns what the constraints of all tables that have been registered mean, by name.
 func Constraints() map[string]fault.Kind { return maps.Clone(kinds) }
 
-// daily returns the tables that have a partition per day, in order.
+// daily returns the tables that are divided by days, in order.
 func daily() []string { return slices.Sorted(maps.Keys(keys)) }

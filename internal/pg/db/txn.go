@@ -59,6 +59,9 @@ func (db *DB) mend(ctx context.Context, err error) error {
 		return nil
 	}
 	if day, missing := dayMissing(err); missing {
+		if SQLState(err) == "42P01" { // its span was of today, which is what is made anew
+			day = time.Time{}
+		}
 		return db.makeDay(ctx, day)
 	}
 	if l := lack(nil); errors.As(err, &l) {

@@ -15,3 +15,17 @@ func DownTo(ctx context.Context, url string, version int64) error {
 
 // HashOf is the hash of one migration.
 func HashOf(sql string) string { return hash(sql) }
+
+// UpTo applies the migrations up to a version, as an older program does.
+func UpTo(ctx context.Context, url string, version int64) error {
+	db, p, err := open(url, nil)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if err := makeSchema(ctx, db); err != nil {
+		return err
+	}
+	_, err = p.UpTo(ctx, version)
+	return err
+}

@@ -73,7 +73,10 @@ func TestWhatIsHeldIsListedCountedAndReported(t *testing.T) {
 	}
 	const blocker = " DISPATCHING outcome_unknown t; "
 	check("t-1 t-2 u-1 u-2 ", "waits free ", "map[T:2 U:2]", "t-1"+blocker+"t-2"+blocker+"u-1"+blocker+"u-2"+blocker)
-	const older = `UPDATE postern.task SET created_at = created_at - interval '30 d' WHERE uid = 't-2'`
+	const older = `WITH older AS (UPDATE postern.task SET created_at = created_at - interval '30 d' WHERE uid = 't-2'
+		RETURNING uid, created_at, moved_from)
+		UPDATE postern.idempotency i SET salt = postern.salt(o.created_at, o.moved_from) FROM older o
+			WHERE i.key = o.uid`
 	_, err := w.S.Pool().Exec(w.Ctx, older)
 	w.Must(err)
 	oldest := reads.ListFilter{Held: &yes, Types: []string{"T"}, Limit: 1, Ascending: true}

@@ -13,7 +13,7 @@ type Trouble struct {
 	RiverRunning   float64 // seconds that a job of ours has been running, other than dispatch, which may last
 	HotUpdates     int64   // of queue rows, since statistics began: those that stayed on their page,
 	ColdUpdates    int64   // and those that did not
-	DaysAhead      int64   // partitions after today, of the table that has the fewest
+	DaysAhead      int64   // after today that have partitions, of the table that has the fewest
 	SourcesFailed  int64   // that stopped, and wait for somebody
 	SourceLag      float64 // seconds that a running source has not been read to its end
 	Gates          int64   // that are closed, of types and senders: nothing came of calls to their workers
@@ -54,10 +54,10 @@ func (s *Store) sampleTrouble(b *pgx.Batch, v *Trouble) {
 		WHERE state = 'running' AND queue = 'postern' AND kind <> 'dispatch'`)
 	b.Queue(`SELECT coalesce(sum(n_tup_hot_upd), 0)::bigint, coalesce(sum(n_tup_upd - n_tup_hot_upd), 0)::bigint FROM pg_stat_user_tables
 		WHERE schemaname = 'postern' AND relname = 'queue'`).QueryRow(func(row pgx.Row) error { return row.Scan(&v.HotUpdates, &v.ColdUpdates) })
-	one(&v.DaysAhead, `SELECT coalesce(min(n), 0) FROM (SELECT count(c.relname) FILTER (WHERE right(c.relname, 8) > to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')) AS n
-		FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
-		WHERE i.inhparent IN ('postern.task'::regclass, 'postern.outcome'::regclass, 'postern.attempt'::regclass, 'postern.delivery'::regclass)
-		GROUP BY i.inhparent) d`)
+	one(&v.DaysAhead, `SELECT coalesce(min(n), 0)
+		FROM (SELECT max(s.last) - (clock_timestamp() AT TIME ZONE 'UTC')::date AS n
+		FROM unnest('{task,outcome,attempt,delivery}'::text[]) t LEFT JOIN postern.spans s ON s.relation = t
+		GROUP BY t) d`)
 	one(&v.SourcesFailed, `SELECT count(*) FROM postern.source WHERE state = 'failed' AND removed_at IS NULL`)
 	one(&v.SourceLag, `SELECT coalesce(max(extract(epoch FROM clock_timestamp() - coalesce(caught_up_at, created_at))), 0)::float8 FROM postern.source s
 		WHERE kind <> 'push' AND state = 'running' AND removed_at IS NULL AND NOT EXISTS (SELECT FROM postern.context c WHERE c.context_id = s.context_id AND c.paused) AND (caught_up_at IS NULL OR polled_at > caught_up_at OR failures > 0)`)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pg/verify"
 )
@@ -64,15 +65,19 @@ func OfTheirDays(ctx context.Context, pool *pgxpool.Pool) (n int, differ []strin
 	defer tx.Rollback(ctx)
 	type group struct {
 		Context int32
-		Day     time.Time
+		First   outbox.Day
+		Last    outbox.Day
 		Queues  []int64
 		Seqs    []int64
 		Days    []time.Time
-		Spans   []bool // its queue began to be worked on before its day
+		Before  []bool // its queue began to be worked on before the span of its day
 	}
-	rows, _ := tx.Query(ctx, `SELECT t.context_id, t.day, array_agg(t.queue_id), array_agg(t.seq), array_agg(t.day), array_agg(coalesce(q.head_day < t.day, false))
+	rows, _ := tx.Query(ctx, `SELECT t.context_id, s.first - '1970-01-01', s.last - '1970-01-01',
+		array_agg(t.queue_id), array_agg(t.seq), array_agg(t.day),
+			array_agg(coalesce(q.head_day < s.first, false))
 		FROM postern.task t LEFT JOIN postern.queue q USING (queue_id)
-		WHERE to_regclass('postern.task_' || to_char(t.day, 'YYYYMMDD')) IS NOT NULL GROUP BY 1, 2`, pgx.QueryExecModeExec)
+		JOIN postern.spans s ON s.relation = 'task' AND t.day BETWEEN s.first AND s.last
+		GROUP BY t.context_id, s.first, s.last`, pgx.QueryExecModeExec)
 	groups, err := pgx.CollectRows(rows, pgx.RowToStructByPos[group])
 	if err != nil {
 		return 0, nil, err
@@ -91,7 +96,7 @@ func OfTheirDays(ctx context.Context, pool *pgxpool.Pool) (n int, differ []strin
 		return found, err
 	}
 	for _, g := range groups {
-		by, err := read(pg.OfDay(pg.TransactionsSQL, outbox.DayOf(g.Day)), g)
+		by, err := read(pg.OfSpan(pg.TransactionsSQL, db.Span{First: g.First, Last: g.Last}), g)
 		if err != nil {
 			return n, differ, err
 		}
@@ -102,7 +107,7 @@ func OfTheirDays(ctx context.Context, pool *pgxpool.Pool) (n int, differ []strin
 		n += len(by)
 		for i := range g.Queues {
 			p := place{g.Queues[i], g.Seqs[i]}
-			if row, there := by[p]; row != of[p] && (there || !g.Spans[i]) {
+			if row, there := by[p]; row != of[p] && (there || !g.Before[i]) {
 				differ = append(differ, fmt.Sprintf("read from its day: %q, from all: %q", row, of[p]))
 			}
 		}

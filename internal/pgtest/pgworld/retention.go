@@ -4,10 +4,11 @@ import "time"
 
 const AMonth = 30 * 24 * time.Hour
 
-// Ahead moves the clock d on, and makes the days there.
+// Ahead moves the clock d on, and makes the days there, each by itself, as where a month is kept.
 func (w *World) Ahead(d time.Duration) {
 	w.T.Helper()
 	w.Later(d)
+	w.Must(w.S.Keep(w.Ctx, AMonth))
 	_, err := w.S.EnsureDays(w.Ctx)
 	w.Must(err)
 }
