@@ -27,6 +27,16 @@ type ListFilter struct {
 	Limit                                          int
 	Bodies                                         bool
 	Examined                                       int // how many rows the page may look at, 0 for 50,000
+
+	since outbox.Day // all that is read lies on this day or later; 0: it may lie on any
+}
+
+// reads is sql for the days of the list.
+func (f ListFilter) reads(sql string) string {
+	if f.since == 0 {
+		return sql
+	}
+	return pg.Since(sql, f.since)
 }
 
 // ListCursor is the last row that a page looked at.
@@ -39,10 +49,51 @@ type ListCursor struct {
 // ListTransactions returns a page of transactions by time of receipt, one queue's by position, and where the next one
 // begins, nil at the end. A page looks at a bounded number of rows, so that it may be short, even empty,
 // before the end.
+//
+// The newest ones are looked for in the span of the newest alone, with those that are made ahead, and only a page
+// that is not full then in all that are kept: what a page costs does not grow with the age of the database.
 func (s *Store) ListTransactions(ctx context.Context, contextID int32, f ListFilter) (list []*pg.Transaction, next *ListCursor, err error) {
 	if f.Examined == 0 {
 		f.Examined = 50000
 	}
+	if newest, all, ok := s.newest(f); ok {
+		list, next, err = s.list(ctx, contextID, newest)
+		if all || next != nil || err != nil {
+			return list, next, err
+		}
+	}
+	return s.list(ctx, contextID, f)
+}
+
+// newest narrows a list that begins with the newest to the spans of days from that in which it begins, and says
+// whether that is all of it. Transactions that were received on their days lie in them, since the day of a transaction is not
+// before that of its receipt, and does not fall along its queue.
+func (s *Store) newest(f ListFilter) (newest ListFilter, all, ok bool) {
+	top := time.Now()
+	if t := s.Clock(); t != nil {
+		top = *t
+	}
+	if !f.ReceivedBefore.IsZero() && f.ReceivedBefore.Before(top) {
+		top = f.ReceivedBefore
+	}
+	if f.From != nil && f.From.At.Before(top) {
+		top = f.From.At
+	}
+	span, known := s.SpanOf(outbox.DayOf(top))
+	if !known || f.Ascending {
+		return f, false, false
+	}
+	first := span.First.Time()
+	f.since, all = span.First, !f.ReceivedAfter.Before(first)
+	if !all && len(f.Queues) != 1 {
+		f.ReceivedAfter = first
+	}
+	return f, all, true
+}
+
+func (s *Store) list(
+	ctx context.Context, contextID int32, f ListFilter,
+) (list []*pg.Transaction, next *ListCursor, err error) {
 	q, err := s.listQuery(ctx, contextID, f)
 	if err != nil || q == nil {
 		return nil, nil, err
@@ -69,7 +120,9 @@ func (s *Store) ListTransactions(ctx context.Context, contextID int32, f ListFil
 		return list, &ListCursor{last.ReceivedAt, last.ID.Queue, last.ID.Seq}, nil
 	}
 	next = &ListCursor{}
-	err = s.Pool().QueryRow(ctx, fmt.Sprintf("SELECT created_at, queue_id, seq FROM (%s) k ORDER BY %s LIMIT 1 OFFSET %d", q.keys, q.order, f.Examined-1), q.keyArgs...).
+	sql = fmt.Sprintf("SELECT created_at, queue_id, seq FROM (%s) k ORDER BY %s LIMIT 1 OFFSET %d",
+		q.keys, q.order, f.Examined-1)
+	err = s.Pool().QueryRow(ctx, f.reads(sql), q.keyArgs...).
 		Scan(&next.At, &next.Queue, &next.Seq)
 	if errors.Is(err, pgx.ErrNoRows) { // fewer than it may look at: that was all
 		return list, nil, nil
@@ -197,7 +250,8 @@ func (s *Store) fewEndedBadly(ctx context.Context, contextID int32, f ListFilter
 		}
 	}
 	var n int
-	err := s.Pool().QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM postern.outcome o WHERE o.context_id = $1 AND o.state <> 'DONE' AND o.done_at >= $2 LIMIT $3) n`,
+	err := s.Pool().QueryRow(ctx, f.reads(`SELECT count(*) FROM (SELECT FROM postern.outcome o
+		WHERE o.context_id = $1 AND o.state <> 'DONE' AND o.done_at >= $2 LIMIT $3) n`),
 		contextID, endedSince(f), f.Examined).Scan(&n)
 	return n < f.Examined, db.Known(err)
 }
@@ -282,8 +336,9 @@ func (q *listQuery) page(f ListFilter) (string, []any) {
 	if len(q.thin) > 0 {
 		where = "WHERE " + strings.Join(q.thin, " AND ")
 	}
-	return fmt.Sprintf("%s%s FROM (%s) k %s %s ORDER BY %s LIMIT %d", pg.TransactionSelect, bodyColumns(f.Bodies), q.keys, pg.TxOf("k"), where, q.order, f.Limit+1),
-		append(q.keyArgs, q.args...)
+	sql := fmt.Sprintf("%s%s FROM (%s) k %s %s ORDER BY %s LIMIT %d", pg.TransactionSelect, bodyColumns(f.Bodies),
+		q.keys, pg.TxOf("k"), where, q.order, f.Limit+1)
+	return f.reads(sql), append(q.keyArgs, q.args...)
 }
 
 func bodyColumns(bodies bool) string {
@@ -304,4 +359,14 @@ func (s *Store) ListSQL(ctx context.Context, contextID int32, f ListFilter) (str
 	}
 	sql, args := q.page(f)
 	return sql, args, nil
+}
+
+// NewestSQL returns the statement with which a list looks for the newest first, and its arguments. It is for tests of
+// what it locks.
+func (s *Store) NewestSQL(ctx context.Context, contextID int32, f ListFilter) (string, []any, error) {
+	newest, _, ok := s.newest(f)
+	if !ok {
+		return "", nil, errors.New("the span of today is not known")
+	}
+	return s.ListSQL(ctx, contextID, newest)
 }
