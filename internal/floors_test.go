@@ -76,6 +76,7 @@ var steps = map[string]struct {
 	"internal/pg/session":    {1, "how sessions begin: DATABASE_URL, settings, which databases will do"},
 	"internal/pg/migrate":    {2, "the migrations of this program; knows no rows"},
 	"internal/pg/addresses":  {2, "the addresses in a database, and what its nodes may call, in SQL of its own"},
+	"internal/pg/merge":      {2, "few wide partitions of many narrow ones, in SQL of its own"},
 	"internal/pg/verify":     {2, "what must be true of the rows, in SQL of its own"},
 	"internal/pg/doctor":     {2, "what is wrong with a database, in SQL of its own"},
 	"internal/pg/db":         {2, "the pool, the SQL transaction, the clock, errors, the audit"},

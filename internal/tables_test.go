@@ -108,7 +108,8 @@ var beyond = map[string]map[string]string{
 }
 
 // systemless are packages of the store whose SQL is about all tables: that is what they are for.
-var systemless = []string{"internal/pg/migrate", "internal/pg/verify", "internal/pg/doctor", "internal/pg/addresses"}
+var systemless = []string{"internal/pg/migrate", "internal/pg/merge", "internal/pg/verify", "internal/pg/doctor",
+	"internal/pg/addresses"}
 
 // sqlTables returns the tables of the schema that string literals of a file name.
 func sqlTables(f goFile, tables map[string]bool) []string {

@@ -44,7 +44,8 @@ func root() *cobra.Command {
 	}
 	cobra.EnableCommandSorting = false
 	add("Try and build", demoCommand(), devCommand(), devnetCommand(), workerCommand(), verifyWorkerCommand(), benchCommand())
-	add("Run", migrateCommand(), serveCommand(), workCommand(), configCommand(), doctorCommand(), verifyCommand())
+	add("Run", migrateCommand(), partitionsCommand(), serveCommand(), workCommand(), configCommand(), doctorCommand(),
+		verifyCommand())
 	add("Use", append([]*cobra.Command{postCommand(), lsCommand(), showCommand(), whyCommand()}, append(leverCommands(), processorCommand(), toolCommand(), sourceCommand(), quarantineCommand(), identityCommand(), contextCommand(), keyCommand(), apiCommand())...)...)
 	add("Look up", machinesCommand(), walkCommand(), openapiCommand(), versionCommand())
 	cmd.InitDefaultHelpCmd()

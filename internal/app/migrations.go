@@ -2,8 +2,10 @@ package app
 
 import (
 	"context"
+	"time"
 
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/merge"
 	"github.com/postern-dev/postern/internal/pg/migrate"
 )
 
@@ -41,6 +43,20 @@ func (m Migrations) Down(ctx context.Context, say func(string)) error {
 // Status lists what this program knows and what the database has.
 func (m Migrations) Status(ctx context.Context) ([]migrate.State, error) {
 	return migrate.Status(ctx, m.database)
+}
+
+// Merge makes few wide partitions of many narrow ones, of the width, or of the one for the retention. It tells
+// done of each that is made. dry: it says what it would do. Faults: migrations_differ, processes_live.
+func (m Migrations) Merge(
+	ctx context.Context, width string, dry bool, done func(merge.Group, int64, time.Duration),
+) (merge.Plan, error) {
+	if err := m.Check(ctx); err != nil {
+		return merge.Plan{}, err
+	}
+	if dry {
+		return merge.Of(ctx, m.database, width)
+	}
+	return merge.Run(ctx, m.database, width, done)
 }
 
 // Check is nil if database and program agree, else a fault with code migrations_differ that says what
