@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/doctor"
 	"github.com/postern-dev/postern/internal/pg/migrate"
 	"github.com/postern-dev/postern/internal/pg/session"
 	"github.com/postern-dev/postern/internal/pg/stores"
@@ -105,6 +107,9 @@ func connect(ctx context.Context, w *db.Witness, database string, parts ...pg.Pa
 		case "two_primaries", "database_unfit", "bad_setting":
 			return nil, fault.As(err)
 		}
+		if soon.Err() != nil && fault.CodeOf(err) == "database_unavailable" {
+			return nil, err
+		}
 		return nil, fault.New(fault.Retry, "database_unavailable", "the database %s does not answer", Masked(database)).Because(err)
 	}
 	return pool, nil
@@ -119,6 +124,9 @@ func judged(
 		return nil, err
 	}
 	if err := session.Judge(soon, pool); err != nil {
+		if soon.Err() != nil && ctx.Err() == nil { // the pool's connections are still being opened, which Took sees
+			err = step(ctx, database, "open a connection", func() error { return errors.Join(err, soon.Err()) })
+		}
 		pool.Close()
 		return nil, err
 	}
@@ -136,10 +144,13 @@ func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Pa
 	if err != nil {
 		return nil, err
 	}
-	store, err := stores.Open(ctx, pool, log)
-	if err == nil {
-		err = store.Leap(ctx)
-	}
+	var store *stores.Store
+	err = step(ctx, database, "make the partitions of the coming days and read the configuration", func() (err error) {
+		if store, err = stores.Open(ctx, pool, log); err == nil {
+			err = store.Leap(ctx)
+		}
+		return err
+	})
 	if err != nil {
 		pool.Close()
 		return nil, err
@@ -151,7 +162,11 @@ func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Pa
 		return nil, err
 	}
 	store.LookThrough(looks)
-	db.Fill(ctx, pool)
+	if opened := db.Fill(ctx, pool); opened < int(pool.Config().MaxConns) {
+		log.Warn("not all connections were open in time: the others are opened when they are needed", "open", opened,
+			"want", pool.Config().MaxConns,
+			"within", db.OpenWithin.String(), "because", doctor.Took(ctx, database))
+	}
 	return store, nil
 }
 
@@ -162,9 +177,12 @@ func fit(ctx context.Context, w *db.Witness, database string, log *slog.Logger) 
 		return err
 	}
 	defer pool.Close()
-	if err := migrate.Check(ctx, pool); err != nil {
+	err = step(ctx, database, "read the state of the migrations", func() error { return migrate.Check(ctx, pool) })
+	if err != nil {
 		return err
 	}
-	_, err = stores.Open(ctx, pool, log)
-	return err
+	return step(ctx, database, "make the partitions of the coming days and read the configuration", func() error {
+		_, err := stores.Open(ctx, pool, log)
+		return err
+	})
 }

@@ -118,23 +118,25 @@ const OpenWithin = 10 * time.Second
 // Fill returns when all connections that the pool may have are open, and have practised. A caller that finds no free
 // connection opens one and waits for that, 50 to 100 ms on a busy machine, even if another comes free meanwhile:
 // without Fill each burst of the first seconds would. An error of the database is left to the first caller that needs
-// it.
-func Fill(ctx context.Context, pool *pgxpool.Pool) {
+// it. Returned is how many are open.
+func Fill(ctx context.Context, pool *pgxpool.Pool) (opened int) {
 	ctx, cancel := context.WithTimeout(ctx, OpenWithin)
 	defer cancel()
-	var opened sync.WaitGroup
+	var opening sync.WaitGroup
 	most := pool.Config().MaxConns
 	held := make(chan *pgxpool.Conn, most)
 	for range most {
-		opened.Go(safe.Func("opening of connections", func() {
+		opening.Go(safe.Func("opening of connections", func() {
 			if c, err := pool.Acquire(ctx); err == nil {
 				held <- c
 			}
 		}))
 	}
-	opened.Wait()
+	opening.Wait()
 	close(held)
 	for c := range held {
 		c.Release()
+		opened++
 	}
+	return opened
 }
