@@ -1,3 +1,8 @@
--- What is stored, by day, how large is it, what is old enough to go, and what holds it?
-SELECT day, sum(rows_estimate) FILTER (WHERE relation = 'task') AS transactions, pg_size_pretty(sum(bytes)) AS size, droppable, held_by
-FROM report.retention GROUP BY day, droppable, held_by ORDER BY day;
+-- What is stored, by partitions of a day or more, how large is it, what is old enough to go, how much longer than
+-- asked for has it been kept, and what holds it?
+SELECT day, last_day, sum(rows_estimate) FILTER (WHERE relation = 'task') AS transactions,
+    pg_size_pretty(sum(bytes)) AS size, droppable,
+    days_longer, held_by
+FROM report.retention
+GROUP BY day, last_day, droppable, days_longer, held_by
+ORDER BY day;
