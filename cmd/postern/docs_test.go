@@ -133,7 +133,7 @@ func TestThePageAboutOperationWorksAsItIsWritten(t *testing.T) {
 	restored := "restored_" + strings.ToLower(rand.Text()) // the server is that of other tests too
 	t.Cleanup(func() { onServer(t, env[0], "DROP DATABASE IF EXISTS "+restored) })
 	said := play(t, "operate.md", env, "restored", restored)
-	mustSay(t, said, "dispatcher_paused", `"state":"DONE"`, `"matched"`, "POSTERN_SHUTDOWN_GRACE", time.Now().UTC().Format("200601"))
+	mustSay(t, said, "dispatcher_paused", `"state":"DONE"`, `"matched"`, "POSTERN_SHUTDOWN_GRACE", time.Now().UTC().Format("2006-01"), `"width":"quarter"`)
 }
 
 func TestThePageAboutRestoresWorksAsItIsWritten(t *testing.T) {
