@@ -191,8 +191,10 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 			return "/deliveries/" + id
 		}},
 
-		"PUT /processors/{name}":                     {arrange: func() string { return "/processors/new" }},
-		"PATCH /processors/{name}":                   {arrange: made(plant, `{}`), body: `{"fair": true}`, action: "put"},
+		"PUT /processors/{name}": {arrange: func() string { return "/processors/new" }},
+		"PATCH /processors/{name}": {
+			arrange: made(plant, `{}`), body: `{"fair": true}`, action: "put",
+		},
 		"DELETE /processors/{name}":                  {arrange: made("/processors/old", `{}`)},
 		"POST /processors/{name}/pause":              {arrange: made(plant, `{}`)},
 		"POST /processors/{name}/resume":             {arrange: made(plant, `{}`)},
