@@ -24,7 +24,7 @@ const tookSQL = `SELECT format('session %s (%s) has locked %s since %s, and its 
 		WHERE l.granted AND l.mode = 'AccessExclusiveLock' AND n.nspname IN ('postern', 'river')
 			AND c.relkind IN ('r', 'p') AND a.pid <> pg_backend_pid()
 		GROUP BY a.pid, a.application_name, a.usename, a.xact_start, a.query
-	UNION ALL (SELECT format('session %s of postern has been at this for %s s (%s): %s', a.pid, round(extract(epoch
+	UNION ALL (SELECT format('our session %s has been at this for %s s (%s): %s', a.pid, round(extract(epoch
 		FROM clock_timestamp() - a.query_start)),
 			coalesce(a.wait_event_type || ' ' || a.wait_event, 'it computes'), left(a.query, 200))
 		FROM pg_stat_activity a
