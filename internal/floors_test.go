@@ -43,6 +43,7 @@ var floors = map[string]struct {
 	"internal/remote":    {3, "clients of workers, tools and peers; knows no rows"},
 	"internal/devpg":     {3, "finds or starts a PostgreSQL"},
 	"internal/devnet":    {3, "the development ledger and its client; knows no rows and no worker"},
+	"internal/manifest":  {3, "reads the files of postern apply; knows no settings and no network"},
 	"internal/telemetry": {3, "metrics, traces and logs leave here"},
 
 	"internal/httpapi": {4, "the HTTP door: asks floor 2, stores with floor 3"},
@@ -84,6 +85,7 @@ var steps = map[string]struct {
 	"internal/pg/channels":   {4, "channels and their messages"},
 	"internal/pg/deliveries": {4, "subscriptions and what is delivered to them"},
 	"internal/pg/actors":     {4, "actors and API keys"},
+	"internal/pg/labels":     {4, "what was applied under which label"},
 	"internal/pg/reads":      {4, "what is read for people"},
 	"internal/pg/batches":    {5, "processors and batches, which post transactions"},
 	"internal/pg/events":     {5, "sources, tools and events, which post transactions"},

@@ -150,6 +150,18 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- What was applied under a label: context_id is where the label is kept, of_context where the thing lies. A thing that
+-- several labels name has several rows. A row only says that the label named it: the thing may be gone by now.
+CREATE TABLE postern.applied (
+    context_id int  NOT NULL,
+    label      text NOT NULL,
+    of_context int  NOT NULL,
+    kind       text NOT NULL,
+    name       text NOT NULL,
+    CONSTRAINT one_row_per_label_and_thing PRIMARY KEY (context_id, label, of_context, kind, name)
+);
+CREATE INDEX applied_by_thing ON postern.applied (of_context, kind, name);
+
 CREATE TABLE postern.audit (
     audit_id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     context_id int NOT NULL,
@@ -168,6 +180,7 @@ CREATE INDEX audit_by_time ON postern.audit (context_id, at, audit_id);
 
 -- +goose Down
 DROP TABLE postern.audit;
+DROP TABLE postern.applied;
 DROP FUNCTION postern.contexts_of;
 DROP TABLE postern.sql_role;
 DROP TABLE postern.api_key;

@@ -17,6 +17,15 @@ const (
 	APIKeyViewRoleReader   APIKeyViewRole = "reader"
 )
 
+// Defines values for AppliedThingResult.
+const (
+	AppliedThingResultChanged   AppliedThingResult = "changed"
+	AppliedThingResultCreated   AppliedThingResult = "created"
+	AppliedThingResultKept      AppliedThingResult = "kept"
+	AppliedThingResultRemoved   AppliedThingResult = "removed"
+	AppliedThingResultUnchanged AppliedThingResult = "unchanged"
+)
+
 // Defines values for AskedOutputBodyState.
 const (
 	AskedOutputBodyStateFailed   AskedOutputBodyState = "failed"
@@ -657,6 +666,72 @@ type APIKeysOutputBody struct {
 	Next  *string      `json:"next"`
 }
 
+// Applied defines model for Applied.
+type Applied struct {
+	// Changed things that are created, changed or removed
+	Changed int64 `json:"changed"`
+
+	// DryRun true: this is what it would do
+	DryRun *bool `json:"dry_run,omitempty"`
+
+	// Things in the order of the documents, then what is removed or kept
+	Things []AppliedThing `json:"things"`
+}
+
+// AppliedThing defines model for AppliedThing.
+type AppliedThing struct {
+	// Context missing for a context
+	Context *string `json:"context,omitempty"`
+
+	// Differences of what is changed
+	Differences []DifferenceView `json:"differences,omitempty"`
+
+	// Index of its document; missing: none names it
+	Index  *int64             `json:"index,omitempty"`
+	Kind   string             `json:"kind"`
+	Name   string             `json:"name"`
+	Result AppliedThingResult `json:"result"`
+
+	// Warnings of an address that nodes may not call
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// AppliedThingResult defines model for AppliedThing.Result.
+type AppliedThingResult string
+
+// ApplyBody defines model for ApplyBody.
+type ApplyBody struct {
+	// Documents In any order.
+	Documents []ApplyDocument `json:"documents"`
+
+	// Label Keeps that these documents name these things.
+	//
+	// Examples: claim-7f3
+	Label *string `json:"label,omitempty"`
+
+	// Prune Remove what the label named before, and no label now.
+	Prune *bool `json:"prune,omitempty"`
+}
+
+// ApplyDocument defines model for ApplyDocument.
+type ApplyDocument struct {
+	// Context In which it lies, unless it is that of the request.
+	Context *string `json:"context,omitempty"`
+
+	// Kind Another word is refused with all of them.
+	//
+	// Examples: pool
+	Kind string `json:"kind"`
+
+	// Name As in its path.
+	//
+	// Examples: payers
+	Name string `json:"name"`
+
+	// Settings The body of its PUT.
+	Settings json.RawMessage `json:"settings,omitempty"`
+}
+
 // AskedOutputBody defines model for AskedOutputBody.
 type AskedOutputBody struct {
 	// BlockHeight the batch, once it was executed
@@ -1287,6 +1362,18 @@ type DeliveryView struct {
 
 // DeliveryViewState defines model for DeliveryView.State.
 type DeliveryViewState string
+
+// DifferenceView defines model for DifferenceView.
+type DifferenceView struct {
+	// Becomes null: it is not set any more; (hidden) for a secret
+	Becomes json.RawMessage `json:"becomes"`
+
+	// Field a JSON pointer into the settings
+	Field string `json:"field"`
+
+	// Was null: it was not set; (hidden) for a secret
+	Was json.RawMessage `json:"was"`
+}
 
 // DispatcherSettings defines model for DispatcherSettings.
 type DispatcherSettings struct {
@@ -3480,6 +3567,14 @@ type RotateAPIKeyParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
+// ApplyParams are the parameters of Apply; what is zero is not sent.
+type ApplyParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+}
+
 // ListAuditParamsOrder is a part of ListAudit.
 type ListAuditParamsOrder string
 
@@ -4977,6 +5072,9 @@ type PostAPIKeyJSONRequestBody = NewAPIKey
 // RotateAPIKeyJSONRequestBody defines body for RotateAPIKey for application/json ContentType.
 type RotateAPIKeyJSONRequestBody = RotateInputBody
 
+// ApplyJSONRequestBody defines body for Apply for application/json ContentType.
+type ApplyJSONRequestBody = ApplyBody
+
 // PostAuthorizationJSONRequestBody defines body for PostAuthorization for application/json ContentType.
 type PostAuthorizationJSONRequestBody = AuthorizationSettings
 
@@ -5483,6 +5581,7 @@ var Operations = []Operation{
 	{Name: "DeleteAPIKey", Method: "DELETE", Path: "/api-keys/{id}", Summary: "Revoke an API key", Query: []string{"reason", "dry_run"}},
 	{Name: "GetAPIKey", Method: "GET", Path: "/api-keys/{id}", Summary: "Read one API key"},
 	{Name: "RotateAPIKey", Method: "POST", Path: "/api-keys/{id}/rotate", Summary: "Give an API key another secret", Query: []string{"reason", "dry_run"}},
+	{Name: "Apply", Method: "POST", Path: "/apply", Summary: "Make many things what a file says, all of them or none", Query: []string{"reason", "dry_run"}},
 	{Name: "ListAudit", Method: "GET", Path: "/audit", Summary: "Who did what, newest first unless said", Query: []string{"actor", "action", "object", "at_after", "at_before", "limit", "order", "cursor"}},
 	{Name: "ListAuthorizations", Method: "GET", Path: "/authorizations", Summary: "List authorizations", Query: []string{"limit", "cursor"}},
 	{Name: "PostAuthorization", Method: "POST", Path: "/authorizations", Summary: "Create an authorization", Query: []string{"reason", "dry_run"}},
@@ -5723,6 +5822,12 @@ func (c *Client) GetAPIKey(ctx context.Context, id string) (*Answer[APIKeyView],
 func (c *Client) RotateAPIKey(ctx context.Context, id string, params *RotateAPIKeyParams, body *RotateAPIKeyJSONRequestBody) (*Answer[APIKeyView], error) {
 	path := fmt.Sprintf("/api-keys/%s/rotate", segment(id))
 	return ask[APIKeyView](ctx, c, "POST", path, params, body)
+}
+
+// Apply: Make many things what a file says, all of them or none. POST /apply
+func (c *Client) Apply(ctx context.Context, params *ApplyParams, body *ApplyJSONRequestBody) (*Answer[Applied], error) {
+	path := "/apply"
+	return ask[Applied](ctx, c, "POST", path, params, body)
 }
 
 // ListAudit: Who did what, newest first unless said. GET /audit

@@ -19,6 +19,7 @@ const (
 	exitUnreachable = 3
 	exitWaited      = 4
 	exitDisowned    = 5
+	exitChanges     = 6
 )
 
 // failure is an error that knows its exit code and what to do next.

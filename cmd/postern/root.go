@@ -22,7 +22,8 @@ func root() *cobra.Command {
 			then postern serve and postern work (its first API key: postern key -h).
 
 			Exit codes: 0 done, 1 refused or ended badly, 2 usage, 3 server or database unreachable,
-			4 waited too long, 5 the database went back in time or is not the only one.`),
+			4 waited too long, 5 the database went back in time or is not the only one, 6 a dry run of apply
+			found changes.`),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
@@ -44,8 +45,8 @@ func root() *cobra.Command {
 	}
 	cobra.EnableCommandSorting = false
 	add("Try and build", demoCommand(), devCommand(), devnetCommand(), workerCommand(), verifyWorkerCommand(), benchCommand())
-	add("Run", migrateCommand(), partitionsCommand(), serveCommand(), workCommand(), configCommand(), doctorCommand(),
-		verifyCommand())
+	add("Run", migrateCommand(), partitionsCommand(), serveCommand(), workCommand(), applyCommand(), configCommand(),
+		doctorCommand(), verifyCommand())
 	add("Use", append([]*cobra.Command{postCommand(), lsCommand(), showCommand(), whyCommand()}, append(leverCommands(), processorCommand(), toolCommand(), sourceCommand(), quarantineCommand(), identityCommand(), contextCommand(), keyCommand(), apiCommand())...)...)
 	add("Look up", machinesCommand(), walkCommand(), openapiCommand(), versionCommand())
 	cmd.InitDefaultHelpCmd()

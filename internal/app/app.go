@@ -57,7 +57,8 @@ type App struct {
 const spansWithin = 2 * time.Second
 
 // New opens the database, builds what the role says and listens. Faults: no_database, bad_setting,
-// database_unavailable, migrations_differ, address_in_use. What New returned must be run or closed.
+// database_unavailable, migrations_differ, bad_file, address_in_use, and those of an apply. What New returned must be
+// run or closed.
 func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, err error) {
 	database, err := cfg.Database()
 	if err != nil {
@@ -151,6 +152,9 @@ func (a *App) openAPI(ctx context.Context, role Role) error {
 			return work.Reconcile(ctx, a.store, remote.Mux{Next: a.remote}, by, q, anew)
 		},
 	})
+	if err := applyFile(ctx, a.api, a.cfg, a.log); err != nil {
+		return err
+	}
 	var err error
 	if a.listener, err = listen(a.cfg.Listen, "listen"); err != nil {
 		return err

@@ -29,6 +29,10 @@ type Config struct {
 	MaxBody          Size     `env:"POSTERN_MAX_BODY" envDefault:"1MiB" group:"http" help:"largest body of a request"`
 	MaxBatch         int      `env:"POSTERN_MAX_BATCH" envDefault:"1000" group:"http" help:"most transactions in a batch"`
 
+	ConfigFile  string `env:"POSTERN_CONFIG_FILE" group:"http" help:"file or directory to apply at the start (none)"`
+	ConfigLabel string `env:"POSTERN_CONFIG_LABEL" group:"http" help:"label under which it is applied (none)"`
+	ConfigPrune bool   `env:"POSTERN_CONFIG_PRUNE" group:"http" help:"remove what only the label named before"`
+
 	Rate Rate `env:"POSTERN_RATE" envDefault:"off" group:"http" help:"requests a second that one key may make of this process, or off"`
 
 	DrainDelay time.Duration `env:"POSTERN_DRAIN_DELAY" envDefault:"0s" group:"http" help:"how long everything is still answered when stopping, after readiness has dropped"`
@@ -102,6 +106,10 @@ func (c *Config) Validate() error {
 		return invalid("drain-delay", c.DrainDelay, "want 0s to 10m: longer than proxies take to see that it is not ready")
 	case c.ShutdownGrace < 0:
 		return invalid("shutdown-grace", c.ShutdownGrace, "want 0s or more")
+	}
+	if c.ConfigPrune && (c.ConfigLabel == "" || c.ConfigFile == "") {
+		return invalid("config-prune", c.ConfigPrune,
+			"want --config-file and --config-label beside it: only what was applied under a label is removed")
 	}
 	if c.NodeName == "" {
 		name, err := os.Hostname()

@@ -162,6 +162,9 @@ func (a *API) routes() {
 	a.channelMessageRoutes()
 	a.walkRoutes()
 
+	// all of these by a file
+	a.applyRoutes()
+
 	// nodes, quarantine
 	a.nodeRoutes()
 	a.quarantineRoutes()

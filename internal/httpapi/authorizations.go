@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -96,7 +97,8 @@ func viewAuthorization(a *batches.Authorization) (authorizationView, error) {
 }
 
 // authorizations says what is an authorization's own among named things. Its label may be changed by no write, and a
-// POST makes one, too; see writeAuthorization.
+// POST makes one, too; see writeAuthorization. How long it holds begins anew where a write replaces it, and where
+// a change of it changes its duration.
 func (a *API) authorizations() resource[authorizationSettings, *batches.Authorization, authorizationView] {
 	return resource[authorizationSettings, *batches.Authorization, authorizationView]{
 		a:    a,
@@ -110,8 +112,48 @@ func (a *API) authorizations() resource[authorizationSettings, *batches.Authoriz
 		view: func(_ context.Context, v *batches.Authorization) (authorizationView, error) {
 			return viewAuthorization(v)
 		},
-		head: func(v *batches.Authorization) (string, int64) { return v.Label, v.Version },
+		head:     func(v *batches.Authorization) (string, int64) { return v.Label, v.Version },
+		settings: settingsOfAuthorization,
+		made: func(_ context.Context, label string, s authorizationSettings) (*batches.Authorization, error) {
+			if err := ofPath("label", s.Label, label); err != nil {
+				return nil, err
+			}
+			s.Label = label
+			v, err := s.read()
+			return &batches.Authorization{Authorization: v}, err
+		},
+		store:  a.storeAuthorization,
+		remove: a.Store.Batches.RemoveAuthorization,
 	}
+}
+
+func settingsOfAuthorization(v *batches.Authorization) authorizationSettings {
+	have, _ := viewAuthorization(v) // it was read, so it can be written
+	return authorizationSettings{
+		Mode:          have.Mode,
+		NotBefore:     have.NotBefore,
+		Duration:      have.Duration,
+		MaxConcurrent: have.MaxConcurrent,
+		Priority:      have.Priority,
+		Actions:       have.Actions,
+	}
+}
+
+// storeAuthorization creates an authorization, or changes the one of that version: how long it holds begins anew if its
+// duration is another one.
+func (a *API) storeAuthorization(
+	ctx context.Context, by db.By, v *batches.Authorization, version int64,
+) (bool, error) {
+	if version > 0 {
+		have, err := a.Store.Batches.Authorization(ctx, by.Context, v.Label, by.Actor)
+		if err != nil {
+			return false, err
+		}
+		if have.Duration == v.Duration {
+			return false, a.Store.Batches.ReviseAuthorization(ctx, by, v.Authorization, version)
+		}
+	}
+	return a.Store.Batches.PutAuthorization(ctx, by, v.Authorization, version)
 }
 
 type authorizationInput struct {

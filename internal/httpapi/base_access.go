@@ -203,6 +203,8 @@ var access = map[string]rule{
 	"ack-channel-message":     {least: executors},
 	"nack-channel-message":    {least: executors},
 
+	"apply": {least: admins}, // and of each document what its PUT wants, in its context
+
 	"list-contexts":  {least: anyone, where: nowhere}, // those in which one has a role
 	"get-context":    {least: readers, where: byPath},
 	"put-context":    {least: admins, where: byPath}, // a new one: a system admin, as the admin of what is not yet
@@ -268,18 +270,28 @@ func (a *API) allowed(ctx huma.Context) error {
 	if err := a.place(s, r.where, ctx); err != nil {
 		return err
 	}
+	if err := a.permitted(s, r); err != nil {
+		return err
+	}
+	has := s.who.in(s.Context, a.system())
+	if err := s.who.narrowed(r, op.Method); err != nil {
+		return err
+	}
+	if r.own && has < admins {
+		return a.owns(ctx, s)
+	}
+	return nil
+}
+
+// permitted refuses a caller whom a rule does not let in, in the context that the request is about. A caller without a
+// role there is told that there is no such context.
+func (a *API) permitted(s *scope, r rule) error {
 	has := s.who.in(s.Context, a.system())
 	switch {
 	case has <= anyone && r.where == byHeader, has <= anyone && r.where == byPath:
 		return noContext(s.named)
 	case has < r.least:
 		return fault.New(fault.Forbidden, "forbidden", "%s may not do this: it is for %s", has, orMore(r.least))
-	}
-	if err := s.who.narrowed(r, op.Method); err != nil {
-		return err
-	}
-	if r.own && has < admins {
-		return a.owns(ctx, s)
 	}
 	return nil
 }

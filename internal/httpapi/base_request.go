@@ -27,6 +27,7 @@ type scope struct {
 	RequestID string
 
 	who   *principal
+	via   string                // the door, "" for http
 	named string                // the context that was asked for
 	match func(tag string) bool // what If-Match says, nil without
 	query url.Values            // of the request
@@ -48,7 +49,9 @@ func scopeOf(ctx context.Context) *scope {
 func by(ctx context.Context, reason string) db.By {
 	s := scopeOf(ctx)
 	or(&reason, s.reason)
-	who := db.By{Actor: s.Actor, Via: "http", Reason: reason, RequestID: s.RequestID, Match: s.match}
+	via := s.via
+	or(&via, "http")
+	who := db.By{Actor: s.Actor, Via: via, Reason: reason, RequestID: s.RequestID, Match: s.match}
 	if s.Context != nil {
 		who.Context = s.Context.ID
 	}

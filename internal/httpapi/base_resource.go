@@ -27,9 +27,18 @@ type resource[S, T, V any] struct {
 	warnings func(*V) *[]string
 	// advise returns what to warn of in the settings themselves, where that may be; nil for nothing.
 	advise func(S) []string
-	// write creates the thing or replaces its settings: those of version, AnyVersion, -1 for none, 0 for whatever
+	// there says whether the thing that was found is more than a name. kept takes over what settings for an apply leave
+	// out and a PUT would reset. Both are nil for most.
+	there func(T) bool
+	kept  func(have T, s *S)
+	// secret is the part of the thing that no answer shows; that of made is nil where it stays as it is.
+	secret func(T) []byte
+	// made is the thing that settings come to, with the defaults of what they leave out; 422 for faults that no schema
+	// finds.
+	made func(ctx context.Context, called string, s S) (T, error)
+	// store creates the thing or replaces its settings: those of version, AnyVersion, -1 for none, 0 for whatever
 	// there is.
-	write  func(ctx context.Context, called string, s S, version int64) (created bool, err error)
+	store  func(ctx context.Context, by db.By, v T, version int64) (created bool, err error)
 	remove func(ctx context.Context, by db.By, called string) error
 }
 
@@ -152,6 +161,15 @@ func (r resource[S, T, V]) reachable(ctx context.Context, s S, have *S) error {
 		}
 	}
 	return r.a.reachable(ctx, pointer, url)
+}
+
+// write creates the thing that settings come to, or replaces its settings; version is that of store.
+func (r resource[S, T, V]) write(ctx context.Context, called string, s S, version int64) (created bool, err error) {
+	v, err := r.made(ctx, called, s)
+	if err != nil {
+		return false, err
+	}
+	return r.store(ctx, by(ctx, ""), v, version)
 }
 
 // replace is put for a name that was read already.

@@ -153,30 +153,33 @@ func (a *API) listChannels(ctx context.Context, in *listChannelsInput) (*pageOf[
 // channels says what is a channel's own among named things.
 func (a *API) channels() resource[channelSettings, *channelView, channelView] {
 	return resource[channelSettings, *channelView, channelView]{
-		a:    a,
-		path: "/channels",
-		find: a.channel,
-		view: simply(func(v *channelView) channelView { return *v }),
-		head: func(v *channelView) (string, int64) { return v.Name, v.Version },
-		settings: func(v *channelView) channelSettings {
-			return channelSettings{
-				Kind:          v.Kind,
-				Cap:           v.Cap,
-				GasCoin:       v.GasCoin,
-				Wallet:        v.Wallet,
-				WorkerURL:     v.WorkerURL,
-				Capacity:      v.Capacity,
-				MaxRetries:    v.MaxRetries,
-				RetryInterval: v.RetryInterval,
-				StaleAfter:    v.StaleAfter,
-				SweepInterval: v.SweepInterval,
-			}
-		},
+		a:        a,
+		path:     "/channels",
+		find:     a.channel,
+		view:     simply(func(v *channelView) channelView { return *v }),
+		head:     func(v *channelView) (string, int64) { return v.Name, v.Version },
+		settings: settingsOfChannel,
 		address:  func(s channelSettings) (string, string) { return "/worker_url", s.WorkerURL },
 		warnings: func(v *channelView) *[]string { return &v.Warnings },
 
-		write:  a.writeChannel,
+		made:   madeChannel,
+		store:  a.storeChannel,
 		remove: a.removeChannel,
+	}
+}
+
+func settingsOfChannel(v *channelView) channelSettings {
+	return channelSettings{
+		Kind:          v.Kind,
+		Cap:           v.Cap,
+		GasCoin:       v.GasCoin,
+		Wallet:        v.Wallet,
+		WorkerURL:     v.WorkerURL,
+		Capacity:      v.Capacity,
+		MaxRetries:    v.MaxRetries,
+		RetryInterval: v.RetryInterval,
+		StaleAfter:    v.StaleAfter,
+		SweepInterval: v.SweepInterval,
 	}
 }
 
@@ -198,46 +201,73 @@ func (a *API) channel(ctx context.Context, called string) (*channelView, error) 
 	return &v, nil
 }
 
-// writeChannel creates a channel or replaces its settings; 409 if there is one of the other kind.
-func (a *API) writeChannel(ctx context.Context, called string, s channelSettings, version int64) (bool, error) {
-	if err := ofPath("name", string(s.Name), called); err != nil {
-		return false, err
-	}
-	if there, err := a.channel(ctx, called); err == nil && there.Kind != s.Kind {
+// storeChannel creates a channel or replaces its settings; 409 if there is one of the other kind.
+func (a *API) storeChannel(ctx context.Context, by db.By, v *channelView, version int64) (bool, error) {
+	if there, err := a.channel(ctx, v.Name); err == nil && there.Kind != v.Kind {
 		return false, fault.New(fault.Conflict, "in_use",
-			"channel %q is of kind %s: delete it first, or choose another name", fault.Clip(called), there.Kind)
+			"channel %q is of kind %s: delete it first, or choose another name", fault.Clip(v.Name), there.Kind)
 	} else if err != nil && fault.KindOf(err) != fault.NotFound {
 		return false, err
 	}
-	write := a.writeIntegrity
-	if s.Kind == "cap" {
-		write = a.writeCap
+	if v.Kind == "cap" {
+		return a.storeCap(ctx, by, v, version)
 	}
-	return write(ctx, called, s, version)
-}
-
-func (a *API) writeCap(ctx context.Context, called string, s channelSettings, version int64) (bool, error) {
-	if s.Capacity != nil || s.MaxRetries != nil || s.RetryInterval != "" || s.StaleAfter != "" || s.SweepInterval != "" {
-		return false, fault.At("/kind", "a channel of kind cap has neither capacity nor retries of its own: its dispatcher leader.result has")
-	}
-	if err := checkWorkerURL("/worker_url", s.WorkerURL, false); err != nil {
-		return false, err
-	}
-	if x, err := a.Store.Sender(ctx, contextID(ctx), called); err == nil && x.Pool != leader.PoolOfResults {
-		return false, fault.New(fault.Conflict, "in_use", "there is a sender %q in pool %q: choose another name", fault.Clip(called), x.Pool)
-	}
-	attributes, err := json.Marshal(capAttributes{s.Cap, s.GasCoin, s.Wallet})
+	c, err := settingsOfChannel(v).integrity(v.Name)
 	if err != nil {
 		return false, err
 	}
-	return a.Store.PutSender(ctx, by(ctx, ""), pg.Sender{Account: called, Pool: leader.PoolOfResults, WorkerURL: s.WorkerURL, Attributes: attributes}, version)
+	return a.Store.Channels.PutChannel(ctx, by, c, version)
 }
 
-func (a *API) writeIntegrity(ctx context.Context, called string, s channelSettings, version int64) (bool, error) {
-	if s.Cap != "" || s.GasCoin != "" || s.Wallet != "" || s.WorkerURL != "" {
-		return false, fault.At("/kind", "a channel of kind integrity has neither cap, gas coin, wallet nor worker")
+func (a *API) storeCap(ctx context.Context, by db.By, v *channelView, version int64) (bool, error) {
+	if x, err := a.Store.Sender(ctx, by.Context, v.Name); err == nil && x.Pool != leader.PoolOfResults {
+		return false, fault.New(fault.Conflict, "in_use",
+			"there is a sender %q in pool %q: choose another name", fault.Clip(v.Name), x.Pool)
 	}
-	c := channels.DefaultChannel()
+	attributes, err := json.Marshal(capAttributes{v.Cap, v.GasCoin, v.Wallet})
+	if err != nil {
+		return false, err
+	}
+	return a.Store.PutSender(ctx, by, pg.Sender{
+		Account:    v.Name,
+		Pool:       leader.PoolOfResults,
+		WorkerURL:  v.WorkerURL,
+		Attributes: attributes,
+	}, version)
+}
+
+func madeChannel(_ context.Context, called string, s channelSettings) (*channelView, error) {
+	if err := ofPath("name", string(s.Name), called); err != nil {
+		return nil, err
+	}
+	if s.Kind == "integrity" {
+		c, err := s.integrity(called)
+		v := viewIntegrity(&channels.ChannelInfo{ChannelSettings: c})
+		return &v, err
+	}
+	if s.Capacity != nil || s.MaxRetries != nil || s.RetryInterval != "" || s.StaleAfter != "" || s.SweepInterval != "" {
+		return nil, fault.At("/kind",
+			"a channel of kind cap has neither capacity nor retries of its own: its dispatcher leader.result has")
+	}
+	if err := checkWorkerURL("/worker_url", s.WorkerURL, false); err != nil {
+		return nil, err
+	}
+	return &channelView{
+		Name:      called,
+		Kind:      s.Kind,
+		Cap:       s.Cap,
+		GasCoin:   s.GasCoin,
+		Wallet:    s.Wallet,
+		WorkerURL: s.WorkerURL,
+	}, nil
+}
+
+// integrity reads the settings of a channel of that kind over the defaults.
+func (s channelSettings) integrity(called string) (c channels.ChannelSettings, err error) {
+	if s.Cap != "" || s.GasCoin != "" || s.Wallet != "" || s.WorkerURL != "" {
+		return c, fault.At("/kind", "a channel of kind integrity has neither cap, gas coin, wallet nor worker")
+	}
+	c = channels.DefaultChannel()
 	c.Name = called
 	if s.Capacity != nil {
 		c.Capacity = *s.Capacity
@@ -248,17 +278,21 @@ func (a *API) writeIntegrity(ctx context.Context, called string, s channelSettin
 	for _, w := range []struct {
 		field, text string
 		into        *time.Duration
-	}{{"retry_interval", s.RetryInterval, &c.RetryEvery}, {"stale_after", s.StaleAfter, &c.StaleAfter}, {"sweep_interval", s.SweepInterval, &c.SweepEvery}} {
+	}{
+		{"retry_interval", s.RetryInterval, &c.RetryEvery},
+		{"stale_after", s.StaleAfter, &c.StaleAfter},
+		{"sweep_interval", s.SweepInterval, &c.SweepEvery},
+	} {
 		if w.text == "" {
 			continue
 		}
 		d, err := time.ParseDuration(w.text)
 		if err != nil {
-			return false, fault.At("/"+w.field, "%s %q: want a duration such as \"30s\"", w.field, fault.Clip(w.text))
+			return c, fault.At("/"+w.field, "%s %q: want a duration such as \"30s\"", w.field, fault.Clip(w.text))
 		}
 		*w.into = d
 	}
-	return a.Store.Channels.PutChannel(ctx, by(ctx, ""), c, version)
+	return c, nil
 }
 
 // removeChannel removes a channel: one of kind cap finishes what it holds, one of kind integrity must be empty.

@@ -107,15 +107,24 @@ func (a *API) contexts() resource[contextSettings, *pg.Tenant, contextView] {
 		head: func(t *pg.Tenant) (string, int64) { return t.Name, t.Version },
 		settings: func(t *pg.Tenant) contextSettings {
 			return contextSettings{
-				Admins:         t.Admins,
-				Executors:      t.Executors,
-				Readers:        t.Readers,
+				Admins:         slices.Sorted(slices.Values(t.Admins)),
+				Executors:      slices.Sorted(slices.Values(t.Executors)),
+				Readers:        slices.Sorted(slices.Values(t.Readers)),
 				RequireKey:     t.RequireKey,
 				DeclaredQueues: t.DeclaredQueues,
 				MaxDepth:       t.MaxDepth,
 			}
 		},
-		write: a.writeContext,
+		kept: func(t *pg.Tenant, s *contextSettings) {
+			if s.Admins == nil && s.Executors == nil && s.Readers == nil {
+				s.Admins, s.Executors, s.Readers = t.Admins, t.Executors, t.Readers
+			}
+		},
+		made: madeContext,
+		store: func(ctx context.Context, by db.By, t *pg.Tenant, version int64) (bool, error) {
+			defer a.forget()
+			return a.Store.PutContext(ctx, by, *t, version)
+		},
 		remove: func(ctx context.Context, by db.By, called string) error {
 			defer a.forget()
 			return a.Store.RemoveContext(ctx, by, called)
@@ -123,19 +132,20 @@ func (a *API) contexts() resource[contextSettings, *pg.Tenant, contextView] {
 	}
 }
 
-func (a *API) writeContext(ctx context.Context, tenant string, s contextSettings, version int64) (bool, error) {
+func madeContext(_ context.Context, tenant string, s contextSettings) (*pg.Tenant, error) {
 	if err := ofPath("name", string(s.Name), tenant); err != nil {
-		return false, err
+		return nil, err
 	}
 	or(&s.MaxDepth, actors.DefaultMaxDepth)
-	created, err := a.Store.PutContext(ctx, by(ctx, ""), pg.Tenant{
-		Context: pg.Context{Name: tenant, RequireKey: s.RequireKey, DeclaredQueues: s.DeclaredQueues, MaxDepth: s.MaxDepth},
+	return &pg.Tenant{
+		Context: pg.Context{
+			Name:           tenant,
+			RequireKey:     s.RequireKey,
+			DeclaredQueues: s.DeclaredQueues,
+			MaxDepth:       s.MaxDepth,
+		},
 		Members: pg.Members{Admins: s.Admins, Executors: s.Executors, Readers: s.Readers},
-	}, version)
-	if err == nil {
-		a.forget()
-	}
-	return created, err
+	}, nil
 }
 
 // patchContext changes a context; it wants If-Match (428), since lists of members are easily overwritten.

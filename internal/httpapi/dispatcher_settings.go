@@ -31,9 +31,15 @@ type DispatcherSettings struct {
 	Schema      json.RawMessage    `json:"schema,omitempty" doc:"JSON Schema, draft 2020-12: what data must fit (422 schema_mismatch); not in lists. What waits already is not held against it."`
 	Secret      *string            `json:"secret,omitempty" writeOnly:"true" pattern:"^(whsec_[A-Za-z0-9+/]{32,86}={0,2})?$" patternDescription:"whsec_ and the base64 of 24 to 64 bytes, or empty" doc:"Signs what the worker is sent, as Standard Webhooks has it. Left out it stays what it is; empty, nothing is signed."`
 
+	// raw are these settings as JSON, and said what the request said of them: raw itself, or a patch.
+	raw, said []byte
+
 	Breaker      *int     `json:"breaker,omitempty" minimum:"0" maximum:"1000" doc:"queues that close its gate"`
 	Capabilities []string `json:"capabilities,omitempty" enum:"atomic" maxItems:"8" doc:"What its worker promises besides. atomic: data that is a list of messages is executed all or not at all."`
 }
+
+// keep remembers the bytes that settings were read from.
+func (s *DispatcherSettings) keep(raw []byte) { s.raw, s.said = raw, raw }
 
 type timeoutSettings struct {
 	Dispatch string `json:"dispatch,omitempty" example:"10m"`

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 func (a *API) dispatcherRoutes() {
@@ -134,8 +135,8 @@ func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
 	return v, err
 }
 
-// dispatchers says what is a dispatcher's own among named things. Its settings are written from the bytes of the body;
-// see putDispatcher.
+// dispatchers says what is a dispatcher's own among named things. Its settings are read from the bytes of the body: a
+// member that is left out takes a default, and one that is empty does not; see putDispatcher.
 func (a *API) dispatchers() resource[DispatcherSettings, *pg.Dispatcher, dispatcherView] {
 	return resource[DispatcherSettings, *pg.Dispatcher, dispatcherView]{
 		a:        a,
@@ -146,7 +147,27 @@ func (a *API) dispatchers() resource[DispatcherSettings, *pg.Dispatcher, dispatc
 		head:     func(d *pg.Dispatcher) (string, int64) { return d.Type, d.Version },
 		address:  func(s DispatcherSettings) (string, string) { return "/worker_url", s.WorkerURL },
 		warnings: func(v *dispatcherView) *[]string { return &v.Warnings },
+		settings: settingsOfDispatcher,
+		secret:   func(d *pg.Dispatcher) []byte { return d.Secret },
+		made: func(_ context.Context, typ string, s DispatcherSettings) (*pg.Dispatcher, error) {
+			d, err := settingsOf(typ, s.raw, s.said)
+			return &pg.Dispatcher{Dispatcher: d}, err
+		},
+		store: func(ctx context.Context, by db.By, d *pg.Dispatcher, version int64) (bool, error) {
+			return a.Store.PutDispatcher(ctx, by, d.Dispatcher, version)
+		},
+		remove: func(ctx context.Context, by db.By, typ string) error {
+			return a.Store.RemoveDispatcher(ctx, by, typ, false)
+		},
 	}
+}
+
+func settingsOfDispatcher(d *pg.Dispatcher) (s DispatcherSettings) {
+	if b, err := json.Marshal(d.Dispatcher); err == nil {
+		_ = json.Unmarshal(b, &s) // the settings in full, which the view shows so, too
+	}
+	s.Type = ""
+	return s
 }
 
 // pageOfDispatchers lists those of a context by type: all are known here.
@@ -188,29 +209,8 @@ type putDispatcherInput struct {
 
 // putDispatcher creates or replaces a dispatcher: 201, 200; 412 if it is not what If-Match says.
 func (a *API) putDispatcher(ctx context.Context, in *putDispatcherInput) (*one[dispatcherView], error) {
-	version, err := in.version()
-	if err != nil {
-		return nil, err
-	}
-	if err := a.dispatchers().reachable(ctx, in.Body, nil); err != nil {
-		return nil, err
-	}
-	return a.writeDispatcher(ctx, string(in.Type), in.RawBody, in.RawBody, version)
-}
-
-// writeDispatcher writes the settings raw, which said, the body of the request, led to.
-func (a *API) writeDispatcher(
-	ctx context.Context, typ string, raw, said []byte, version int64,
-) (*one[dispatcherView], error) {
-	d, err := settingsOf(typ, raw, said)
-	if err != nil {
-		return nil, err
-	}
-	created, err := a.Store.PutDispatcher(ctx, by(ctx, ""), d, version)
-	if err != nil {
-		return nil, err
-	}
-	return a.dispatchers().written(ctx, typ, DispatcherSettings{WorkerURL: d.WorkerURL}, created)
+	in.Body.keep(in.RawBody)
+	return a.dispatchers().replace(ctx, string(in.Type), in.Conditions, in.Body)
 }
 
 type patchDispatcherInput struct {
@@ -244,7 +244,11 @@ func (a *API) patchDispatcher(ctx context.Context, in *patchDispatcherInput) (*o
 			return nil, err
 		}
 	}
-	return a.writeDispatcher(ctx, d.Type, raw, in.RawBody, d.Version)
+	next.raw, next.said = raw, in.RawBody
+	if _, err := a.dispatchers().write(ctx, d.Type, next, d.Version); err != nil {
+		return nil, err
+	}
+	return a.dispatchers().warned(ctx, d.Type, next)
 }
 
 type deleteDispatcherInput struct {

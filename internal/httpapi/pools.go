@@ -7,6 +7,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 func (a *API) poolRoutes() {
@@ -62,25 +63,24 @@ func (a *API) pools() resource[poolSettings, *pg.Pool, poolView] {
 		settings: func(p *pg.Pool) poolSettings {
 			return poolSettings{AfterFailure: p.AfterFailure, BlockFor: outbox.Duration(p.BlockFor).String()}
 		},
-		write:  a.writePool,
+		made: madePool,
+		store: func(ctx context.Context, by db.By, p *pg.Pool, version int64) (bool, error) {
+			return a.Store.PutPool(ctx, by, *p, version)
+		},
 		remove: a.Store.RemovePool,
 	}
 }
 
-func (a *API) writePool(ctx context.Context, pool string, s poolSettings, version int64) (bool, error) {
+func madePool(_ context.Context, pool string, s poolSettings) (*pg.Pool, error) {
 	if err := ofPath("name", string(s.Name), pool); err != nil {
-		return false, err
+		return nil, err
 	}
 	or(&s.AfterFailure, "keep")
 	or(&s.BlockFor, "24h")
 	length, err := time.ParseDuration(s.BlockFor)
 	if err != nil || length < time.Second || length > 365*24*time.Hour {
-		return false, fault.At("/block_for",
+		return nil, fault.At("/block_for",
 			"block_for %q: want a duration such as \"24h\", from 1s to 8760h", fault.Clip(s.BlockFor))
 	}
-	return a.Store.PutPool(ctx, by(ctx, ""), pg.Pool{
-		Name:         pool,
-		AfterFailure: s.AfterFailure,
-		BlockFor:     length,
-	}, version)
+	return &pg.Pool{Name: pool, AfterFailure: s.AfterFailure, BlockFor: length}, nil
 }

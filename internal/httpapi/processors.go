@@ -7,6 +7,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -96,33 +97,37 @@ func (a *API) processors() resource[processorSettings, *batches.Processor, proce
 				DeliverAs:    p.DeliverAs,
 			}
 		},
-		write:  a.writeProcessor,
+		kept: func(p *batches.Processor, s *processorSettings) { or(&s.Owner, p.Owner) },
+		made: madeProcessor,
+		store: func(ctx context.Context, by db.By, p *batches.Processor, version int64) (bool, error) {
+			return a.Store.Batches.PutProcessor(ctx, by, *p, version)
+		},
 		remove: a.Store.Batches.RemoveProcessor,
 	}
 }
 
-func (a *API) writeProcessor(ctx context.Context, id string, s processorSettings, version int64) (bool, error) {
+func madeProcessor(ctx context.Context, id string, s processorSettings) (*batches.Processor, error) {
 	if err := ofPath("name", string(s.Name), id); err != nil {
-		return false, err
+		return nil, err
 	}
 	or(&s.TickInterval, "1s")
 	or(&s.Within, "0s")
 	every, err := upToADay("tick_interval", s.TickInterval)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	within, err := upToADay("deliver_within", s.Within)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	return a.Store.Batches.PutProcessor(ctx, by(ctx, ""), batches.Processor{
+	return &batches.Processor{
 		Name:          id,
 		Owner:         s.Owner,
 		Fair:          s.Fair,
 		TickInterval:  every,
 		DeliverWithin: within,
 		DeliverAs:     s.DeliverAs,
-	}, version)
+	}, nil
 }
 
 func upToADay(name, s string) (time.Duration, error) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 func (a *API) queueRoutes() {
@@ -151,24 +152,28 @@ func (a *API) queues() resource[queueSettings, *pg.Queue, queueView] {
 				OnFailure: q.OnFailure,
 			}
 		},
-		write:  a.writeQueue,
+		there: func(q *pg.Queue) bool { return q.Configured }, // a post makes a queue, too
+		made:  madeQueue,
+		store: func(ctx context.Context, by db.By, q *pg.Queue, version int64) (bool, error) {
+			return a.Store.PutQueue(ctx, by, *q, version)
+		},
 		remove: a.Store.RemoveQueue,
 	}
 }
 
-func (a *API) writeQueue(ctx context.Context, queue string, s queueSettings, version int64) (bool, error) {
+func madeQueue(_ context.Context, queue string, s queueSettings) (*pg.Queue, error) {
 	if err := ofPath("name", string(s.Name), queue); err != nil {
-		return false, err
+		return nil, err
 	}
 	or(&s.Priority, "Med")
 	or(&s.WhenFull, "refuse")
 	or(&s.OnFailure, "continue")
-	return a.Store.PutQueue(ctx, by(ctx, ""), pg.Queue{
+	return &pg.Queue{
 		Name:      queue,
 		Priority:  s.Priority,
 		MaxDepth:  s.MaxDepth,
 		Pool:      string(s.Pool),
 		WhenFull:  s.WhenFull,
 		OnFailure: s.OnFailure,
-	}, version)
+	}, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 func (a *API) senderRoutes() {
@@ -82,7 +83,10 @@ func (a *API) senders() resource[senderSettings, *pg.Sender, senderView] {
 		settings: func(s *pg.Sender) senderSettings {
 			return senderSettings{Pool: name(s.Pool), WorkerURL: s.WorkerURL, Attributes: s.Attributes}
 		},
-		write:  a.writeSender,
+		made: madeSender,
+		store: func(ctx context.Context, by db.By, s *pg.Sender, version int64) (bool, error) {
+			return a.Store.PutSender(ctx, by, *s, version)
+		},
 		remove: a.Store.RemoveSender,
 	}
 }
@@ -105,24 +109,27 @@ func (a *API) putSender(ctx context.Context, in *putSenderInput) (*one[senderVie
 	return a.senders().replace(ctx, string(in.Account), in.Conditions, in.Body)
 }
 
-func (a *API) writeSender(ctx context.Context, account string, s senderSettings, version int64) (bool, error) {
+func madeSender(_ context.Context, account string, s senderSettings) (*pg.Sender, error) {
 	if err := ofPath("account", string(s.Account), account); err != nil {
-		return false, err
+		return nil, err
 	}
 	if err := checkWorkerURL("/worker_url", s.WorkerURL, false); err != nil {
-		return false, err
+		return nil, err
 	}
 	if len(s.Attributes) > 0 {
 		if _, ok := parsed(s.Attributes).(map[string]any); !ok {
-			return false, fault.At("/attributes", "attributes: want an object")
+			return nil, fault.At("/attributes", "attributes: want an object")
 		}
 	}
-	return a.Store.PutSender(ctx, by(ctx, ""), pg.Sender{
+	if len(s.Attributes) == 0 {
+		s.Attributes = json.RawMessage("{}")
+	}
+	return &pg.Sender{
 		Account:    account,
 		Pool:       string(s.Pool),
 		WorkerURL:  s.WorkerURL,
 		Attributes: s.Attributes,
-	}, version)
+	}, nil
 }
 
 type patchSenderInput struct {

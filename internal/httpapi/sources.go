@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/events"
 )
 
@@ -111,7 +112,10 @@ func (a *API) sources() resource[sourceSettings, *events.Source, sourceView] {
 				OnUndecodable: s.OnUndecodable,
 			}
 		},
-		write:  a.writeSource,
+		made: madeSource,
+		store: func(ctx context.Context, by db.By, s *events.Source, version int64) (bool, error) {
+			return a.Store.Events.PutSource(ctx, by, s.Source, version)
+		},
 		remove: a.Store.Events.RemoveSource,
 	}
 }
@@ -134,9 +138,9 @@ func (a *API) whySource(ctx context.Context, in *Named) (*whyOutput, error) {
 	return &whyOutput{viewWhy(w)}, nil
 }
 
-func (a *API) writeSource(ctx context.Context, called string, s sourceSettings, version int64) (bool, error) {
+func madeSource(_ context.Context, called string, s sourceSettings) (*events.Source, error) {
 	if err := ofPath("name", string(s.Name), called); err != nil {
-		return false, err
+		return nil, err
 	}
 	v := leader.Source{Name: called, Kind: s.Kind, URL: s.URL, Filter: s.Filter, Map: s.Map, Table: s.Table, Start: s.Start, PageSize: s.PageSize, OnUndecodable: s.OnUndecodable}
 	if string(v.Filter) == "null" {
@@ -145,7 +149,7 @@ func (a *API) writeSource(ctx context.Context, called string, s sourceSettings, 
 	if s.PollEvery != "" {
 		d, err := time.ParseDuration(s.PollEvery)
 		if err != nil || d <= 0 {
-			return false, fault.At("/poll_every",
+			return nil, fault.At("/poll_every",
 				"poll_every %q: want a duration such as \"1s\"", fault.Clip(s.PollEvery))
 		}
 		v.PollEvery = d
@@ -161,12 +165,12 @@ func (a *API) writeSource(ctx context.Context, called string, s sourceSettings, 
 	if s.StaleAfter != "" {
 		d, err := time.ParseDuration(s.StaleAfter)
 		if err != nil || d <= 0 {
-			return false, fault.At("/stale_after",
+			return nil, fault.At("/stale_after",
 				"stale_after %q: want a duration such as \"30m\"", fault.Clip(s.StaleAfter))
 		}
 		v.StaleAfter = d
 	}
-	return a.Store.Events.PutSource(ctx, by(ctx, ""), v.WithDefaults(), version)
+	return &events.Source{Source: v.WithDefaults()}, nil
 }
 
 type rewindInput struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/deliveries"
 )
 
@@ -105,8 +106,9 @@ func (a *API) subscriptions() resource[subscriptionSettings, *deliveries.Subscri
 		settings: settingsOfSubscription,
 		address:  func(s subscriptionSettings) (string, string) { return "/url", s.URL },
 		warnings: func(v *subscriptionView) *[]string { return &v.Warnings },
-		write: func(ctx context.Context, called string, s subscriptionSettings, version int64) (bool, error) {
-			created, _, err := a.writeSubscription(ctx, called, s, version)
+		made:     madeSubscription,
+		store: func(ctx context.Context, by db.By, v *deliveries.Subscription, version int64) (bool, error) {
+			created, _, err := a.storeSubscription(ctx, by, v, version)
 			return created, err
 		},
 		remove: a.Store.Deliveries.RemoveSubscription,
@@ -145,7 +147,11 @@ func (a *API) putSubscription(ctx context.Context, in *putNamed[subscriptionSett
 	if err := a.subscriptions().reachable(ctx, in.Body, nil); err != nil {
 		return nil, err
 	}
-	created, secret, err := a.writeSubscription(ctx, called, in.Body, version)
+	v, err := madeSubscription(ctx, called, in.Body)
+	if err != nil {
+		return nil, err
+	}
+	created, secret, err := a.storeSubscription(ctx, by(ctx, ""), v, version)
 	if err != nil {
 		return nil, err
 	}
@@ -156,18 +162,19 @@ func (a *API) putSubscription(ctx context.Context, in *putNamed[subscriptionSett
 	return out, err
 }
 
-// writeSubscription also returns the secret that a webhook has if it was created.
-func (a *API) writeSubscription(
-	ctx context.Context, called string, s subscriptionSettings, version int64,
-) (created bool, secret []byte, err error) {
+func madeSubscription(_ context.Context, called string, s subscriptionSettings) (*deliveries.Subscription, error) {
 	v, err := s.subscription(called)
-	if err != nil {
-		return false, nil, err
-	}
+	return &deliveries.Subscription{Subscription: v}, err
+}
+
+// storeSubscription also returns the secret that a webhook has if it was created.
+func (a *API) storeSubscription(
+	ctx context.Context, by db.By, v *deliveries.Subscription, version int64,
+) (created bool, secret []byte, err error) {
 	if v.Kind == "webhook" {
 		secret = newSecret()
 	}
-	created, err = a.Store.Deliveries.PutSubscription(ctx, by(ctx, ""), v, secret, version)
+	created, err = a.Store.Deliveries.PutSubscription(ctx, by, v.Subscription, secret, version)
 	return created, secret, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/events"
 )
 
@@ -101,7 +102,11 @@ func (a *API) tools() resource[toolSettings, *events.Tool, toolView] {
 		settings: settingsOfTool,
 		address:  func(s toolSettings) (string, string) { return "/url", s.URL },
 		warnings: func(v *toolView) *[]string { return &v.Warnings },
-		write:    a.writeTool,
+		made:     a.madeTool,
+		store: func(ctx context.Context, by db.By, v *events.Tool, version int64) (bool, error) {
+			set := events.ToolSettings{TTL: v.TTL, CheckEvery: v.CheckEvery, Discovered: v.Discovered}
+			return a.Store.Events.PutTool(ctx, by, v.Definition, set, version)
+		},
 	}
 }
 
@@ -150,30 +155,42 @@ func (a *API) putTool(ctx context.Context, in *putToolInput) (*one[toolView], er
 	return a.tools().replace(ctx, string(in.FQN), in.Conditions, in.Body)
 }
 
-func (a *API) writeTool(ctx context.Context, called string, s toolSettings, version int64) (bool, error) {
-	fqn, err := leader.ParseFQN(called)
-	if err != nil {
-		return false, err
-	}
-	if err := ofPath("fqn", string(s.FQN), called); err != nil {
-		return false, err
-	}
-	set := events.ToolSettings{Discovered: absent(s.InputSchema) && absent(s.OutputSchema)}
-	if set.TTL, err = within("/ttl", s.TTL, leader.DefaultTTL, time.Second); err != nil {
-		return false, err
-	}
-	if set.CheckEvery, err = within("/check_every", s.CheckEvery, 30*time.Second, 0); err != nil {
-		return false, err
-	}
-	d, err := a.define(ctx, fqn, s, set.Discovered)
-	if err != nil {
-		return false, err
-	}
-	return a.Store.Events.PutTool(ctx, by(ctx, ""), d, set, version)
+// madeTool is the tool that settings come to. Without schemas in them its /meta is asked.
+func (a *API) madeTool(ctx context.Context, called string, s toolSettings) (*events.Tool, error) {
+	return a.toolBy(ctx, called, s, a.Tools.Meta)
 }
 
+// toolBy is madeTool with the function that reads the /meta below a URL.
+func (a *API) toolBy(ctx context.Context, called string, s toolSettings, meta readMeta) (*events.Tool, error) {
+	fqn, err := leader.ParseFQN(called)
+	if err != nil {
+		return nil, err
+	}
+	if err := ofPath("fqn", string(s.FQN), called); err != nil {
+		return nil, err
+	}
+	v := &events.Tool{FQN: fqn.String(), URL: s.URL, Discovered: absent(s.InputSchema) && absent(s.OutputSchema)}
+	if v.TTL, err = within("/ttl", s.TTL, leader.DefaultTTL, time.Second); err != nil {
+		return nil, err
+	}
+	if v.CheckEvery, err = within("/check_every", s.CheckEvery, 30*time.Second, 0); err != nil {
+		return nil, err
+	}
+	if v.Definition, err = a.define(ctx, fqn, s, v.Discovered, meta); err != nil {
+		return nil, err
+	}
+	d := v.Definition
+	v.Description, v.Timeout, v.MaxAnswer, v.Sign = d.Description, d.Timeout, d.MaxAnswer, d.Sign
+	return v, nil
+}
+
+// readMeta reads the /meta below a URL.
+type readMeta func(ctx context.Context, url string) ([]byte, error)
+
 // define makes a definition of what was written, or of what the tool says of itself.
-func (a *API) define(ctx context.Context, fqn leader.FQN, s toolSettings, discover bool) (*leader.Definition, error) {
+func (a *API) define(
+	ctx context.Context, fqn leader.FQN, s toolSettings, discover bool, meta readMeta,
+) (*leader.Definition, error) {
 	own := leader.Meta{FQN: fqn.String(), Type: s.Type, URL: s.URL, Description: s.Description, Timeout: s.Timeout, MaxAnswer: s.MaxAnswer, Sign: s.Sign}
 	if !discover {
 		own.InputSchema, own.OutputSchema = given(s.InputSchema), given(s.OutputSchema)
@@ -185,7 +202,7 @@ func (a *API) define(ctx context.Context, fqn leader.FQN, s toolSettings, discov
 	if err := a.mayAsk(contextID(ctx)); err != nil {
 		return nil, err
 	}
-	raw, err := a.Tools.Meta(ctx, s.URL)
+	raw, err := meta(ctx, s.URL)
 	if err != nil {
 		return nil, err
 	}

@@ -279,21 +279,7 @@ func (c *conf) lane(k laneKey) (int32, error) {
 
 // ensureLane makes the lane if it is not there, in a transaction of its own.
 func (c *conf) ensureLane(ctx context.Context, pool *pgxpool.Pool, k laneKey) error {
-	kind, value := "dispatcher", (*string)(nil)
-	switch {
-	case k.Exclusive:
-		kind, value = "exclusive", &k.Value
-	case k.Sender != 0:
-		kind = "sender"
-	}
-	var id int32
-	err := pool.QueryRow(ctx, `
-		WITH made AS (INSERT INTO postern.lane (kind, dispatcher_id, pool_id, sender_id, value)
-			VALUES ($1, $2, nullif($3, 0), nullif($4, 0), $5) ON CONFLICT DO NOTHING RETURNING lane_id)
-		SELECT lane_id FROM made UNION ALL
-		SELECT lane_id FROM postern.lane WHERE dispatcher_id = $2 AND pool_id IS NOT DISTINCT FROM nullif($3, 0)
-			AND sender_id IS NOT DISTINCT FROM nullif($4, 0) AND value IS NOT DISTINCT FROM $5 LIMIT 1`,
-		kind, k.Dispatcher, k.Pool, k.Sender, value).Scan(&id)
+	id, err := makeLane(ctx, pool, k)
 	if err != nil { // the other one committed after our snapshot: the next round sees it
 		return nil
 	}
@@ -302,4 +288,23 @@ func (c *conf) ensureLane(ctx context.Context, pool *pgxpool.Pool, k laneKey) er
 		c.shared.Store(id, true)
 	}
 	return nil
+}
+
+// makeLane returns the id of a lane, which it makes if it is not there.
+func makeLane(ctx context.Context, in db.Querier, k laneKey) (id int32, err error) {
+	kind, value := "dispatcher", (*string)(nil)
+	switch {
+	case k.Exclusive:
+		kind, value = "exclusive", &k.Value
+	case k.Sender != 0:
+		kind = "sender"
+	}
+	err = in.QueryRow(ctx, `
+		WITH made AS (INSERT INTO postern.lane (kind, dispatcher_id, pool_id, sender_id, value)
+			VALUES ($1, $2, nullif($3, 0), nullif($4, 0), $5) ON CONFLICT DO NOTHING RETURNING lane_id)
+		SELECT lane_id FROM made UNION ALL
+		SELECT lane_id FROM postern.lane WHERE dispatcher_id = $2 AND pool_id IS NOT DISTINCT FROM nullif($3, 0)
+			AND sender_id IS NOT DISTINCT FROM nullif($4, 0) AND value IS NOT DISTINCT FROM $5 LIMIT 1`,
+		kind, k.Dispatcher, k.Pool, k.Sender, value).Scan(&id)
+	return id, err
 }

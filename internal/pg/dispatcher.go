@@ -196,8 +196,12 @@ func (s *Store) SetFlag(ctx context.Context, by pgdb.By, action, object, update,
 	return r, s.Reconfigured(ctx)
 }
 
-// Reconfigured makes a change of the configuration known here at once; others read it within a second.
+// Reconfigured makes a change of the configuration known here at once; others read it within a second. A change that is
+// a part of a larger commit cannot be read yet: the caller who makes the commit calls this behind it.
 func (s *Store) Reconfigured(ctx context.Context) error {
+	if pgdb.JointOf(ctx) != nil {
+		return nil
+	}
 	err := s.Refresh(ctx)
 	s.RingHere()
 	return err

@@ -241,6 +241,10 @@ func (s *Store) relane(ctx context.Context, t *db.Txn, e *effects, q *QueueRow) 
 		return err
 	}
 	lane, err := e.laneOf(q, head)
+	if lacks := (*laneMissing)(nil); errors.As(err, &lacks) && t.Joint != nil {
+		// The lane may want a pool that this transaction has just made, which no other connection sees.
+		lane, err = makeLane(ctx, t.Conn, lacks.keys[0])
+	}
 	if err != nil {
 		return err
 	}

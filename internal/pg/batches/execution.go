@@ -124,8 +124,15 @@ func (s *Store) knowsType(ctx context.Context, contextID int32, typ string) erro
 }
 
 // freshDispatcher says whether a type has a dispatcher for which is holds; before it says no, it reads the
-// configuration again.
+// configuration again. In a transaction of several changes it sees what those before it did.
 func (s *Store) freshDispatcher(ctx context.Context, contextID int32, typ string, is func(*pg.Dispatcher) bool) (bool, error) {
+	if db.JointOf(ctx) != nil {
+		d, err := s.Dispatcher(ctx, contextID, typ)
+		if fault.KindOf(err) == fault.NotFound {
+			return false, nil
+		}
+		return err == nil && is(d), err
+	}
 	seen := func() bool {
 		d := s.DispatcherOf(contextID, typ)
 		return d != nil && !d.Removed && is(d)

@@ -42,10 +42,14 @@ func (db *DB) DryRun(ctx context.Context) (_ context.Context, end func()) {
 }
 
 // Together runs fn under a context in which all that the store does is one commit, behind the locks that lock takes. A Retry
-// fault "broken": nothing was done.
+// fault "broken": nothing was done. In a dry run it is a part of that, and commits nothing.
 func (db *DB) Together(ctx context.Context, lock func(*Txn, *pgx.Batch), fn func(context.Context) error) error {
-	j := &joint{db: db}
-	defer j.end()
+	j := JointOf(ctx)
+	if j == nil || !j.Dry {
+		j = &joint{db: db}
+		defer j.end()
+	}
+	j.broken = false
 	err := j.run(ctx, func(t *Txn) error {
 		b := &pgx.Batch{}
 		lock(t, b)
@@ -63,7 +67,7 @@ func (db *DB) Together(ctx context.Context, lock func(*Txn, *pgx.Batch), fn func
 		}
 		return fault.New(fault.Retry, "broken", "the database broke off several changes at once").Because(err)
 	}
-	if err != nil {
+	if err != nil || j.Dry {
 		return err
 	}
 	t := &Txn{Conn: j.conn, db: db, began: true, Newest: j.newest}
@@ -138,6 +142,12 @@ func (j *joint) end() {
 	for _, undo := range j.undo {
 		undo()
 	}
+}
+
+// Broken says whether an error of the database has ended the transaction that what is done under ctx joins.
+func Broken(ctx context.Context) bool {
+	j := JointOf(ctx)
+	return j != nil && j.broken
 }
 
 // AtEnd has undo called when the joint transaction has ended, however it ended.

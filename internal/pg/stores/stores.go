@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg/channels"
 	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/pg/events"
+	"github.com/postern-dev/postern/internal/pg/labels"
 	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
@@ -24,6 +25,7 @@ type Store struct {
 	Deliveries *deliveries.Store
 	Channels   *channels.Store
 	Actors     *actors.Store
+	Labels     *labels.Store
 	Events     *events.Store
 	Batches    *batches.Store
 }
@@ -34,6 +36,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, er
 	s.Reads = reads.New(s.Store)
 	s.Channels = channels.New(s.Store)
 	s.Actors = actors.New(s.Store)
+	s.Labels = labels.New(s.Store)
 	s.Deliveries = deliveries.New(s.Store)
 	s.Batches = batches.New(s.Store, s.Reads, s.Deliveries)
 	s.Events = events.New(s.Store, s.Reads, s.Channels)
