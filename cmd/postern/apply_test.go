@@ -42,6 +42,16 @@ func TestADeploymentIsAFile(t *testing.T) {
 		t.Error(again.stdout)
 	}
 
+	// the ConfigMap of the manifests
+	manifests, err := os.ReadFile("../../deploy/kubernetes/postern.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, config, _ := strings.Cut(string(manifests), "\n  shop.yaml: |\n")
+	config, _, _ = strings.Cut(config, "\n---\n")
+	config = strings.ReplaceAll("\n"+config+"\n", "\n    ", "\n")
+	postern(t, at, "apply", "-f", written(t, "shop.yaml", config), "--dry-run").want(t, 6, "dispatcher", "payer-1")
+
 	// JSON, a list, a reference to a file beside it, and what differs
 	dir := written(t,
 		"a.json", `[{"kind": "pool", "name": "p"}, {"kind": "sender", "name": "s", "settings": {"pool": "p"}}]`,

@@ -3,6 +3,7 @@ package kube
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"maps"
 	"os"
 	"os/exec"
@@ -27,6 +28,7 @@ type manifests struct {
 	deployments map[string]*appsv1.Deployment
 	services    map[string]*corev1.Service
 	budgets     map[string]*policyv1.PodDisruptionBudget
+	configs     map[string]*corev1.ConfigMap
 }
 
 // read decodes every object strictly: a field that its type does not have is an error.
@@ -36,7 +38,7 @@ func read(t *testing.T) manifests {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := manifests{map[string]*batchv1.Job{}, map[string]*appsv1.Deployment{}, map[string]*corev1.Service{}, map[string]*policyv1.PodDisruptionBudget{}}
+	m := manifests{map[string]*batchv1.Job{}, map[string]*appsv1.Deployment{}, map[string]*corev1.Service{}, map[string]*policyv1.PodDisruptionBudget{}, map[string]*corev1.ConfigMap{}}
 	for _, doc := range bytes.Split(text, []byte("\n---\n")) {
 		var head struct {
 			APIVersion, Kind string
@@ -60,6 +62,9 @@ func read(t *testing.T) manifests {
 		case "policy/v1 PodDisruptionBudget":
 			m.budgets[name] = &policyv1.PodDisruptionBudget{}
 			into = m.budgets[name]
+		case "v1 ConfigMap":
+			m.configs[name] = &corev1.ConfigMap{}
+			into = m.configs[name]
 		case "v1 ServiceAccount":
 			into = &corev1.ServiceAccount{}
 		default:
@@ -223,5 +228,31 @@ func TestPortsProbesAndGraceAgree(t *testing.T) {
 	s := m.services["postern"]
 	if s == nil || s.Spec.Ports[0].TargetPort.StrVal != "http" || !maps.Equal(s.Spec.Selector, m.deployments["postern-serve"].Spec.Template.Labels) {
 		t.Errorf("the service leads elsewhere: %+v", s)
+	}
+}
+
+// The ConfigMap is a directory of files that postern apply reads: with nothing to send it to, that is all that it does.
+func TestTheConfigMapIsWhatTheProgramApplies(t *testing.T) {
+	m, bin := read(t), postern(t)
+	serve := m.deployments["postern-serve"].Spec.Template.Spec
+	mounted := slices.IndexFunc(serve.Volumes, func(v corev1.Volume) bool { return v.ConfigMap != nil })
+	if mounted < 0 || m.configs[serve.Volumes[mounted].ConfigMap.Name] == nil {
+		t.Fatal("postern-serve mounts no ConfigMap of these manifests")
+	}
+	at := slices.IndexFunc(serve.Containers[0].VolumeMounts, func(v corev1.VolumeMount) bool {
+		return v.Name == serve.Volumes[mounted].Name
+	})
+	if at < 0 || serve.Containers[0].VolumeMounts[at].MountPath != env(&serve.Containers[0], "POSTERN_CONFIG_FILE") {
+		t.Error("POSTERN_CONFIG_FILE is not where the ConfigMap is mounted")
+	}
+	dir := t.TempDir()
+	for name, text := range m.configs[serve.Volumes[mounted].ConfigMap.Name].Data {
+		if err := os.WriteFile(dir+"/"+name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := exec.Command(bin, "apply", "-f", dir, "--url", "http://127.0.0.1:1").CombinedOutput()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 3 { // unreachable
+		t.Errorf("%v: %s", err, out)
 	}
 }
