@@ -89,6 +89,9 @@ func TestEveryVariableIsOneThatTheSurfaceNames(t *testing.T) {
 	}
 	later := map[string]string{
 		"POSTERN_SOURCE_SCHEMAS": "the page lets an admin of a context name any table that the role of the process may read",
+		"POSTERN_CONFIG_FILE":    "a deployment is a file",
+		"POSTERN_CONFIG_LABEL":   "as above: what the file names no more can be removed",
+		"POSTERN_CONFIG_PRUNE":   "as above",
 		"POSTERN_DRAIN_DELAY":    "that restarts lose no request was found wanting when it was tried",
 	}
 	for _, f := range Fields() {

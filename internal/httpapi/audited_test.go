@@ -21,7 +21,7 @@ var noLever = map[string]string{
 	"POST /subscriptions/{name}/ack": "a consumer's checkpoint, moved all the time",
 	"POST /dispatchers/{type}/check": "it changes nothing",
 	"POST /walks:validate":           "it changes nothing",
-	"POST /apply":                    "it leaves what each PUT leaves",
+	"POST /apply":                    "as each PUT",
 
 	"POST /processors/{name}/batches":                                         "a post: the batch keeps who sent it",
 	"POST /processors/{name}/insert":                                          "so does this one",
