@@ -49,6 +49,10 @@
 //   - deployment: the name of an installation, which its processes are started with. A database that ran under another
 //     one is taken for a copy, and nothing is sent from it.
 //   - context: a tenant. Every object lies in one.
+//   - document: what one thing is to be, as a file for postern apply says it. An apply makes all of its documents true
+//     in one commit.
+//   - label: a name under which documents are applied; it names their things, so that an apply can remove those that it
+//     names no more. The name of an authorization is called its label, too, as its published texts do.
 //   - node: one running process, under an id that is fresh for each boot. Its epoch rises each time it is buried.
 //   - lease: a queue that a node owns. It is valid while the node's heartbeat is.
 //   - claim: the commit that leases queues that wait. A post to an empty queue may lease it at once, without a claim.
