@@ -28,14 +28,15 @@ func TestDocumentsAreReadAsTheyAreWritten(t *testing.T) {
 		{"a.yaml", "---\n# only a comment\n---\nkind: k\nname: n\n---\n---\nkind: k\nname: m\ncontext: c\nsettings:\n",
 			`[{"kind":"k","name":"n"},{"kind":"k","context":"c","name":"m"}]`},
 		{"a.yaml", "- {kind: k, name: a}\n- {kind: k, name: b}\n", `[{"kind":"k","name":"a"},{"kind":"k","name":"b"}]`},
-		{"a.yaml", "kind: k\nname: n\nsettings:\n  big: 123456789012345678901234567890\n  exact: 1.50\n  yes: no\n  on: true\n" +
-			"  day: 2026-11-20\n  none:\n  wait: 10s\n  text: |\n    two\n    lines\n",
-			`[{"kind":"k","name":"n","settings":{"big":123456789012345678901234567890,"exact":1.50,"yes":"no","on":true,` +
-				`"day":"2026-11-20","none":null,"wait":"10s","text":"two\nlines\n"}}]`},
+		{"a.yaml", "kind: k\nname: n\nsettings:\n  big: 123456789012345678901234567890\n  exact: 1.50\n" +
+			"  yes: no\n  on: true\n  day: 2026-11-20\n  none:\n  wait: 10s\n  text: |\n    two\n    lines\n",
+			`[{"kind":"k","name":"n","settings":{"big":123456789012345678901234567890,"exact":1.50,` +
+				`"yes":"no","on":true,"day":"2026-11-20","none":null,"wait":"10s","text":"two\nlines\n"}}]`},
 		{"a.yaml", "kind: k\nname: n\nsettings:\n  a: &a {x: 1, y: 2}\n  b: *a\n  c: {<<: *a, y: 3}\n",
 			`[{"kind":"k","name":"n","settings":{"a":{"x":1,"y":2},"b":{"x":1,"y":2},"c":{"y":3,"x":1}}}]`},
 		{"a.yaml", "kind: k\nname: n\nsettings: {secret: {from_env: WORD}, deep: [{to: {from_env: WORD}}]}\n",
-			`[{"kind":"k","name":"n","settings":{"secret":"from the environment","deep":[{"to":"from the environment"}]}}]`},
+			`[{"kind":"k","name":"n","settings":{"secret":"from the environment",` +
+				`"deep":[{"to":"from the environment"}]}}]`},
 		{"a.json", `{"kind": "k", "name": "n", "settings": {"n": 1e3, "path": "\/x"}} {"kind": "k", "name": "m"}`,
 			`[{"kind":"k","name":"n","settings":{"n":1e3,"path":"/x"}},{"kind":"k","name":"m"}]`},
 		{"json.yaml", "[{\"kind\": \"k\",\t\"name\": \"\\/\"}]", `[{"kind":"k","name":"/"}]`},
@@ -59,19 +60,27 @@ func same(got []byte, want string) bool {
 func TestFaultsSayWhereTheyStand(t *testing.T) {
 	t.Parallel()
 	for text, wants := range map[string][]string{
-		"kind: k\nname: n\nname: m\n":                              {`a.yaml:3:1: "name" stands twice: first in line 2`},
-		"kind: k\nname: 7\nlabel: x\n":                             {"a.yaml:2:1: name: want a text", `a.yaml:3:1: a document has no "label"`},
-		"kind: k\n---\nname: n\n":                                  {"a.yaml:1:1: want kind and name", "a.yaml:3:1: want kind and name"},
-		"kind: k\nname: n\nsettings: [1]\n":                        {"a.yaml:3:1: settings: want an object"},
-		"kind: k\nname: n\nsettings:\n  a: 010\n  b: .inf\n":       {"a.yaml:4:6: 010: want a number", "a.yaml:5:6: .inf"},
-		"kind: k\nname: n\nsettings:\n  a: !!binary aGk=\n":        {"a.yaml:4:6: the tag !!binary"},
-		"kind: k\nname: n\nsettings:\n\tb: 1\n":                    {"a.yaml:", "this is no YAML"},
-		"kind: k\nname: n\nsettings: {secret: whsec_hush}\n":       {"a.yaml:3:20: a secret stands in no file"},
-		"kind: k\nname: n\nsettings: {a: {from_env: UNSET_XYZ}}\n": {"a.yaml:3:15: from_env: the variable UNSET_XYZ is not set"},
-		"kind: k\nname: n\nsettings: {a: {from_file: absent}}\n":   {"a.yaml:3:15: from_file: "},
-		"a: &a [*a, *a]\n":                                         {"values"},
-		"just words\n":                                             {"a.yaml:1:1: want an object"},
-		"# nothing\n":                                              {"there is no document"},
+		"kind: k\nname: n\nname: m\n": {`a.yaml:3:1: "name" stands twice: first in line 2`},
+		"kind: k\nname: 7\nlabel: x\n": {
+			"a.yaml:2:1: name: want a text",
+			`a.yaml:3:1: a document has no "label"`,
+		},
+		"kind: k\n---\nname: n\n":           {"a.yaml:1:1: want kind and name", "a.yaml:3:1: want kind and name"},
+		"kind: k\nname: n\nsettings: [1]\n": {"a.yaml:3:1: settings: want an object"},
+		"kind: k\nname: n\nsettings:\n  a: 010\n  b: .inf\n": {
+			"a.yaml:4:6: 010: want a number",
+			"a.yaml:5:6: .inf",
+		},
+		"kind: k\nname: n\nsettings:\n  a: !!binary aGk=\n":  {"a.yaml:4:6: the tag !!binary"},
+		"kind: k\nname: n\nsettings:\n\tb: 1\n":              {"a.yaml:", "this is no YAML"},
+		"kind: k\nname: n\nsettings: {secret: whsec_hush}\n": {"a.yaml:3:20: a secret stands in no file"},
+		"kind: k\nname: n\nsettings: {a: {from_env: UNSET_XYZ}}\n": {
+			"a.yaml:3:15: from_env: the variable UNSET_XYZ is not set",
+		},
+		"kind: k\nname: n\nsettings: {a: {from_file: absent}}\n": {"a.yaml:3:15: from_file: "},
+		"a: &a [*a, *a]\n": {"values"},
+		"just words\n":     {"a.yaml:1:1: want an object"},
+		"# nothing\n":      {"there is no document"},
 	} {
 		_, err := read(t, "a.yaml", text)
 		if fault.CodeOf(err) != "bad_file" {
@@ -125,7 +134,8 @@ func TestAliasesDoNotMultiplyWithoutEnd(t *testing.T) {
 		text += "  a" + next + ": &a" + next + " [" + strings.Repeat("*a"+c+", ", 9) + "*a" + c + "]\n"
 		c = next
 	}
-	if _, err := read(t, "a.yaml", text); err == nil || !strings.Contains(err.Error(), "values, its aliases written out") {
+	const said = "values, its aliases written out"
+	if _, err := read(t, "a.yaml", text); err == nil || !strings.Contains(err.Error(), said) {
 		t.Error(err)
 	}
 }
