@@ -78,7 +78,8 @@ func (s *Store) ingestApart(ctx context.Context, subs []*Submission) (out []Acce
 		}
 		return err
 	}
-	partable := func(err error) bool { return s.Partable(ctx, err) }
+	// Where the session was lost, no item is to blame. Parts could then end differently, under an answer that says 200.
+	partable := func(err error) bool { return !db.SessionLost(err) && s.Partable(ctx, err) }
 	db.Apart(subs, do, partable, func(part []*Submission, e error) {
 		switch {
 		case refusedValue(e) && len(part) == 1:

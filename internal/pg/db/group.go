@@ -2,10 +2,13 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/safe"
@@ -206,6 +209,15 @@ func (db *DB) Partable(ctx context.Context, err error) bool {
 	ctx, cancel := context.WithTimeout(ctx, partableWithin)
 	defer cancel()
 	return db.pool.Ping(ctx) == nil
+}
+
+// SessionLost says whether an error is that of the session: the server ended it, or its connection broke.
+func SessionLost(err error) bool {
+	e := (*pgconn.PgError)(nil)
+	if errors.As(err, &e) {
+		return fatal(e)
+	}
+	return fault.CodeOf(err) == "database_unavailable"
 }
 
 // partableWithin is how long the database may take to answer before nothing more is tried.
