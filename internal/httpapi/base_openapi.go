@@ -73,6 +73,7 @@ func (a *API) document() huma.Config {
 		{Name: "nodes", Description: "The processes that dispatch."},
 		{Name: "quarantine", Description: "What is kept from leaving a database that was restored or copied."},
 		{Name: "access", Description: "Contexts (tenants), who may do what in them, and what was done."},
+		{Name: "apply", Description: "Many things at once, as files say: all of them or none."},
 		{Name: "service", Description: "The service itself."},
 	}
 	return c
