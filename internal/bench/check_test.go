@@ -40,10 +40,15 @@ func TestEachFaultOfARunIsSeen(t *testing.T) {
 		{`DELETE FROM postern.task WHERE queue_id = (SELECT min(queue_id) FROM postern.task)`, "6 queues, 5 stored"},
 		{`INSERT INTO postern.outcome SELECT queue_id, seq, day + 1, context_id, was, state FROM postern.outcome WHERE seq = 3 LIMIT 2`, "2 have a second outcome"},
 		{`UPDATE postern.outcome SET state = 'FAILED' WHERE seq = 4`, "6 ended otherwise than DONE"},
-		{`UPDATE postern.outcome o SET done_at = (SELECT done_at FROM public.outcomes p WHERE p.queue_id = o.queue_id AND p.seq = 5 - o.seq) WHERE seq IN (2, 3)`, "out of order"},
+		{`UPDATE postern.outcome o
+			SET done_at = (SELECT done_at FROM public.outcomes p WHERE p.queue_id = o.queue_id AND p.seq = 5 - o.seq)
+			WHERE seq IN (2, 3)`, "out of order"},
 		{`UPDATE postern.outcome SET fence = fence - 1 WHERE seq = 5 AND queue_id = (SELECT min(queue_id) FROM postern.outcome)`, "1 are out of order"},
 		{`UPDATE postern.task SET data = '{"n": 1}' WHERE seq = 3`, "6 are out of order"},
-		{`UPDATE postern.outcome o SET started_at = (SELECT done_at FROM public.outcomes p WHERE p.queue_id = o.queue_id AND p.seq = o.seq - 1) - interval '1 us' WHERE seq = 5`,
+		{`UPDATE postern.outcome o
+			SET started_at = (SELECT done_at FROM public.outcomes p
+				WHERE p.queue_id = o.queue_id AND p.seq = o.seq - 1) - interval '1 us'
+			WHERE seq = 5`,
 			"6 were called before"},
 	} {
 		exec(c.plant)
@@ -51,7 +56,9 @@ func TestEachFaultOfARunIsSeen(t *testing.T) {
 		if err != nil || n == 0 || !strings.Contains(strings.Join(wrong, "\n"), c.seen) {
 			t.Errorf("after %s: %d violations %q, %v; want %q", c.plant, n, wrong, err, c.seen)
 		}
-		exec(`TRUNCATE postern.task, postern.outcome; INSERT INTO postern.task TABLE public.tasks; INSERT INTO postern.outcome TABLE public.outcomes`)
+		exec(`TRUNCATE postern.task, postern.outcome;
+			INSERT INTO postern.task TABLE public.tasks;
+			INSERT INTO postern.outcome TABLE public.outcomes`)
 	}
 	if wrong, n, err := b.check(ctx, s, whole); n != 0 || err != nil {
 		t.Errorf("repaired: %q, %v", wrong, err)

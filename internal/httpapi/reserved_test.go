@@ -31,7 +31,8 @@ func TestNoRolePostsUnderTheNamesOfASystem(t *testing.T) {
 				if !strings.Contains(p.raw, `"pointer":"/`+field+`"`) {
 					t.Errorf("%s, %s: %s", role, value, p.raw)
 				}
-				d.refused(403, "forbidden", "POST", "/transactions:batch", `{"atomic": true, "items": [`+item+`]}`, header, in)
+				batch := `{"atomic": true, "items": [` + item + `]}`
+				d.refused(403, "forbidden", "POST", "/transactions:batch", batch, header, in)
 				b := d.want(207, "POST", "/transactions:batch", `{"items": [`+item+`, {"type": "pay"}]}`, header, in)
 				if !strings.Contains(b.raw, `"status":403`) {
 					t.Errorf("%s, %s: %s", role, value, b.raw)

@@ -112,7 +112,7 @@ func TestACallbackThatNoNodeMayCallIsRefusedInSQL(t *testing.T) {
 		shows(t, app, fmt.Sprintf(submit, uid, host), uid)
 	}
 	w.Exec(`UPDATE postern.node SET heartbeat_at = clock_timestamp() - interval '1 h'`)
-	shows(t, app, fmt.Sprintf(submit, "nobody-lives", "10.0.0.3"), "nobody-lives")
+	shows(t, app, fmt.Sprintf(submit, "no-live-node", "10.0.0.3"), "no-live-node")
 	denied(t, app, "42501", `SELECT worker_allow_cidr FROM postern.node`)
 }
 

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Bouncer starts a PgBouncer before the server of URLs, and returns the URLs behind it: for each, that of the same
-// user and database. mode is session, transaction or statement; settings are further lines of pgbouncer.ini. The test is
+// Bouncer starts a PgBouncer before the server of URLs, and returns the URLs behind it: for each, that of the same user
+// and database. mode is session, transaction or statement; settings are further lines of pgbouncer.ini. The test is
 // skipped where PgBouncer is not installed.
 func Bouncer(t testing.TB, mode, settings string, urls ...string) (behind []string) {
 	t.Helper()

@@ -20,8 +20,8 @@ import (
 	"github.com/postern-dev/postern/internal/processor"
 )
 
-// maxTypes is how many types have series of their own; the rest share those of otherType. A type has at most 20, so that
-// none of them is a histogram: how calls are spread is told by class, for all types together.
+// maxTypes is how many types have series of their own; the rest share those of otherType. A type has at most 20, so
+// that none of them is a histogram: how calls are spread is told by class, for all types together.
 const (
 	maxTypes  = 200
 	otherType = "(other)"

@@ -185,7 +185,8 @@ func TestAFloodOfTypesAndPoolsIsCountedTogether(t *testing.T) {
 			t.Errorf("%s is missing", line)
 		}
 	}
-	for name, most := range map[string]int{"transactions_total": 201 * len(outbox.States), "retries_total": 201 * 2, "worker_seconds_count": 5,
+	for name, most := range map[string]int{
+		"transactions_total": 201 * len(outbox.States), "retries_total": 201 * 2, "worker_seconds_count": 5,
 		"senders": 201, "senders_held": 201, "deliveries": 3, "state_seconds_count": len(outbox.States) + len(outbox.QueueStates) + len(processor.Machine.States()) + len(leader.Event.States())} {
 		if n := strings.Count(text, "\npostern_"+name+"{"); n > most || n == 0 {
 			t.Errorf("%d series of %s, want at most %d", n, name, most)

@@ -38,7 +38,13 @@ func read(t *testing.T) manifests {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := manifests{map[string]*batchv1.Job{}, map[string]*appsv1.Deployment{}, map[string]*corev1.Service{}, map[string]*policyv1.PodDisruptionBudget{}, map[string]*corev1.ConfigMap{}}
+	m := manifests{
+		map[string]*batchv1.Job{},
+		map[string]*appsv1.Deployment{},
+		map[string]*corev1.Service{},
+		map[string]*policyv1.PodDisruptionBudget{},
+		map[string]*corev1.ConfigMap{},
+	}
 	for _, doc := range bytes.Split(text, []byte("\n---\n")) {
 		var head struct {
 			APIVersion, Kind string

@@ -108,8 +108,8 @@ func ask(t *testing.T, s leader.Source, cursor string) asked {
 	return a
 }
 
-// The query is one of the schema, and so are its variables, with every member that a filter may have. A sample answer has
-// what the query asks for and nothing else, each value of the kind that the schema says.
+// The query is one of the schema, and so are its variables, with every member that a filter may have. A sample answer
+// has what the query asks for and nothing else, each value of the kind that the schema says.
 func TestTheQueryIsOneOfTheSchema(t *testing.T) {
 	s := schema(t)
 	fields := slices.Collect(func(yield func(string) bool) {
@@ -152,7 +152,11 @@ func TestTheQueryIsOneOfTheSchema(t *testing.T) {
 			query = doc
 		}
 	}
-	unknown := leader.Source{Kind: "sui_graphql", URL: "http://127.0.0.1/", Filter: json.RawMessage(`{"Package": "0x1"}`)}
+	unknown := leader.Source{
+		Kind:   "sui_graphql",
+		URL:    "http://127.0.0.1/",
+		Filter: json.RawMessage(`{"Package": "0x1"}`),
+	}
 	a := ask(t, unknown.WithDefaults(), "")
 	if _, err := validator.VariableValues(s, query.Operations[0], a.Variables); err == nil {
 		t.Error("a filter of JSON-RPC passes: the schema judges no filter")

@@ -150,7 +150,8 @@ func (x *whyBatch) awaiting() error {
 // who stands before it, its own cooldown, and then the next tick.
 func (x *whyBatch) queued() error {
 	if x.p.Paused {
-		x.add("processor_paused", x.path(), x.v.UpdatedAt, "the processor is paused: nobody ticks it", nil, x.lever("POST", "admin", "resume"))
+		x.add("processor_paused", x.path(), x.v.UpdatedAt, "the processor is paused, and refuses ticks", nil,
+			x.lever("POST", "admin", "resume"))
 	}
 	if x.p.Executing != 0 {
 		other, err := x.s.Batch(x.ctx, x.context, x.p.Name, x.p.Executing)
@@ -176,7 +177,8 @@ func (x *whyBatch) queued() error {
 		return nil
 	}
 	if x.p.TickInterval == 0 {
-		x.add("no_tick", x.path(), x.v.UpdatedAt, "it is next, and the processor is ticked by hand", nil, x.lever("POST", "reader", "tick"))
+		x.add("no_tick", x.path(), x.v.UpdatedAt, "it is next, and the processor is ticked by hand", nil,
+			x.lever("POST", "reader", "tick"))
 		return nil
 	}
 	x.w.Moving, x.w.Summary = true, fmt.Sprintf("batch %d is next: the processor ticks every %s", x.v.ID, x.p.TickInterval)

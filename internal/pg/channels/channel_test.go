@@ -75,10 +75,10 @@ func TestAMessageGoesEveryWayOfTheDiagrams(t *testing.T) {
 		}
 	}
 	for what, err := range map[string]error{
-		"what has ended":       c.Nack(w.Ctx, "a", a.Fence, "late"),
-		"another fence":        ack("b", 7),
-		"what nobody holds":    ack("d", 0),
-		"what was never there": ack("x", 1),
+		"what has ended":             c.Nack(w.Ctx, "a", a.Fence, "late"),
+		"another fence":              ack("b", 7),
+		"a message without a holder": ack("d", 0),
+		"what was never there":       ack("x", 1),
 	} {
 		if fault.CodeOf(err) != "stale_fence" || fault.KindOf(err) != fault.Conflict {
 			t.Errorf("%s: %v", what, err)

@@ -65,8 +65,8 @@ func (s *Store) ListTransactions(ctx context.Context, contextID int32, f ListFil
 	return s.list(ctx, contextID, f)
 }
 
-// newest narrows a list that begins with the newest to the spans of days from that in which it begins, and says
-// whether that is all of it. Transactions that were received on their days lie in them, since the day of a transaction is not
+// newest narrows a list that begins with the newest to the spans of days from that in which it begins, and says whether
+// that is all of it. Transactions that were received on their days lie in them, since the day of a transaction is not
 // before that of its receipt, and does not fall along its queue.
 func (s *Store) newest(f ListFilter) (newest ListFilter, all, ok bool) {
 	top := time.Now()

@@ -291,7 +291,11 @@ func (x *explain) unusable(b Blocker, f senderFacts) error {
 		action = "pause"
 	}
 	var actor, reason string
-	err := x.s.Pool().QueryRow(x.ctx, `SELECT actor, reason FROM postern.audit WHERE context_id = $1 AND object = $2 AND action = $3 ORDER BY at DESC LIMIT 1`,
+	err := x.s.Pool().QueryRow(x.ctx, `SELECT actor, reason
+		FROM postern.audit
+		WHERE context_id = $1 AND object = $2 AND action = $3
+		ORDER BY at DESC
+		LIMIT 1`,
 		x.context, b.Object, action).Scan(&actor, &reason)
 	switch {
 	case err == nil:

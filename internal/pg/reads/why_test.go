@@ -41,7 +41,7 @@ var waits = []struct {
 		w.Later(time.Second)
 		return w.Post("r", "T", "b")[0]
 	}},
-	{"nobody works", "no_live_node", "start `postern work`", "", "", false, func(w *world) outbox.ID {
+	{"no process works", "no_live_node", "start `postern work`", "", "", false, func(w *world) outbox.ID {
 		return w.Post("q", "T", "a")[0]
 	}},
 	{"the node stopped beating", "no_live_node", "start `postern work`", "", "", false, func(w *world) outbox.ID {
@@ -58,26 +58,29 @@ var waits = []struct {
 		w.Must(err)
 		return out[0].ID
 	}},
-	{"queue paused", "queue_paused", "paused by test: because", "", "/queues/q/resume", false, func(w *world) outbox.ID {
-		w.Node("n")
-		id := w.Post("q", "T", "a")[0]
-		w.Lever(w.S.PauseQueue(w.Ctx, w.By, "q", true))
-		return id
-	}},
-	{"paused by a failure", "queue_paused", "ended FAILED: never (422)", "", "/queues/q/resume", false, func(w *world) outbox.ID {
-		_, err := w.S.PutQueue(w.Ctx, w.By, pg.Queue{Name: "q", WhenFull: "refuse", OnFailure: "pause"}, 0)
-		w.Must(err)
-		ids := w.Post("q", "T", "a", "b")
-		l := w.Claim(w.Node("n"), pgworld.Everything())
-		w.Settle(w.Answer(l[0], outbox.Answer{Class: outbox.ClassRejected, Code: "422", Message: "never"}))
-		return ids[1]
-	}},
-	{"dispatcher paused", "dispatcher_paused", "paused by test", "", "/dispatchers/T/resume", false, func(w *world) outbox.ID {
-		w.Node("n")
-		id := w.Post("q", "T", "a")[0]
-		w.Lever(w.S.PauseDispatcher(w.Ctx, w.By, "T", true))
-		return id
-	}},
+	{"queue paused", "queue_paused", "paused by test: because", "", "/queues/q/resume", false,
+		func(w *world) outbox.ID {
+			w.Node("n")
+			id := w.Post("q", "T", "a")[0]
+			w.Lever(w.S.PauseQueue(w.Ctx, w.By, "q", true))
+			return id
+		}},
+	{"paused by a failure", "queue_paused", "ended FAILED: never (422)", "", "/queues/q/resume", false,
+		func(w *world) outbox.ID {
+			_, err := w.S.PutQueue(w.Ctx, w.By, pg.Queue{Name: "q", WhenFull: "refuse", OnFailure: "pause"}, 0)
+			w.Must(err)
+			ids := w.Post("q", "T", "a", "b")
+			l := w.Claim(w.Node("n"), pgworld.Everything())
+			w.Settle(w.Answer(l[0], outbox.Answer{Class: outbox.ClassRejected, Code: "422", Message: "never"}))
+			return ids[1]
+		}},
+	{"dispatcher paused", "dispatcher_paused", "paused by test", "", "/dispatchers/T/resume", false,
+		func(w *world) outbox.ID {
+			w.Node("n")
+			id := w.Post("q", "T", "a")[0]
+			w.Lever(w.S.PauseDispatcher(w.Ctx, w.By, "T", true))
+			return id
+		}},
 	{"both paused", "queue_paused,dispatcher_paused", "", "", "/dispatchers/T/resume", false, func(w *world) outbox.ID {
 		w.Node("n")
 		id := w.Post("q", "T", "a")[0]
@@ -91,11 +94,12 @@ var waits = []struct {
 		w.Must(w.S.RemoveDispatcher(w.Ctx, w.By, "T", true))
 		return id
 	}},
-	{"worker away", "worker_unreachable", "come to nothing (1 try, since ", "probe", "/dispatchers/T", false, func(w *world) outbox.ID {
-		id := w.Post("q", "T", "a")[0]
-		w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Lost()))
-		return id
-	}},
+	{"worker away", "worker_unreachable", "come to nothing (1 try, since ", "probe", "/dispatchers/T", false,
+		func(w *world) outbox.ID {
+			id := w.Post("q", "T", "a")[0]
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Lost()))
+			return id
+		}},
 	{"no senders", "no_free_sender", "has no senders", "", "/senders/ACCOUNT", false, func(w *world) outbox.ID {
 		w.Node("n")
 		w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
@@ -108,21 +112,23 @@ var waits = []struct {
 		w.Claim(w.Node("n"), pgworld.Everything())
 		return w.Post("r", "S", "b")[0]
 	}},
-	{"all senders blocked", "sender_blocked", "acct-2: it is blocked until", "acct-2 may be used", "/senders/acct-2/unblock", false, func(w *world) outbox.ID {
-		w.Node("n")
-		w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
-		w.Sender("p", "acct-1", "acct-2")
-		w.Lever(w.S.BlockSender(w.Ctx, w.By, "acct-1", w.Now.Add(2*time.Hour)))
-		w.Lever(w.S.BlockSender(w.Ctx, w.By, "acct-2", w.Now.Add(time.Hour)))
-		return w.Post("q", "S", "a")[0]
-	}},
-	{"the only sender is paused", "sender_blocked", "the only sender of pool p, acct-1, may not be used: it is paused", "", "/senders/acct-1/resume", false, func(w *world) outbox.ID {
-		w.Node("n")
-		w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
-		w.Sender("p", "acct-1")
-		w.Lever(w.S.PauseSender(w.Ctx, w.By, "acct-1", true))
-		return w.Post("q", "S", "a")[0]
-	}},
+	{"all senders blocked", "sender_blocked", "acct-2: it is blocked until", "acct-2 may be used", "/senders/acct-2/unblock", false,
+		func(w *world) outbox.ID {
+			w.Node("n")
+			w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
+			w.Sender("p", "acct-1", "acct-2")
+			w.Lever(w.S.BlockSender(w.Ctx, w.By, "acct-1", w.Now.Add(2*time.Hour)))
+			w.Lever(w.S.BlockSender(w.Ctx, w.By, "acct-2", w.Now.Add(time.Hour)))
+			return w.Post("q", "S", "a")[0]
+		}},
+	{"the only sender is paused", "sender_blocked", "the only sender of pool p, acct-1, may not be used: it is paused", "", "/senders/acct-1/resume", false,
+		func(w *world) outbox.ID {
+			w.Node("n")
+			w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
+			w.Sender("p", "acct-1")
+			w.Lever(w.S.PauseSender(w.Ctx, w.By, "acct-1", true))
+			return w.Post("q", "S", "a")[0]
+		}},
 	{"pinned sender busy", "pinned_sender_busy,in_worker", "", "unknown", "abandon", true, func(w *world) outbox.ID {
 		w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
 		w.Sender("p", "acct-1", "acct-2")
@@ -137,17 +143,18 @@ var waits = []struct {
 		w.Must(err)
 		return out[0].ID
 	}},
-	{"pinned sender blocked", "sender_blocked", "only acct-1 may take it, and it is blocked until somebody", "", "unblock", false, func(w *world) outbox.ID {
-		w.Node("n")
-		w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
-		w.Sender("p", "acct-1", "acct-2")
-		w.Lever(w.S.BlockSender(w.Ctx, w.By, "acct-1", pg.Forever))
-		sub := w.Sub("r", "S", "b")
-		sub.Sender = "acct-1"
-		out, err := w.S.Ingest(w.Ctx, []*pg.Submission{sub}, false)
-		w.Must(err)
-		return out[0].ID
-	}},
+	{"pinned sender blocked", "sender_blocked", "only acct-1 may take it, and it is blocked until somebody", "", "unblock", false,
+		func(w *world) outbox.ID {
+			w.Node("n")
+			w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
+			w.Sender("p", "acct-1", "acct-2")
+			w.Lever(w.S.BlockSender(w.Ctx, w.By, "acct-1", pg.Forever))
+			sub := w.Sub("r", "S", "b")
+			sub.Sender = "acct-1"
+			out, err := w.S.Ingest(w.Ctx, []*pg.Submission{sub}, false)
+			w.Must(err)
+			return out[0].ID
+		}},
 	{"exclusive", "exclusive_busy,in_worker", "", "unknown", "abandon", true, func(w *world) outbox.ID {
 		w.Dispatcher("X", func(d *outbox.Dispatcher) { d.Exclusive = "type" })
 		w.Post("q", "X", "a")
@@ -176,19 +183,22 @@ var waits = []struct {
 		w.Node("m")
 		return w.Post("r", "L", "b")[0]
 	}},
-	{"the sender's own worker is away", "worker_unreachable", "acct-1, may not be used", "acct-1 may be used again", "/senders/acct-1/unblock", false, func(w *world) outbox.ID {
-		w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
-		_, err := w.S.PutSender(w.Ctx, w.By, pg.Sender{Account: "acct-1", Pool: "p", WorkerURL: "http://127.0.0.1:2/"}, 0)
-		w.Must(err)
-		id := w.Post("q", "S", "a")[0]
-		w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Lost()))
-		return id
-	}},
-	{"in its worker", "in_worker", "attempt 1 is with its worker, called by node n", "unknown", "abandon", true, func(w *world) outbox.ID {
-		id := w.Post("q", "T", "a")[0]
-		w.Claim(w.Node("n"), pgworld.Everything())
-		return id
-	}},
+	{"the sender's own worker is away", "worker_unreachable", "acct-1, may not be used", "acct-1 may be used again", "/senders/acct-1/unblock", false,
+		func(w *world) outbox.ID {
+			w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
+			own := pg.Sender{Account: "acct-1", Pool: "p", WorkerURL: "http://127.0.0.1:2/"}
+			_, err := w.S.PutSender(w.Ctx, w.By, own, 0)
+			w.Must(err)
+			id := w.Post("q", "S", "a")[0]
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Lost()))
+			return id
+		}},
+	{"in its worker", "in_worker", "attempt 1 is with its worker, called by node n", "unknown", "abandon", true,
+		func(w *world) outbox.ID {
+			id := w.Post("q", "T", "a")[0]
+			w.Claim(w.Node("n"), pgworld.Everything())
+			return id
+		}},
 	{"in its worker, written lazily", "in_worker", "attempt 1", "unknown", "abandon", true, func(w *world) outbox.ID {
 		ids := w.Post("q", "T", "a", "b", "c")
 		l := w.Claim(w.Node("n"), pgworld.Everything())
@@ -196,25 +206,28 @@ var waits = []struct {
 		w.Settle(w.Answer(l[0], pgworld.Done()))
 		return ids[1]
 	}},
-	{"behind the head, written lazily", "head_of_line,in_worker", "", "unknown", "abandon", true, func(w *world) outbox.ID {
-		ids := w.Post("q", "T", "a", "b", "c")
-		w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Done()))
-		return ids[2]
-	}},
-	{"behind the head, and its own hold", "head_of_line,not_before,lane_turn", "", "", "", true, func(w *world) outbox.ID {
-		w.Node("n")
-		w.Post("q", "T", "a")
-		sub := w.Sub("q", "T", "b")
-		sub.NotBefore = w.Now.Add(time.Hour)
-		out, err := w.S.Ingest(w.Ctx, []*pg.Submission{sub}, false)
-		w.Must(err)
-		return out[0].ID
-	}},
-	{"outcome unknown", "outcome_unknown", "what came of attempt 1 is not known", "asked", "abandon", true, func(w *world) outbox.ID {
-		id := w.Post("q", "T", "a")[0]
-		w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.NobodyKnows()))
-		return id
-	}},
+	{"behind the head, written lazily", "head_of_line,in_worker", "", "unknown", "abandon", true,
+		func(w *world) outbox.ID {
+			ids := w.Post("q", "T", "a", "b", "c")
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Done()))
+			return ids[2]
+		}},
+	{"behind the head, and its own hold", "head_of_line,not_before,lane_turn", "", "", "", true,
+		func(w *world) outbox.ID {
+			w.Node("n")
+			w.Post("q", "T", "a")
+			sub := w.Sub("q", "T", "b")
+			sub.NotBefore = w.Now.Add(time.Hour)
+			out, err := w.S.Ingest(w.Ctx, []*pg.Submission{sub}, false)
+			w.Must(err)
+			return out[0].ID
+		}},
+	{"outcome unknown", "outcome_unknown", "what came of attempt 1 is not known", "asked", "abandon", true,
+		func(w *world) outbox.ID {
+			id := w.Post("q", "T", "a")[0]
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.NobodyKnows()))
+			return id
+		}},
 	{"its node died", "resuming", "its node n is gone", "", "abandon", true, func(w *world) outbox.ID {
 		id := w.Post("q", "T", "a")[0]
 		w.Claim(w.Node("n"), pgworld.Everything())
@@ -222,44 +235,48 @@ var waits = []struct {
 		w.Node("m")
 		return id
 	}},
-	{"its node died and was buried", "no_live_node,resuming", "its node is gone", "", "abandon", false, func(w *world) outbox.ID {
-		id := w.Post("q", "T", "a")[0]
-		w.Claim(w.Node("n"), pgworld.Everything())
-		w.Later(time.Minute)
-		_, err := w.S.Bury(w.Ctx)
-		w.Must(err)
-		n, err := w.S.Release(w.Ctx)
-		w.Must(err)
-		if n != 1 {
-			w.T.Fatalf("released %d", n)
-		}
-		return id
-	}},
+	{"its node died and was buried", "no_live_node,resuming", "its node is gone", "", "abandon", false,
+		func(w *world) outbox.ID {
+			id := w.Post("q", "T", "a")[0]
+			w.Claim(w.Node("n"), pgworld.Everything())
+			w.Later(time.Minute)
+			_, err := w.S.Bury(w.Ctx)
+			w.Must(err)
+			n, err := w.S.Release(w.Ctx)
+			w.Must(err)
+			if n != 1 {
+				w.T.Fatalf("released %d", n)
+			}
+			return id
+		}},
 	{"waits for inclusion", "inclusion_pending", "not included yet", "asked again", "", true, func(w *world) outbox.ID {
 		id := w.Post("q", "T", "a")[0]
 		w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Hashed()))
 		return id
 	}},
-	{"inclusion overdue", "inclusion_overdue", "retried as soon as", "asked again", "abandon", false, func(w *world) outbox.ID {
-		id := w.Post("q", "T", "a")[0]
-		w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Hashed()))
-		w.Later(5 * time.Hour)
-		w.Node("m")
-		return id
-	}},
-	{"held for an operator", "inclusion_overdue", "for an operator", "asked again", "abandon", false, func(w *world) outbox.ID {
-		w.Dispatcher("R", func(d *outbox.Dispatcher) { d.Replaceable = false })
-		id := w.Post("q", "R", "a")[0]
-		w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Hashed()))
-		w.Later(5 * time.Hour)
-		w.Node("m")
-		return id
-	}},
-	{"retry", "retry_delay", "attempt 1 failed: sending (20203)", "attempt 2", "retry", false, func(w *world) outbox.ID {
-		id := w.Post("q", "T", "a")[0]
-		w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Failed()))
-		return id
-	}},
+	{"inclusion overdue", "inclusion_overdue", "retried as soon as", "asked again", "abandon", false,
+		func(w *world) outbox.ID {
+			id := w.Post("q", "T", "a")[0]
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Hashed()))
+			w.Later(5 * time.Hour)
+			w.Node("m")
+			return id
+		}},
+	{"held for an operator", "inclusion_overdue", "for an operator", "asked again", "abandon", false,
+		func(w *world) outbox.ID {
+			w.Dispatcher("R", func(d *outbox.Dispatcher) { d.Replaceable = false })
+			id := w.Post("q", "R", "a")[0]
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Hashed()))
+			w.Later(5 * time.Hour)
+			w.Node("m")
+			return id
+		}},
+	{"retry", "retry_delay", "attempt 1 failed: sending (20203)", "attempt 2", "retry", false,
+		func(w *world) outbox.ID {
+			id := w.Post("q", "T", "a")[0]
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Failed()))
+			return id
+		}},
 	{"retry with a sender", "retry_delay", "", "attempt 2 by sender acct-1", "retry", false, func(w *world) outbox.ID {
 		w.Dispatcher("S", func(d *outbox.Dispatcher) { d.Pool = "p" })
 		w.Sender("p", "acct-1")
@@ -267,12 +284,13 @@ var waits = []struct {
 		w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Failed()))
 		return id
 	}},
-	{"retry with the fee of what follows", "retry_delay", "", "attempt 2 with fee 110", "retry", false, func(w *world) outbox.ID {
-		w.Dispatcher("F", func(d *outbox.Dispatcher) { d.Fee.Initial = "100" })
-		id := w.Post("q", "F", "a")[0]
-		w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Failed()))
-		return id
-	}},
+	{"retry with the fee of what follows", "retry_delay", "", "attempt 2 with fee 110", "retry", false,
+		func(w *world) outbox.ID {
+			w.Dispatcher("F", func(d *outbox.Dispatcher) { d.Fee.Initial = "100" })
+			id := w.Post("q", "F", "a")[0]
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Failed()))
+			return id
+		}},
 	{"second behind a retry", "head_of_line,retry_delay", "", "attempt 2", "retry", false, func(w *world) outbox.ID {
 		ids := w.Post("q", "T", "a", "b")
 		w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Failed()))

@@ -11,11 +11,11 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
-// ConnectOther connects to the database of an application, whose URL came in from outside, through dial. Of the URL host,
-// port, user, database and sslmode count; each is set by itself, so that no two readers of URLs can differ about it.
-// The password comes from the password file, which knows it by host; not from PGPASSWORD, which would be told to any
-// host. A session asks for UTF8 alone: any pooler may stand there, and statements are not prepared. Faults: bad_setting,
-// database_unfit; other errors are those of the driver.
+// ConnectOther connects to the database of an application, whose URL came in from outside, through dial. Of the URL
+// host, port, user, database and sslmode count; each is set by itself, so that no two readers of URLs can differ about
+// it. The password comes from the password file, which knows it by host; not from PGPASSWORD, which would be told to
+// any host. A session asks for UTF8 alone: any pooler may stand there, and statements are not prepared. Faults:
+// bad_setting, database_unfit; other errors are those of the driver.
 func ConnectOther(ctx context.Context, text string, dial pgconn.DialFunc) (*pgx.Conn, error) {
 	u, err := url.Parse(text)
 	if err != nil {
