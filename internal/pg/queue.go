@@ -8,10 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"crypto/sha256"
-	"encoding/hex"
-	"strconv"
-
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
@@ -321,14 +317,11 @@ func (s *Store) onQueue(ctx context.Context, by db.By, action, name string, chan
 	return r, err
 }
 
-// LineOf returns the Postern-Line of a queue: within one line fences rise, and two lines have nothing to do with each other.
-// It is made of the queue's id, which is one over all contexts and comes back with a queue that was reaped, and of a number
-// of this installation, so that neither the name nor how many queues there are can be read from it. A queue without a name
-// holds one transaction and has none.
-func (s *Store) LineOf(queue string, id int64) string {
+// LineOf returns the Line of a queue. It is made of the queue's id, which is one over all contexts and comes back with a
+// queue that was reaped, and of a number of this installation. A queue without a name holds one transaction and has none.
+func (s *Store) LineOf(queue string, id int64) outbox.Line {
 	if queue == "" {
-		return ""
+		return outbox.Line{}
 	}
-	sum := sha256.Sum256([]byte(strconv.FormatInt(s.QuarantineView().lines, 10) + " " + strconv.FormatInt(id, 10)))
-	return hex.EncodeToString(sum[:12])
+	return outbox.Line{Installation: s.QuarantineView().lines, Queue: id}
 }

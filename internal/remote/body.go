@@ -199,8 +199,8 @@ func callHeader(c Call, token string, deadline time.Time) http.Header {
 		"Postern-Fence":       {strconv.FormatInt(c.Fence, 10)},
 		"Idempotency-Key":     {token},
 	}
-	if c.Line != "" {
-		h["Postern-Line"] = []string{c.Line}
+	if line := c.Line.String(); line != "" {
+		h["Postern-Line"] = []string{line}
 	}
 	if !deadline.IsZero() {
 		h["Postern-Deadline"] = []string{deadline.UTC().Format(time.RFC3339)}

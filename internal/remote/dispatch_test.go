@@ -223,7 +223,7 @@ func TestAWorkerIsToldEverything(t *testing.T) {
 	call := remotetest.Call(fake.URL()+"/", 3)
 	call.Type, call.UID, call.Attempt, call.Retries, call.Fence = "A TYPE/1", "claim \"7\" é", 2, 1, 9
 	call.Fee, call.PreviousHashes, call.Nonce, call.Hash, call.SenderWorkerURL = "110", []string{"5Ja", "5Jb"}, "4", "5Jb", "http://w"
-	call.Line = "7dq3kx"
+	call.Line = outbox.Line{Installation: 4711, Queue: 7}
 	call.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	call.Data = json.RawMessage(`{"text": "<é>", "n": 12345678901234567890}`)
 	a := remotetest.Client(t).Dispatch(t.Context(), call)
@@ -240,7 +240,7 @@ func TestAWorkerIsToldEverything(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"Postern-Transaction": call.ID.String(), "Postern-Attempt": "2", "Postern-Fence": "9", "Idempotency-Key": token,
-		"Postern-Line": "7dq3kx", "Traceparent": call.Traceparent, "Content-Type": "application/json", "Postern-Deadline": got.Deadline, "User-Agent": "postern",
+		"Postern-Line": "40f62466f480a2f19bd33fcb", "Traceparent": call.Traceparent, "Content-Type": "application/json", "Postern-Deadline": got.Deadline, "User-Agent": "postern",
 	} {
 		if v := got.Header.Get(name); v != want {
 			t.Errorf("header %s: got %q, want %q", name, v, want)
@@ -252,7 +252,7 @@ func TestAWorkerIsToldEverything(t *testing.T) {
 	if !json.Valid(got.Body) {
 		t.Errorf("the body is no JSON: %s", got.Body)
 	}
-	call.UID, call.Line = "", ""
+	call.UID, call.Line = "", outbox.Line{}
 	remotetest.Client(t).Dispatch(t.Context(), call)
 	got = fake.Calls(remotetest.Match{})[1]
 	if got.UID != call.ID.String() {

@@ -26,7 +26,7 @@ type Call struct {
 	Retries         int
 	Attempt         int
 	Fence           int64
-	Line            string // within what Fence rises: opaque, the queue's for good; "" sends none, as of unordered work
+	Line            outbox.Line // within which Fence rises: the queue's for good; zero for unordered work
 	Position        int64
 	Fee             string          // digits, "" before the first is known
 	Members         json.RawMessage // of a hook: members of the answer beside hash, done and data

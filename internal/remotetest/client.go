@@ -24,6 +24,6 @@ func Call(baseURL string, seq int64) remote.Call {
 		BaseURL: baseURL, Type: "SEND_CLAIM_VOTE", ID: outbox.ID{Queue: 7, Seq: seq, Day: 20000},
 		Queue: "claim-7", Data: json.RawMessage(`{"claimUid":"7"}`), State: outbox.DISPATCHING,
 		PostedAt: time.Date(2026, 11, 20, 14, 2, 7, 0, time.UTC), Account: "B62qfake", SenderState: "BLOCKED",
-		Attempt: 1, Fence: 1, Line: "line-of-7", Position: seq, Timeout: 20 * time.Second,
+		Attempt: 1, Fence: 1, Line: outbox.Line{Queue: 7}, Position: seq, Timeout: 20 * time.Second,
 	}
 }

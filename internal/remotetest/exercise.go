@@ -170,7 +170,7 @@ func (s suite) fences(t *testing.T) {
 		t.Errorf("the refused token: %+v, want unknown", st)
 	}
 	other := Call(s.url, 3)
-	other.ID.Queue, other.Line, other.Fence = 8, "line-of-8", 1 // a queue of the same name in another context
+	other.ID.Queue, other.Line, other.Fence = 8, outbox.Line{Queue: 8}, 1 // a queue of the same name in another context
 	s.dispatch(t, other)
 }
 

@@ -16,7 +16,7 @@ func (v *verifier) fenced(queue, seq, fence int64) remote.Call {
 }
 
 // again is a queue that was reaped and came back: it has another number, and the line that it had.
-func (v *verifier) again(name string, seq, fence int64, line string) remote.Call {
+func (v *verifier) again(name string, seq, fence int64, line outbox.Line) remote.Call {
 	c := v.fenced(v.queue(), seq, fence)
 	c.Queue, c.Line = name, line
 	return c
@@ -67,9 +67,9 @@ func (v *verifier) otherFences(ctx context.Context) finding {
 		{"the same fence of the queue after it was forgotten and came back", v.again(first.Queue, 4, 6, first.Line)},
 		{"fence 1 of another queue", v.fenced(v.queue(), 1, 1)},
 		{"fence 1 of another line, of a queue of the same name", named(v.fenced(v.queue(), 1, 1), first.Queue)},
-		{"fence 5 of work without a line", v.again("", 1, 5, "")},
-		{"fence 1 of work without a line", v.again("", 1, 1, "")},
-		{"fence 1 of a queue without a line", v.again(first.Queue, 1, 1, "")},
+		{"fence 5 of work without a line", v.again("", 1, 5, outbox.Line{})},
+		{"fence 1 of work without a line", v.again("", 1, 1, outbox.Line{})},
+		{"fence 1 of a queue without a line", v.again(first.Queue, 1, 1, outbox.Line{})},
 	} {
 		if _, err := v.accept(ctx, c.call); err != nil {
 			return failed("%s is not accepted: %s", c.what, err)

@@ -2,8 +2,6 @@ package verifyworker
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -150,14 +148,9 @@ func (v *verifier) callIn(queue, seq int64) remote.Call {
 	return remote.Call{
 		BaseURL: v.o.URL, Type: v.o.Type, ID: outbox.ID{Queue: queue, Seq: seq, Day: outbox.DayOf(now), Salt: outbox.SaltOf(now, "")},
 		Queue: fmt.Sprintf("verify-%x", queue), Data: v.o.Data, State: outbox.DISPATCHING, PostedAt: now, Account: v.o.Account,
-		SenderState: "BLOCKED", Attempt: 1, Fence: 1, Line: line(queue), Position: seq, Timeout: v.o.Timeout,
+		SenderState: "BLOCKED", Attempt: 1, Fence: 1, Line: outbox.Line{Queue: queue}, Position: seq,
+		Timeout: v.o.Timeout,
 	}
-}
-
-// line is the line of a queue: nothing of its name or number can be read from it.
-func line(queue int64) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "line of %d", queue))
-	return hex.EncodeToString(sum[:8])
 }
 
 // send dispatches once.
