@@ -24,16 +24,13 @@ type Comparison struct {
 	Ratio      Ratio    `json:"ratio"`
 	Baseline   *Ratio   `json:"baseline,omitempty"`
 	Change     float64  `json:"change"` // of the median: -0.1 is a tenth slower
-	Slower     bool     `json:"slower"` // by more than Tolerance
+	Slower     bool     `json:"slower"` // by more than noise: see Ratio.below
 	Violations int      `json:"violations"`
 	Wrong      []string `json:"wrong,omitempty"`
 }
 
 // errOtherCalibration says what to do about a baseline that cannot be compared with.
 var errOtherCalibration = errors.New("install pgbench (it comes with PostgreSQL's server or contrib packages), or write another baseline with --update")
-
-// Tolerance is how much slower than the baseline is taken for noise.
-const Tolerance = 0.15
 
 // checked are the scenarios of a check: short, and between them most of the paths that carry load.
 func (b *Bench) checked() []struct {
@@ -122,7 +119,7 @@ func (c *Comparison) against(old *Baseline) {
 	}
 	if was, ok := old.Ratios[c.Scenario]; ok && was.Median > 0 {
 		c.Baseline, c.Change = &was, round(c.Ratio.Median/was.Median-1)
-		c.Slower = c.Change < -Tolerance
+		c.Slower = c.Ratio.below(was)
 	}
 }
 

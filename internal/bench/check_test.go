@@ -109,7 +109,10 @@ func TestACheckComparesWithTheCommitsBesideIt(t *testing.T) {
 	if _, _, err := b.Check(t.Context(), &Baseline{Calibration: "something else"}); !errors.Is(err, errOtherCalibration) {
 		t.Errorf("a baseline of another calibration is compared with: %v", err)
 	}
-	list, now, err := b.Check(t.Context(), &Baseline{Calibration: by, Ratios: map[string]Ratio{"fifo-deep": {Median: 1e6}, "e2e": {Median: 1e-6}}})
+	list, now, err := b.Check(t.Context(), &Baseline{Calibration: by, Ratios: map[string]Ratio{
+		"fifo-deep": {Median: 1e6, Low: 1e6, High: 1e6},
+		"e2e":       {Median: 1e-6, Low: 1e-6, High: 1e-6},
+	}})
 	if err != nil || len(list) != 5 || len(now.Ratios) != 5 {
 		t.Fatalf("%+v, %+v, %v", list, now, err)
 	}
@@ -121,10 +124,17 @@ func TestACheckComparesWithTheCommitsBesideIt(t *testing.T) {
 	if own, err := b.calibrate(t.Context(), "", 2, b.Length); err != nil || own.rate() <= 0 {
 		t.Errorf("without pgbench: %+v, %v", own, err)
 	}
-	for change, slower := range map[float64]bool{0.84: true, 0.86: false, 1: false, 2: false} {
-		c := Comparison{Scenario: "x", Ratio: Ratio{Median: change * 0.3}}
-		if c.against(&Baseline{Ratios: map[string]Ratio{"x": {Median: 0.3}}}); c.Slower != slower {
-			t.Errorf("%g of the baseline: %+v", change, c)
+	was := &Baseline{Ratios: map[string]Ratio{"x": {Median: 0.3, Low: 0.28, High: 0.32}}}
+	for now, slower := range map[Ratio]bool{
+		{Median: 0.27, Low: 0.26, High: 0.29}: true,
+		{Median: 0.27, Low: 0.2, High: 0.31}:  false, // it reaches the baseline as often as not
+		{Median: 0.29, Low: 0.28, High: 0.29}: false, // within the interval of the baseline
+		{Median: 0.3, Low: 0.29, High: 0.31}:  false,
+		{Median: 0.6, Low: 0.5, High: 0.7}:    false,
+	} {
+		c := Comparison{Scenario: "x", Ratio: now}
+		if c.against(was); c.Slower != slower {
+			t.Errorf("%+v beside %+v: slower is %v", now, was.Ratios["x"], c.Slower)
 		}
 	}
 }

@@ -49,6 +49,10 @@ func interval(s []float64) (low, high, sure float64) {
 	return s[k-1], s[n-k], max(0, covers(k))
 }
 
+// below says whether q is less than was by more than noise: its median lies below the interval of was, and its interval
+// lies below the median of was.
+func (q Ratio) below(was Ratio) bool { return q.Median < was.Low && q.High < was.Median }
+
 // compare adds the ratio of our runs to theirs, pair by pair, unless a run of either was wrong.
 func (r *Result) compare(name string, ours, theirs []*trial, f func(*trial) float64) {
 	if isWrong := func(t *trial) bool { return t.bad > 0 }; slices.ContainsFunc(ours, isWrong) || slices.ContainsFunc(theirs, isWrong) {
