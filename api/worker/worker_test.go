@@ -88,7 +88,8 @@ func TestAHandlerIsToldEverythingAndItsAnswerArrives(t *testing.T) {
 		t.Errorf("answer %+v", a)
 	}
 	want := worker.Info{Token: call.Token(), Transaction: named(call), UID: "mine", Type: typ, Queue: "claim-7", Account: "B62qfake",
-		Attempt: 2, Retries: 1, Fence: 9, Line: "line-of-7", Position: 3, Fee: "110", Nonce: "6", PreviousHashes: []string{"h-0"}, Traceparent: "00-ab",
+		Attempt: 2, Retries: 1, Fence: 9, Line: call.Line.String(), Position: 3, Fee: "110", Nonce: "6",
+		PreviousHashes: []string{"h-0"}, Traceparent: "00-ab",
 		PostedAt: call.PostedAt, Deadline: got.Deadline}
 	want.FeeFactor = "1.1"
 	if got.Before.Hash != "h-0" || string(got.Before.All) != string(call.Before) {
@@ -265,22 +266,23 @@ func TestFencesAreComparedWithinALine(t *testing.T) {
 	worker.Handle(w, typ, sent)
 	url, client := serve(t, w), remotetest.Client(t)
 	for i, tc := range []struct {
-		what       string
-		number     int64 // of the queue: another one once it was reaped and comes back
-		name, line string
-		fence      int64
-		taken      bool
+		what   string
+		number int64 // of the queue: another one once it was reaped and comes back
+		name   string
+		line   int64 // 0: none
+		fence  int64
+		taken  bool
 	}{
-		{what: "the first", number: 7, name: "q", line: "a", fence: 5, taken: true},
-		{what: "a lower one", number: 7, name: "q", line: "a", fence: 4},
-		{what: "a lower one of the queue after it came back", number: 9, name: "q", line: "a", fence: 4},
-		{what: "an equal one of the queue after it came back", number: 9, name: "q", line: "a", fence: 5, taken: true},
-		{what: "a lower one of a queue of that name elsewhere", number: 8, name: "q", line: "b", fence: 1, taken: true},
+		{what: "the first", number: 7, name: "q", line: 1, fence: 5, taken: true},
+		{what: "a lower one", number: 7, name: "q", line: 1, fence: 4},
+		{what: "a lower one of the queue after it came back", number: 9, name: "q", line: 1, fence: 4},
+		{what: "an equal one of the queue after it came back", number: 9, name: "q", line: 1, fence: 5, taken: true},
+		{what: "a lower one of a queue of that name elsewhere", number: 8, name: "q", line: 2, fence: 1, taken: true},
 		{what: "unordered work, which has no line", number: 11, fence: 3, taken: true},
 		{what: "a lower one without a line", number: 11, fence: 2, taken: true},
 	} {
 		call := remotetest.Call(url, int64(i+1))
-		call.ID.Queue, call.Queue, call.Line, call.Fence = tc.number, tc.name, tc.line, tc.fence
+		call.ID.Queue, call.Queue, call.Line, call.Fence = tc.number, tc.name, outbox.Line{Queue: tc.line}, tc.fence
 		a := client.Dispatch(t.Context(), call)
 		if taken := a.Class == ""; taken != tc.taken || !taken && a.Code != "stale_fence" {
 			t.Errorf("%s: %+v, want it taken %t", tc.what, a, tc.taken)

@@ -203,7 +203,7 @@ func exercise(t *testing.T, url string) (accepted int) {
 	second.Before = remote.Baton("5Ja1", []byte(`{"error": {"code": 20203}}`), []byte(`{"class": "retry"}`))
 	second.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	second.Data = json.RawMessage(`[1, {"to": null}]`)
-	unordered.ID.Queue, unordered.Queue, unordered.Line, unordered.Account, unordered.SenderState = 9, "", "", "", ""
+	unordered.ID.Queue, unordered.Queue, unordered.Line, unordered.Account, unordered.SenderState = 9, "", outbox.Line{}, "", ""
 	var hashes []string
 	for _, ctx := range []context.Context{t.Context(), signed} {
 		for _, call := range []remote.Call{first, second, unordered} {
