@@ -138,7 +138,7 @@ func stream(ctx context.Context, c *Client, method, path string, params, body an
 	return res, Refused(res)
 }
 
-// encode turns parameters into a query and headers; what is zero is left out.
+// encode turns parameters into a query and headers. It leaves out parameters with a zero value.
 func encode(params any) (url.Values, http.Header) {
 	query, header := url.Values{}, http.Header{}
 	v := reflect.ValueOf(params)

@@ -24,9 +24,9 @@ type Answer struct {
 // worker wants Options.Status then, or it is never seen to arrive.
 func Sent(hash string) Answer { return Answer{Hash: hash} }
 
-// Done says that all is done, with v as the result. nil and {} become true, since an empty done means "not
-// done" to Postern. A v that is no JSON, or too large to be read, becomes a sentence about it: what was done
-// stays done.
+// Done says that all is done, with v as the result. It turns nil and {} into true, since Postern reads an empty done as
+// "not done". It replaces a v that is no JSON, or too large to be read, by a sentence about it: the transaction is done
+// even if its result cannot be told.
 func Done(v any) Answer {
 	b, err := json.Marshal(v)
 	switch {
@@ -46,7 +46,7 @@ func (a Answer) WithNonce(digits string) Answer { a.Nonce = digits; return a }
 // WithFee names the fee of what was sent, in digits: the first fee, if the dispatcher names none.
 func (a Answer) WithFee(digits string) Answer { a.Fee = digits; return a }
 
-// WithData adds what shall be kept beside the hash. What is no JSON or too large is left out.
+// WithData adds v to the answer, to be kept beside the hash. It leaves v out if v is no JSON or too large.
 func (a Answer) WithData(v any) Answer {
 	if b, err := json.Marshal(v); err == nil && len(b)+len(a.Done) <= largest {
 		a.Data = b
@@ -54,7 +54,8 @@ func (a Answer) WithData(v any) Answer {
 	return a
 }
 
-// checked makes sure that Postern understands a: else the handler was wrong, and nobody knows what it did.
+// checked returns a if Postern understands it. Otherwise the handler is wrong, and it is unknown what it did:
+// ambiguous.
 func (a Answer) checked() Answer {
 	switch {
 	case a.Error != nil:

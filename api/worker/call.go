@@ -13,7 +13,7 @@ import (
 // Call is one dispatch: what to do, and what is known of it.
 type Call[T any] struct {
 	Info
-	Data   T      // txData.data; what does not fit into T is rejected with code bad_data
+	Data   T      // txData.data; data that does not fit into T is rejected with code bad_data
 	Before Result // the last answer to an earlier attempt; its All is nil for none
 }
 
@@ -63,7 +63,7 @@ type Info struct {
 	PostedAt       time.Time
 	Deadline       time.Time // after it Postern asks /status; zero where the call names none
 	Traceparent    string
-	Again          bool // this token began before and nobody knows its end: look before you do it
+	Again          bool // this token began before and its end is unknown: look before you do it
 }
 
 // Offer is the fee of this attempt in digits: as the call says, else first times the factor of the attempt, rounded

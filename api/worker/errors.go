@@ -73,8 +73,8 @@ func Retry(code, message string, after time.Duration) error {
 	return e
 }
 
-// asError makes an Error of whatever a handler returned. What is none of ours says nothing about how far
-// the handler came: ambiguous.
+// asError makes an Error of an error that a handler returned. An error that is not of this package does not say how far
+// the handler came: it is ambiguous.
 func asError(err error) *Error {
 	var e *Error
 	if !errors.As(err, &e) {

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// File is a store in one file, to which it appends, and which is on the disk before anything is answered.
-// Calls that wait for the disk at the same time share one fsync. After a failure of the disk it refuses
-// everything: nobody knows then what the file holds.
+// File is a store in one file, to which it appends. A record is on the disk before the call is answered. Calls that
+// wait for the disk at the same time share one fsync. After a failure of the disk it refuses everything, since it is
+// unknown then what the file holds.
 type File struct {
 	memory Memory
 	path   string
@@ -46,9 +46,9 @@ type line struct {
 	At    time.Time `json:"at"`
 }
 
-// OpenFile opens the store at path, or makes it. What is older than keep (0: a week) is forgotten, and the
-// file written anew without it, now and whenever it has grown. A last line that was cut off by a crash was never answered for and is left
-// out; any other line that cannot be read is an error, and so is a file that another process has open.
+// OpenFile opens the store at path, or makes it. It forgets records older than keep (0: a week) and writes the file
+// anew without them, now and whenever the file has grown. A last line that a crash cut off was never answered for and
+// is left out. Any other line that cannot be read is an error, and so is a file that another process has open.
 func OpenFile(path string, keep time.Duration) (*File, error) {
 	f := &File{path: path, grow: 1 << 20, memory: Memory{Keep: keep}}
 	f.memory.init()
@@ -191,8 +191,8 @@ func (f *File) Find(ctx context.Context, token, hash string) (Entry, error) {
 	return f.memory.Find(ctx, token, hash)
 }
 
-// change changes the memory, writes the line of it if there is one, and waits until all that was written so
-// far is on the disk: what is found in memory may be another call's, still on its way there.
+// change changes the memory, writes the line of it if there is one, and waits until all lines written so far are on the
+// disk: do may have found in memory a change of another call, whose line is not on the disk yet.
 func (f *File) change(do func() *line) error {
 	f.mu.Lock()
 	if f.broken != nil {
@@ -247,7 +247,7 @@ func (f *File) sync(upto int64) error {
 	return nil
 }
 
-// Close lets go of the file. What comes later is refused.
+// Close lets go of the file. The store refuses later calls.
 func (f *File) Close() error {
 	f.syncing.Lock()
 	defer f.syncing.Unlock()

@@ -169,7 +169,7 @@ func TestManyAtOnceAreAllOnTheDisk(t *testing.T) {
 	}
 }
 
-// The process dies while the handler runs: what is on the disk then is all that the next one knows.
+// The process dies while the handler runs. The next process knows only what the disk holds at that moment.
 func TestACallThatACrashCutOffComesAgainAndIsToldSo(t *testing.T) {
 	t.Parallel()
 	path, copied := filepath.Join(t.TempDir(), "store"), filepath.Join(t.TempDir(), "store")

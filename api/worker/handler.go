@@ -191,8 +191,9 @@ func (w *Worker) read(out http.ResponseWriter, r *http.Request, verb, typ string
 	return c, in, true
 }
 
-// readJSON reads a body, and believes it if it is signed as this worker wants it; false: it was answered. What is not
-// believed is blocked: nothing was done, and once both ends have one secret it goes out.
+// readJSON reads a body, and believes it if it is signed as this worker wants it. It returns false when it has answered
+// the call already. A call that it does not believe is blocked: nothing was done, and the call succeeds when it comes
+// again after both ends have one secret.
 func (w *Worker) readJSON(out http.ResponseWriter, r *http.Request, below string, into any) bool {
 	body, err := io.ReadAll(http.MaxBytesReader(out, r.Body, most))
 	var large *http.MaxBytesError
@@ -223,5 +224,5 @@ func fail(class, code, message string) Answer {
 func say(out http.ResponseWriter, status int, v any) {
 	out.Header().Set("Content-Type", "application/json")
 	out.WriteHeader(status)
-	_ = json.NewEncoder(out).Encode(v) // whoever left does not want to know
+	_ = json.NewEncoder(out).Encode(v) // an error means that the caller has left: it needs no answer
 }

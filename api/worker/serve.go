@@ -21,9 +21,8 @@ func (w *Worker) Run(ctx context.Context, address string) error {
 	return w.Serve(ctx, l)
 }
 
-// Serve serves until ctx ends. Then it takes no more connections, lets calls end for Options.Grace, ends the
-// contexts of those that go on, and closes the store if it can be closed. What was cut off stays known as
-// begun.
+// Serve serves until ctx ends. Then it takes no more connections, lets calls end for Options.Grace, ends the contexts
+// of those that go on, and closes the store if it can be closed. A token whose call was cut off stays known as begun.
 func (w *Worker) Serve(ctx context.Context, l net.Listener) error {
 	if w.bad != nil {
 		return errors.Join(w.bad, l.Close())

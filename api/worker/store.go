@@ -29,7 +29,7 @@ type Store interface {
 type Entry struct {
 	Token  string
 	Type   string
-	Open   bool // it began, and nobody knows its end
+	Open   bool // it began, and its end is unknown
 	Answer Answer
 	At     time.Time
 }

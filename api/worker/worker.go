@@ -96,8 +96,8 @@ func addHook[T any](w *Worker, verb, typ string, h func(context.Context, Ended[T
 	}
 }
 
-// payload reads data into a T. null is no T unless T has a nil: a payment of nothing to nobody must not go
-// out.
+// payload reads data into a T. It refuses null unless T has a nil: null would otherwise become a T with zero values,
+// and a handler would pay an amount of 0 to an empty name.
 func payload[T any](typ string, data json.RawMessage, into *T) error {
 	if string(data) == "null" {
 		switch reflect.TypeFor[T]().Kind() {
@@ -189,8 +189,8 @@ func (w *Worker) execute(caller context.Context, in Info, fenced bool, run func(
 	return a, false, false, nil
 }
 
-// keep keeps an answer, if it is one for good: what was blocked did not happen, unless an earlier run of the
-// same token did; what is ambiguous stays open.
+// keep keeps an answer, if it is one for good. A blocked call did not happen, so its token is forgotten, unless an
+// earlier run of the same token may have happened. A token with an ambiguous answer stays open.
 func (w *Worker) keep(in Info, a Answer) error {
 	if a.Error != nil && a.Error.Class == ClassAmbiguous {
 		return nil

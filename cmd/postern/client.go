@@ -19,7 +19,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// asClient makes a command one that asks a Postern over HTTP: it has the flags that say which, as whom.
+// asClient gives a command the flags of a client: the URL of the API, the context, and the file with the API key.
 func asClient(cmd *cobra.Command) *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -67,8 +67,8 @@ func setting(cmd *cobra.Command, flag, variable string) string {
 	return os.Getenv(variable)
 }
 
-// raw sends a request and returns the whole answer; what is refused comes as *client.Problem.
-// more are headers: name, value and so on.
+// raw sends a request and returns the whole answer, or a *client.Problem if the API refuses the request. more are
+// headers: name, value and so on.
 func (d *door) raw(method, path string, body []byte, more ...string) (status int, header http.Header, answer []byte, err error) {
 	with := http.Header{}
 	for i := 0; i < len(more); i += 2 {

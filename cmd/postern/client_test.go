@@ -55,7 +55,7 @@ func TestAnOperatorPostsLooksAsksWhyAndPullsLevers(t *testing.T) {
 	}
 	do(0, "api", "put", "dispatchers/PAY", "-f", file)
 
-	// what ends well
+	// a transaction that ends well
 	posted := do(0, "post", "HELLO", "-q", "greet", "-d", `{"amount": 12345678901234567890.10}`, "--uid", "h-1", "--wait", "30s", "--tag", "team=blue")
 	var tx struct {
 		ID, State string
@@ -71,7 +71,7 @@ func TestAnOperatorPostsLooksAsksWhyAndPullsLevers(t *testing.T) {
 	do(0, "show", tx.ID)
 	do(0, "show", "transactions/"+tx.ID)
 
-	// what does not move: why, and the lever that moves it
+	// a transaction that does not move: why says the reason, and the lever that moves it
 	worker.Script(remotetest.Match{Op: "dispatch"}, remotetest.Fail(20203, "not now"))
 	postern(t, table, "post", "PAY", "-q", "ada", "-d", "{}", "--uid", "p-1", "--wait", "1s").want(t, 4, "next: postern why")
 	do(0, "post", "PAY", "-q", "ada", "--uid", "p-2")
@@ -87,7 +87,7 @@ func TestAnOperatorPostsLooksAsksWhyAndPullsLevers(t *testing.T) {
 	do(0, "retry", "p-1")
 	postern(t, at, "api", "GET", "/transactions/by-uid/p-2?wait=30s").want(t, 0, `"DONE"`)
 
-	// what is refused
+	// levers that the API refuses
 	postern(t, table, "cancel", "p-1").want(t, 1, "DONE already")
 	r := postern(t, at, "cancel", "p-1", "nobody")
 	r.want(t, 1, "2 of 2 refused", `"code":"wrong_state"`, `"code":"not_found"`)

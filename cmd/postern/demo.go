@@ -74,7 +74,7 @@ func demoCommand() *cobra.Command {
 // errServer is the cause when the installation ended under the demo.
 var errServer = errors.New("the server ended")
 
-// errUnexpected is how the demo ends if the samples did not end well; what is there can be looked at.
+// errUnexpected is how the demo ends if the samples did not end well. Their rows stay, so that a user can look at them.
 var errUnexpected = errors.New("samples did not end as they should")
 
 // runLeader runs the demo of the leader with tools of its own.

@@ -41,7 +41,7 @@ func TestCtrlCEndsMakeDemoWellOnATerminal(t *testing.T) {
 		t.Skip("make is not installed")
 	}
 	ours, theirs := terminal(t)
-	built, err := os.ReadFile(binary) // what is built already, make does not link again
+	built, err := os.ReadFile(binary) // make does not link a program again that is built already
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestCtrlCEndsMakeDemoWellOnATerminal(t *testing.T) {
 			pressed = true
 			ours.Write([]byte{3})
 		}
-		if err != nil { // nobody holds the other side any more
+		if err != nil { // no process holds the other side any more
 			break
 		}
 	}

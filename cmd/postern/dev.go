@@ -93,8 +93,8 @@ func devDefaults() map[string]string {
 	return all
 }
 
-// newDev builds a whole installation. What happens is told on standard error; a port that nobody asked
-// for is given up where it is in use.
+// newDev builds a whole installation. It tells on standard error what happens. If its default port is in use, it takes
+// another one; a port that the user named is not given up.
 func newDev(cmd *cobra.Command, o app.DevOptions, logger func(app.Config, *os.File) *slog.Logger) (*app.Dev, error) {
 	if url := cmd.Flags().Lookup("database-url"); url.Value.String() == "" {
 		forgetDatabase(cmd)

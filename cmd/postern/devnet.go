@@ -114,7 +114,7 @@ func devnetDir(asked, name string) (string, error) {
 	return asked, os.MkdirAll(asked, 0o700)
 }
 
-// attach ends ctx with standard input, if whoever started us holds the other end of it.
+// attach ends ctx when standard input ends, if attached: the process that started us holds the other end of it.
 func attach(ctx context.Context, attached bool) (context.Context, context.CancelFunc) {
 	ctx, stop := context.WithCancel(ctx)
 	if attached {

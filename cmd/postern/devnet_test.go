@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// freeAddress is an address at which nobody listens, to be taken twice by processes that follow each other; below the range
-// from which the kernel gives a port to whoever asks for any, since others do meanwhile.
+// freeAddress returns an address at which no process listens. Two processes of a test take it one after the other, so
+// its port lies below the range from which the kernel gives a port to a process that asks for any.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {

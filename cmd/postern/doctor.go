@@ -121,7 +121,7 @@ func examine(cmd *cobra.Command, cfg app.Config) (found []doctor.Finding, code i
 	return append(found, reach(cmd.Context(), workers, found)...), code, nil
 }
 
-// examine looks at an API. Its queues and gates are looked at only where nobody asked its database.
+// examine looks at an API. alone says that its database was not asked: then it looks at queues and gates, too.
 func (d *door) examine(workers map[string]string, alone bool) ([]doctor.Finding, error) {
 	asked := time.Now()
 	res, err := d.Do(d.ctx, http.MethodGet, "/readyz", nil, nil)

@@ -22,7 +22,7 @@ import (
 func TestTheDoctorLooksAtDatabaseApiAndWorkers(t *testing.T) {
 	t.Parallel()
 	_, url, api := developing(t)
-	const gone = "127.0.0.1:1" // nobody is given it who asks for any
+	const gone = "127.0.0.1:1" // the kernel gives port 1 to no process that asks for any
 	at := []string{"POSTERN_URL=" + api}
 	postern(t, at, "api", "PUT", "/dispatchers/PAY", "-d", `{"worker_url": "http://`+gone+`"}`).want(t, 0)
 	postern(t, at, "api", "PUT", "/dispatchers/NOOP", "-d", `{"worker_url": "noop:"}`).want(t, 0)

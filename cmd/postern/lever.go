@@ -170,8 +170,8 @@ func leverCommands() []*cobra.Command {
 	return all
 }
 
-// pull pulls a lever on each object and prints a line for each: what is refused does not keep the others
-// from being asked, and makes the exit code 1.
+// pull pulls a lever on each object and prints a line for each. After an object for which the lever is refused, it goes
+// on with the next one, and makes the exit code 1.
 func (d *door) pull(cmd *cobra.Command, verb string, objects []string, how pulling, asJSON bool) error {
 	p, refused := paperOf(cmd), 0
 	for i, object := range objects {

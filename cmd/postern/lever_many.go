@@ -86,7 +86,7 @@ func (d *door) behind(place any, object string) (any, error) {
 }
 
 // pullMany pulls a lever on all transactions that fit FILTER=VALUE..., oldest first, up to --max, and says how many
-// that were. What was refused makes the exit code 1.
+// there were. If the lever is refused for any of them, the exit code is 1.
 func (d *door) pullMany(cmd *cobra.Command, verb string, args []string, how pulling, asJSON bool) error {
 	filter, err := filterOf(cmd, args)
 	if err != nil {
@@ -123,7 +123,7 @@ func (d *door) pullMany(cmd *cobra.Command, verb string, args []string, how pull
 	return nil
 }
 
-// ofOne are the filters of which there is one value; of any other there may be several.
+// ofOne are the filters that take one value; any other filter may have several.
 var ofOne = []string{"redrive_of", "received_after", "received_before", "done_after", "done_before",
 	"suspended", "held"}
 

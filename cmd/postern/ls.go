@@ -118,7 +118,7 @@ func (d *door) list(cmd *cobra.Command, w io.Writer, noun string, query url.Valu
 	return nil
 }
 
-// window says which time an empty list covers where nobody named one.
+// window says which time an empty list covers where the user named none.
 func window(page record) string {
 	if t := page.moment("window.received_after"); !t.IsZero() {
 		return " since " + t.Format(time.RFC3339) + "; received_after=TIME looks further back"

@@ -41,7 +41,7 @@ func TestAProcessorIsWorkedFromTheCommandLine(t *testing.T) {
 	postern(t, env, "processor", "show", "main").want(t, 0, "Active")
 }
 
-// S4.14: nobody is there who would take it; once somebody is, it is sent again under its id.
+// S4.14: no worker takes the batch, and it times out. Once there is a worker, the batch is sent again under its id.
 func TestABatchIsSentAgainFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	at := installation(t)

@@ -137,7 +137,7 @@ func ago(t, now time.Time) string {
 	}
 }
 
-// coarse is a duration with its two largest units, or in days alone where nobody counts hours any more.
+// coarse is a duration with its two largest units, or from 100 days on in days alone.
 func coarse(d time.Duration) string {
 	switch {
 	case d < time.Minute:

@@ -91,7 +91,7 @@ func run(ctx context.Context, args []string) int {
 	return report(ran, err)
 }
 
-// trim takes the tabs that the code is indented with off a text in it; what stands further in stays so.
+// trim takes away the tabs by which a text in the code is indented. Blanks that indent a line further stay.
 func trim(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	for i, l := range lines {

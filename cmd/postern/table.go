@@ -17,7 +17,7 @@ type column struct {
 	head string
 	cell func(record) string
 	firm bool // shortened only when all others are as short as can be
-	tail bool // what is too long is cut at its end, as a sentence, not in the middle, as a name
+	tail bool // a cell that is too long is cut at its end, as a sentence, not in the middle, as a name
 }
 
 // narrow is how short a column may get.

@@ -20,7 +20,7 @@ func TestVerifyWorkerReportsAndItsExitCodeSaysHowItWent(t *testing.T) {
 	good.IncludeAll(true)
 	bad := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }))
 	defer bad.Close()
-	const gone = "http://127.0.0.1:1" // nobody is given it who asks for any
+	const gone = "http://127.0.0.1:1" // the kernel gives port 1 to no process that asks for any
 	for _, tc := range []struct {
 		args []string
 		exit int

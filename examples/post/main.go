@@ -31,7 +31,7 @@ func overHTTP(ctx context.Context) error {
 	a, err := c.PostTransaction(ctx, &client.PostTransactionParams{IdempotencyKey: "hello-4", Wait: "10s"},
 		&client.TransactionInput{Queue: &queue, Type: "HELLO", Data: json.RawMessage(`{"to": "go"}`)})
 	if err != nil {
-		return err // what was refused is a *client.Problem, with a code
+		return err // a refusal is a *client.Problem, with a code
 	}
 	fmt.Println(a.Body.UID, a.Body.State)
 	return nil
@@ -49,6 +49,6 @@ func insideSQL(ctx context.Context) error {
 		if err == nil {
 			fmt.Println(uid, "is submitted with this transaction")
 		}
-		return err // what was refused is an *outbox.Error, with a code
+		return err // a refusal is an *outbox.Error, with a code
 	})
 }

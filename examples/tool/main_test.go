@@ -15,8 +15,8 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 )
 
-// Called by Postern's own client: what is signed is answered, an exact repeat as before, the same token with another
-// input refused, and so is everything that the key has not signed.
+// Postern's own client calls the tool. The tool answers a signed call, and an exact repeat of it as before. It refuses
+// the same token with another input, and a call with any part that its key has not signed.
 func TestASignedToolAnswersWhatItsKeyHasSigned(t *testing.T) {
 	key := ed25519.NewKeyFromSeed([]byte(strings.Repeat("k", ed25519.SeedSize)))
 	public, err := publicKey(remote.PublicKey(key))

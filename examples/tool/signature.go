@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// covered is what Postern signs of a call: what is done, where, with which input, and as which call.
+// covered is what Postern signs of a call: the method, the URL, the digest of the body, and the key of the call.
 const covered = `("@method" "@target-uri" "content-digest" "idempotency-key")`
 
 // verify says what is wrong with the signature of a call (RFC 9421), nil if it holds now: signed by key, for this URL and
