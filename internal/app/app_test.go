@@ -64,7 +64,7 @@ func TestAProcessStartsWholeAndStopsWhenAsked(t *testing.T) {
 		t.Errorf("a post that waits for its end answers %d: %s", status, body)
 	}
 
-	// who waits for something that does not come does not hold up the stop
+	// a post that waits for an end that does not come does not hold up the stop
 	if status, body := send(t, http.MethodPost, a.URL()+"/queues/q/pause", ""); status != http.StatusOK {
 		t.Fatalf("pausing a queue answers %d: %s", status, body)
 	}

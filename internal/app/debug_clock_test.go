@@ -103,12 +103,12 @@ func TestAnHourPassesAtOnce(t *testing.T) {
 			t.Errorf("posted at %s, called from %v to %v", posted, a["started_at"], a["answered_at"])
 		}
 	}
-	// what is posted now is posted an hour later, and goes out at once
+	// a transaction posted now is received an hour later, and goes out at once
 	got = want(t, 201, "POST", url+"/transactions?wait=30s", `{"type": "THING", "queue": "q", "uid": "now", "data": {}}`)
 	if got["state"] != "DONE" || at(t, got["received_at"]).Before(now) {
 		t.Errorf("posted after the hour: %v, received at %v", got["state"], got["received_at"])
 	}
-	// into a day for which nobody had made partitions, and the next
+	// into a day whose partitions were not made yet, and the next
 	next := now.AddDate(0, 2, 0)
 	want(t, 200, "POST", url+"/debug/clock", fmt.Sprintf(`{"set": %q}`, next.Format(time.RFC3339)))
 	got = want(t, 201, "POST", url+"/transactions?wait=30s", `{"type": "THING", "queue": "other", "uid": "next", "data": {}}`)

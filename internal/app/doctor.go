@@ -37,9 +37,9 @@ func Examine(ctx context.Context, cfg Config) (found []doctor.Finding, workers [
 	return append([]doctor.Finding{f}, found...), workers, err
 }
 
-// Violations checks on the configured database what must always be true of it, whoever works on it
-// meanwhile: a line for each violation. Faults: those of Examine, migrations_differ, and two_primaries: what is checked on one of two
-// servers that take writes says nothing of the other one. A standby may be checked.
+// Violations checks on the configured database what must always be true of it, also while processes work on it: a line
+// for each violation. Faults: those of Examine, migrations_differ, and two_primaries: where two servers take writes, a
+// check of one of them says nothing of the other. A standby may be checked.
 func Violations(ctx context.Context, cfg Config) ([]string, error) {
 	database, err := cfg.Database()
 	if err != nil {

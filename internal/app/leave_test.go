@@ -163,7 +163,7 @@ func TestAProbeWithABodyThatDoesNotComeIsCutOff(t *testing.T) {
 	}
 }
 
-// A post whose commit is still under way when the grace is over is answered, too: nobody knows.
+// A post whose commit is still under way when the grace is over is answered, too: whether it is committed is unknown.
 func TestAPostThatOutlastsTheGraceIsUnknown(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -212,7 +212,7 @@ func TestWhatIsLostBetweenTwoInstallationsIsSentAgain(t *testing.T) {
 	}
 }
 
-// S4.14: a result that cannot be brought back is pending, until it can; or nobody knows any more how it ended.
+// S4.14: a result that cannot be brought back is pending until it can. After an abandon its end is unknown.
 func TestAResultThatDoesNotComeBackIsPendingOrUnknown(t *testing.T) {
 	w := newWorld(t)
 	hold := func(names ...string) string {

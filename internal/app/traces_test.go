@@ -121,7 +121,7 @@ func TestATraceLeadsFromThePostToTheWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
-	if err := <-ended; err != nil { // what was not sent before is sent now
+	if err := <-ended; err != nil { // the stop sends the spans that were not sent before
 		t.Error(err)
 	}
 

@@ -47,8 +47,8 @@ var (
 	pgbenchRate = regexp.MustCompile(`tps = ([0-9.]+) \(without`)
 )
 
-// calibrate measures durable commits of so many clients, with pgbench if it is there. Lengths are whole
-// seconds then; what is shorter than half of one is a commit of each client for every 10 ms of it.
+// calibrate measures durable commits of so many clients, with pgbench if it is there. A length is rounded to whole
+// seconds then; for a length below half a second, each client makes one commit for every 10 ms of it.
 func (b *Bench) calibrate(ctx context.Context, program string, clients int, length time.Duration) (*trial, error) {
 	if program == "" {
 		return b.commit(ctx, clients, length)

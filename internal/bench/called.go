@@ -114,9 +114,9 @@ func seenAt(ctx context.Context, url string) (s Seen, err error) {
 // inclusion is how long the chain of the scenario senders takes to include what was submitted.
 const inclusion = time.Second
 
-// senders measures what a few senders carry for many queues: each holds one queue from its dispatch to its
-// inclusion, so that eight of them and an inclusion of one second allow eight a second. What is lost is
-// the time between an inclusion and the next dispatch of the same sender.
+// senders measures what a few senders carry for many queues: each holds one queue from its dispatch to its inclusion,
+// so that eight of them and an inclusion of one second allow eight a second. A rate below that shows the time between
+// an inclusion and the next dispatch of the same sender.
 func senders(ctx context.Context, b *Bench) ([]*Result, error) {
 	worker := &Nothing{Inclusion: inclusion}
 	url, stop, err := serveNothing(worker)

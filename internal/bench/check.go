@@ -7,7 +7,7 @@ import (
 
 // want is what a run must have left in the tables of its queues.
 type want struct {
-	stored int  // transactions: what was acknowledged or written
+	stored int  // transactions that were acknowledged or written
 	ended  int  // outcomes; -1 for any number that leaves no gap
 	queues int  // 0 for any number
 	timed  bool // the worker's process and the server share a clock: no call before the outcome of the one before

@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/internal/pg/session"
 )
 
-// commits measures how many durable commits a second the server makes for so many clients, each of which
-// inserts one narrow row after the other: what a machine can do at all, to which other rates are compared.
+// commits measures how many durable commits a second the server makes for so many clients. Each client inserts one
+// narrow row after the other. The rate is that of the machine, and other rates are compared with it.
 func commits(clients int) Scenario {
 	name := fmt.Sprintf("commit-%d", clients)
 	return Scenario{name, fmt.Sprintf("durable commits a second of %d clients: one narrow row each, to compare with", clients),

@@ -82,8 +82,8 @@ func (b *Bench) meter(ctx context.Context, parts map[string]*Process) (*meter, e
 	return m, nil
 }
 
-// stop ends the measured time: what is used after it does not count. The parts are stopped then, so that
-// all has been reported, and the counters are read.
+// stop ends the measured time: use after it does not count. The parts are stopped then, so that all has been reported,
+// and the counters are read.
 func (m *meter) stop(ctx context.Context) (c cost, err error) {
 	c.waits = m.looks.stop()
 	postern, postgres, load := m.used()

@@ -6,6 +6,6 @@
 // last outcome, and counts what that cost. The summary of a scenario's trials is one JSON line (result.go).
 // Where two things are compared their trials alternate, so that what else the machine does meets both.
 //
-// The processes are started by whoever uses this package (Launch): it knows how to build them, we know
+// The program that uses this package starts the processes (Launch): it knows how to build them, and this package knows
 // only what they store.
 package bench

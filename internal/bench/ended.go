@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// untilEnded measures a work process from its first claim until nothing of what lies in the tables is left: n of a
-// noun, of which the statement counts those that have not ended.
+// untilEnded measures a work process from its first claim until all n of a noun have ended. The statement left counts
+// those that have not ended. tables are vacuumed before.
 func (b *Bench) untilEnded(ctx context.Context, n int, noun, tables, left string) (*trial, error) {
 	if _, err := b.pool.Exec(ctx, "VACUUM (ANALYZE) "+tables); err != nil {
 		return nil, err

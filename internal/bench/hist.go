@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// histogram counts durations in buckets of which each is about 1 % wide, as HdrHistogram does: 64 of them
-// for each power of two of nanoseconds. So it keeps p99.9 of any number of them in a few kilobytes, and two
-// can be added.
+// histogram counts durations in buckets that are each about 1 % wide, as HdrHistogram does: 64 of them for each power
+// of two of nanoseconds. So it keeps p99.9 of any number of durations in a few kilobytes, and two histograms can be
+// added.
 type histogram struct {
 	counts [64 * 58]int64
 	n      int64

@@ -52,8 +52,9 @@ func (o *schedule) add(name string, i int, at time.Time) {
 	o.at[name] = append(o.at[name], at)
 }
 
-// between are the times for which nothing of a name happened, from the beginning to the last time that it did. In the longest of them
-// all stood still, while whoever waits longest may be alone with that. It is nil where nothing has happened.
+// between are the times for which nothing of a name happened, from the beginning to the last time that it did. In the
+// longest of them all transactions stood still; a long wait of one transaction may concern it alone. between is nil
+// where nothing has happened.
 func (o *schedule) between(name string) *histogram {
 	at := o.at[name]
 	if len(at) == 0 {

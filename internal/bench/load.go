@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// span are the queues of one run by their ids, which nobody else makes meanwhile.
+// span are the queues of one run by their ids: no other run makes queues meanwhile.
 type span struct{ first, last int64 }
 
 // load says which queues to fill before a run.

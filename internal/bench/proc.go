@@ -32,7 +32,7 @@ func stat(pid int) (parent int, self, children float64, ok bool) {
 	return parent, at(11) + at(12), at(13) + at(14), true
 }
 
-// memory is a process's resident memory now and at its highest, in bytes; zeros if nobody knows.
+// memory is a process's resident memory now and at its highest, in bytes, or zeros if they are unknown.
 func memory(pid int) (now, highest int64) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Result is the JSON line of a scenario. Rates are transactions a second, times milliseconds; what is a
-// list of runs is told by its median. A wrong run has no rate, but violations.
+// Result is the JSON line of a scenario. Rates are transactions a second, times milliseconds; of a figure with a value
+// per run it tells the median. A wrong run has no rate, but violations.
 type Result struct {
 	Scenario     string `json:"scenario"`
 	System       string `json:"system"`

@@ -37,9 +37,9 @@ const (
 // rowsPerDay is how full an old day is: over all of them it is the first level of a backlog.
 func (b *Bench) rowsPerDay() int { return max(b.Finished[0]/oldDays, 10) }
 
-// retention measures what transactions wait for while a day is made and one is dropped beside them, and
-// while none are, in turns: at 5,000 a second, in batches of ten, of which some are watched until they are DONE, or at half of what two
-// processes can carry, which is measured first.
+// retention measures what transactions wait for while a day is made and one is dropped beside them, and while none are,
+// in turns. They are posted at 5,000 a second, or at half of what two processes can carry (measured first) if that is
+// less, in batches of ten. One in retainSeen is watched until it is DONE.
 func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
 	queues := max(b.Queues/b.Connections/retainBatch, 1) * b.Connections * retainBatch
 	like := func(o *schedule) *schedule {
@@ -58,7 +58,7 @@ func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
 		for k := range retentions {
 			j := (i + k) % len(retentions)
 			name := retentions[j].name
-			other, drop, err := b.fork(ctx, "retention") // what is dropped does not come again
+			other, drop, err := b.fork(ctx, "retention") // a day that is dropped does not come again
 			if err != nil {
 				return nil, err
 			}

@@ -14,12 +14,12 @@ import (
 	"github.com/postern-dev/postern/internal/pg/session"
 )
 
-// window is how long a stretch is of which snapshot tells the rate.
+// window is how long a stretch is whose rate snapshot tells.
 const window = 10 * time.Second
 
-// snapshot measures what becomes of the rate while some session of an application has written and does not
-// end its SQL transaction: no row version that has died since can be removed. The same queues are filled and
-// drained in rounds, first with nobody in the way.
+// snapshot measures what becomes of the rate while some session of an application has written and does not end its SQL
+// transaction: no row version that has died since can be removed. The same queues are filled and drained in rounds,
+// first without such a session.
 func snapshot(ctx context.Context, b *Bench) (all []*Result, _ error) {
 	for _, shape := range b.Shapes {
 		l, err := parseShape(shape)
@@ -109,8 +109,8 @@ func (b *Bench) tell(shape string, list []stretch) {
 	b.Progress(fmt.Sprintf("snapshot-%s: %.0f a second, %s", shape, float64(n)/took.Seconds(), when))
 }
 
-// windows puts stretches together by when their middle was, from zero on. What is free is a window as well, the
-// last one before: a process that has just begun is not what the others are compared with.
+// windows puts stretches together by when their middle was, from zero on. free is the rate of one window, the last one
+// before zero. Stretches before that are left out, since their process has just begun.
 func windows(list []stretch) (free float64, points []Point) {
 	var n, took []float64
 	var freeN, freeTook float64

@@ -13,9 +13,9 @@ import (
 	"github.com/postern-dev/postern/internal/pg/session"
 )
 
-// ingestSQL measures an application that writes a row of its own and submits a transaction in one SQL
-// transaction, beside the same application that submits nothing. What was submitted is then worked off, so
-// that it is known to be whole and in order.
+// ingestSQL measures an application that writes a row of its own and submits a transaction in one SQL transaction,
+// beside the same application that submits nothing. The submitted transactions are executed afterwards, so that check
+// knows them to be complete and in order.
 func ingestSQL(ctx context.Context, b *Bench) ([]*Result, error) {
 	var there bool
 	if err := b.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_proc WHERE pronamespace = 'postern'::regnamespace AND proname = 'submit')`).Scan(&there); err != nil {

@@ -16,7 +16,7 @@ type sampler struct {
 	seen   map[string]int
 }
 
-// sample begins to look; whoever began before has ended by then.
+// sample begins to look, after it has ended the sampler that looked before.
 func (b *Bench) sample(ctx context.Context) *sampler {
 	b.sampler.stop()
 	ctx, cancel := context.WithCancel(ctx)
@@ -72,7 +72,7 @@ func (s *sampler) stop() map[string]float64 {
 	return list
 }
 
-// averages puts the samples of several runs together; what was hardly seen is left out.
+// averages puts the samples of several runs together, without states that were hardly seen.
 func averages(trials []*trial) map[string]float64 {
 	sum := map[string]float64{}
 	n := 0.0

@@ -31,8 +31,8 @@ type expected struct {
 }
 
 // TestBatchesSurviveKills executes batches against a ledger and against a database while nodes, workers and the ledger
-// itself are killed in the middle: each batch has one result, an atomic one all of its effects or none, and the others
-// those that they report, each once and in order. Whoever subscribed hears of every result.
+// itself are killed in the middle: each batch has one result. An atomic batch has all of its effects or none, the
+// others have those that they report, each once and in order. Subscribers hear of every result.
 func TestBatchesSurviveKills(t *testing.T) {
 	const processors = 6
 	rounds := 1 // POSTERN_CHAOS=10: ten times as many batches, and kills (make test-kills)

@@ -125,7 +125,7 @@ func TestKillTheLeader(t *testing.T) {
 	by := pgdb.By{Context: s.Context("default").ID, Actor: "test", Via: "test"}
 	fake := remotetest.NewFake(t)
 	fake.Script(dispatches, remotetest.Done("ok").Slow(2*time.Millisecond))
-	fake.IncludeAll(true) // what a dead node executed is done, for whoever asks after it
+	fake.IncludeAll(true) // a call that a dead node made is done, as its next owner hears
 	d := outbox.DefaultDispatcher()
 	d.Type, d.WorkerURL, d.Pool = leader.TypeResult, fake.URL(), leader.PoolOfResults
 	_, err := s.PutDispatcher(t.Context(), by, d, 0)

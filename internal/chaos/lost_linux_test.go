@@ -62,7 +62,7 @@ func launch(t *testing.T, url string) *fleet {
 		ends:   make(chan int, 100),
 		posted: map[string]bool{},
 	}
-	f.fake.IncludeAll(true) // what is asked about by its token has been done
+	f.fake.IncludeAll(true) // a token that a node asks about has been done
 	f.fake.Script(dispatches, remotetest.Done(`{}`).Slow(5*time.Millisecond))
 	f.life, f.stop = context.WithCancel(context.Background())
 	t.Cleanup(func() { f.stop(); f.run.Wait() })
@@ -336,9 +336,8 @@ func TestALaggingStandbyIsPromoted(t *testing.T) {
 	f.executed(second)
 }
 
-// TestFailoversThatLoseNothing goes to and fro between two servers of which each is the other one's synchronous
-// standby: in the ordinary way, and by a crash. POSTERN_SWITCHOVERS says how often; after every fourth all processes
-// are restarted.
+// TestFailoversThatLoseNothing goes to and fro between two servers, each the synchronous standby of the other: in the
+// ordinary way, and by a crash. POSTERN_SWITCHOVERS says how often; after every fourth all processes are restarted.
 func TestFailoversThatLoseNothing(t *testing.T) {
 	times := 4
 	if s := os.Getenv("POSTERN_SWITCHOVERS"); s != "" {

@@ -26,11 +26,11 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// TestABaseBackupThatWasTakenUnderLoadGivesNothingTwice: a server's base backup is taken while transactions come and go,
-// the server is lost some time later, and the backup goes on in its place. What was acknowledged since is gone, and
-// what is posted now takes its positions. A worker that remembers each token sees none with two bodies, executes all
-// of it, and sees no fence that falls; an id that was lost is not found, and a reader gets no event under a cursor
-// that it knows and misses none.
+// TestABaseBackupThatWasTakenUnderLoadGivesNothingTwice: a server's base backup is taken while transactions come and
+// go, the server is lost some time later, and the backup goes on in its place. Transactions that were acknowledged
+// since are gone, and those that are posted now take their positions. A worker that remembers each token sees none with
+// two bodies, executes all of them, and sees no fence that falls. An id that was lost is not found, and a reader gets
+// no event under a cursor that it knows and misses none.
 func TestABaseBackupThatWasTakenUnderLoadGivesNothingTwice(t *testing.T) { losesTime(t, false) }
 
 // TestALaggingStandbyThatIsPromotedGivesNothingTwice, as a base backup.

@@ -18,7 +18,7 @@ import (
 )
 
 // Servers are this test binary too, by what roleEnv says. They get the socket that they listen on from the test, which
-// keeps it open: whoever calls while there is no process waits for the next one.
+// keeps it open: a call that comes while there is no process waits for the next one.
 const (
 	roleEnv   = "POSTERN_CHAOS_ROLE"
 	dirEnv    = "POSTERN_CHAOS_DIR"

@@ -20,10 +20,10 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// TestStormsLeaveNoQueueStanding ends all sessions of the database again and again while three processes work, one
-// of which takes what is posted in it, and restarts the server. Leases live for longer than the test, so that no
-// burial helps: what a process lost it has to find itself. Afterwards everything ends, once, in order, and a call
-// is made again only after its worker was asked.
+// TestStormsLeaveNoQueueStanding ends all sessions of the database again and again while three processes work, and
+// restarts the server. One of the processes takes the transactions that are posted in it. Leases live for longer than
+// the test, so that no burial helps: a process has to find itself which queues it lost. Afterwards everything ends,
+// once, in order, and a call is made again only after its worker was asked.
 func TestStormsLeaveNoQueueStanding(t *testing.T) {
 	const storms, restarts, queues = 20, 5, 40
 	opts, server := ownServer(t)
@@ -31,7 +31,7 @@ func TestStormsLeaveNoQueueStanding(t *testing.T) {
 	must(t, migrate.Up(t.Context(), (*server).URL, nil))
 	t.Setenv(ttlEnv, "10m")
 	fake := remotetest.NewFake(t)
-	fake.IncludeAll(true) // whoever asks about a token that was called hears that it is done
+	fake.IncludeAll(true) // a question about a token that was called hears that it is done
 	fake.Script(dispatches, remotetest.Done("ok").Slow(3*time.Millisecond))
 	load := newLoad(t, (*server).URL, fake, queues)
 	startNode(t, (*server).URL, "first")

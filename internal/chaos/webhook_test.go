@@ -15,9 +15,9 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 )
 
-// TestKillWhoDelivers kills both nodes that number and deliver, one after the other in the middle, and starts
-// another one: every event arrives at least once, and of each queue in order, however it was interrupted.
-// What was in a call goes out again when its lease of 30 s is over.
+// TestKillWhoDelivers kills both nodes that number and deliver, one after the other in the middle, and starts another
+// one: every event arrives at least once, and those of a queue in order, however they were interrupted. A delivery
+// whose call was cut off goes out again when its lease of 30 s is over.
 func TestKillWhoDelivers(t *testing.T) {
 	const queues, depth = 100, 4
 	db := pgtest.New(t)

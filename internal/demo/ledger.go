@@ -23,8 +23,8 @@ type Ledger struct {
 	Dropped   int    `json:"dropped"` // samples that had the devnet drop them from its pool, and were sent again
 }
 
-// reorg takes the last block out once a third of the samples has ended: what it held goes back into the
-// pool, and a transaction that was included is not any more (S2.11). With confirmations 2 nobody notices.
+// reorg takes the last block out once a third of the samples has ended: its transactions go back into the pool, and are
+// not included any more (S2.11). With confirmations 2 no sample ends differently.
 func (r *run) reorg(ctx context.Context) error {
 	ended := 0
 	for _, l := range r.byUID {
@@ -46,9 +46,9 @@ func (r *run) reorg(ctx context.Context) error {
 	return nil
 }
 
-// readBack holds the ends of the samples against the ledger: what is DONE is on it once, nothing else is,
-// each app was called as often as the outcomes say, and each account received as much. It waits for the
-// blocks that make that final.
+// readBack compares the ends of the samples with the ledger: each DONE sample is on it once, nothing else is on it,
+// each app was called as often as the outcomes say, and each account received as much. It waits for the blocks that
+// make that final.
 func (r *run) readBack(ctx context.Context) (*Ledger, []Difference, error) {
 	head, err := r.ledger.Health(ctx)
 	if err != nil {

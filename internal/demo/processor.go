@@ -231,7 +231,7 @@ func (r *batchRun) calls(ctx context.Context, app string) (int, error) {
 	a, err := r.ledger.App(ctx, app)
 	var refused *devnet.Refusal
 	if errors.As(err, &refused) {
-		return 0, nil // nobody has ever called it
+		return 0, nil // it was never called
 	}
 	return int(a.Calls), err
 }

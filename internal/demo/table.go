@@ -102,7 +102,7 @@ func (t *table) draw(w io.Writer, lines []string, columns int) {
 		}
 		b.WriteString(line + "\x1b[K\n")
 	}
-	b.WriteString("\x1b[J") // what is left of a longer one
+	b.WriteString("\x1b[J") // removes the lines that a longer table left
 	t.drawn = len(lines)
 	io.WriteString(w, b.String())
 }

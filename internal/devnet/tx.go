@@ -47,8 +47,8 @@ type Fate struct {
 	Revert string `json:"revert,omitempty"` // fails in its block, with this reason
 }
 
-// Signed is a transaction as it goes over the wire. What is signed is the text of Body as it stands, so
-// that no two languages have to agree on how JSON is written.
+// Signed is a transaction as it goes over the wire. The signature is that of the text of Body as it stands, so that no
+// two languages have to agree on how JSON is written.
 type Signed struct {
 	Body      string `json:"body"`
 	Signature string `json:"signature"` // hexadecimal

@@ -106,8 +106,8 @@ func (p *Proxy) URL(database string) string {
 	return u.String()
 }
 
-// Swallow has all connections that are open now say nothing more in these directions, for good: what is sent is
-// acknowledged and goes nowhere, and neither side hears that the other has closed. New connections pass.
+// Swallow makes all connections that are open now silent in these directions, for good: the proxy acknowledges bytes
+// and passes none on, and neither side hears that the other has closed. New connections pass.
 func (p *Proxy) Swallow(w Way) { p.each(func(c *pair) { c.swallows |= w }) }
 
 // SwallowSome is Swallow for one connection in n.

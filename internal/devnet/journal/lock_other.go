@@ -2,5 +2,5 @@
 
 package journal
 
-// lock does nothing where there is no flock: whoever starts two processes on one directory is not warned.
+// lock does nothing where there is no flock: no error warns of two processes on one directory.
 func lock(string) (unlock func(), err error) { return func() {}, nil }

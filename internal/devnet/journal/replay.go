@@ -54,8 +54,8 @@ func check(line []byte) (text []byte, ok bool) {
 	return text, err == nil && uint32(sum) == crc32.ChecksumIEEE(text)
 }
 
-// Rewrite puts a new journal in the place of the one at path: what write is handed to call for, in that
-// order. A crash leaves the old one or the new one. Nobody may have it open.
+// Rewrite puts a new journal in the place of the one at path. write calls add for each record, in the order of the new
+// journal. A crash leaves the old one or the new one. An error if a process has the journal open.
 func Rewrite(path string, write func(add func(record any) error) error) error {
 	unlock, err := lock(path + ".lock")
 	if err != nil {

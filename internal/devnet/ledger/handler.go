@@ -78,7 +78,7 @@ func say(w http.ResponseWriter, r *http.Request, call func(r *http.Request) (int
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(answer) // whoever left does not want to know
+	_ = json.NewEncoder(w).Encode(answer) // an error means that the caller has left: it needs no answer
 }
 
 // read reads the body of a call.
@@ -152,7 +152,7 @@ func (l *Ledger) getBlock(r *http.Request) (int, any, error) {
 func (l *Ledger) getEvents(r *http.Request) (int, any, error) {
 	limit := 50
 	if s := r.URL.Query().Get("limit"); s != "" {
-		limit, _ = strconv.Atoi(s) // what is no number is no limit either
+		limit, _ = strconv.Atoi(s) // a text that is no number gives 0, which is refused
 	}
 	out, err := l.Events(r.URL.Query().Get("cursor"), limit)
 	return http.StatusOK, out, err

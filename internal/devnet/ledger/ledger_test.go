@@ -267,7 +267,7 @@ func TestAReorgReturnsWhatItTookOut(t *testing.T) {
 	wants(t, l, lost, devnet.Dropped, 0)
 	blocks(t, l, 1)
 	wants(t, l, returned, devnet.Included, 1)
-	submit(t, l, lost) // what was lost may be sent again
+	submit(t, l, lost) // a lost transaction may be sent again
 	blocks(t, l, 1)
 	wants(t, l, lost, devnet.Included, 1)
 	if _, err := l.Reorg(3, nil); err == nil {

@@ -54,7 +54,7 @@ func (l *Ledger) account(a devnet.Address) (devnet.Account, bool) {
 	return out, ok
 }
 
-// App says what is known of an app; false if nobody called it.
+// App says what is known of an app; false if it was never called.
 func (l *Ledger) App(name string) (devnet.App, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -78,7 +78,7 @@ func (m *model) Block(t *rapid.T) {
 	m.past = append(m.past, h)
 }
 
-// Reorg: what is taken out never happened; blocks without anything stand in its place.
+// Reorg takes blocks out. Their transactions never happened, and blocks without any stand in their place.
 func (m *model) Reorg(t *rapid.T) {
 	depth := rapid.IntRange(1, 2).Draw(t, "depth")
 	if len(m.l.blocks) <= depth {

@@ -8,10 +8,9 @@ import (
 	"github.com/postern-dev/postern/internal/devnet"
 )
 
-// Reorg takes the last one or two blocks out and puts as many without transactions in their place, as a
-// longer chain would that nobody had heard of. What the blocks held is pending again, but for what lose
-// names and for what the fault reorg_lose picks. An error is a *devnet.Refusal, or that the ledger is
-// broken.
+// Reorg takes the last one or two blocks out and puts as many without transactions in their place, as a longer chain
+// would that appears late. The transactions of the blocks are pending again, but for those that lose names and those
+// that the fault reorg_lose picks. An error is a *devnet.Refusal, or says that the ledger is broken.
 func (l *Ledger) Reorg(depth int, lose []string) (devnet.Reorged, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/internal/devnet"
 )
 
-// account is the money and the nonce of an address. What was granted lies outside of blocks: no reorg
-// takes it back, so it is kept apart from what blocks did.
+// account is the money and the nonce of an address. Grants lie outside of blocks: no reorg takes them back, so they are
+// kept apart from what blocks did.
 type account struct {
 	granted uint64
 	net     int64 // what blocks brought, less what they took
@@ -75,7 +75,7 @@ func (s *state) take() []step {
 	return steps
 }
 
-// back undoes steps, the last one first. What was granted since stays granted.
+// back undoes steps, the last one first. Money that was granted since stays granted.
 func (s *state) back(steps []step) {
 	for _, u := range slices.Backward(steps) {
 		switch {
