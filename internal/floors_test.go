@@ -13,8 +13,8 @@ const module = "github.com/postern-dev/postern/"
 // support is the floor of test support: it may import anything, and only tests import it.
 const support = -1
 
-// floors is the drawing in the architecture page: each package with its floor and the reason why it
-// stands there. What lies below a package's directory is a part of it. A name without a package is an error.
+// floors is the drawing in the architecture page: each package with its floor and the reason why it stands there. A
+// package below the directory of another is a part of it. A name without a package is an error.
 var floors = map[string]struct {
 	floor  int
 	reason string
@@ -133,8 +133,8 @@ func TestTheStoreHasSteps(t *testing.T) {
 	}
 }
 
-// home returns the entry of the map that a package belongs to: itself or the nearest directory above.
-// internal itself is nobody's home but its own.
+// home returns the entry of the map that a package belongs to: itself or the nearest directory above. Only the package
+// internal belongs to the entry internal.
 func home(pkg string) (string, bool) {
 	for at := pkg; at != "." && at != ""; {
 		if _, ok := floors[at]; ok && (at == pkg || at != "internal") {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// beside are packages of which a process is made, but whose goroutines begin by themselves, with the reason.
+// beside are packages that are a part of a process, but whose goroutines begin by themselves, with the reason.
 var beside = map[string]string{
 	"internal/safe":  "it is where they begin",
 	"internal/devpg": "it keeps a PostgreSQL for development, in a process of its own",

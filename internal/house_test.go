@@ -140,7 +140,7 @@ func TestNoFileOutgrowsItsReader(t *testing.T) {
 	}
 }
 
-// unnumbered finds the word without the number of an issue behind it: a promise that nobody can look up.
+// unnumbered finds the word without the number of an issue behind it: a reader could not look up such a promise.
 var unnumbered = regexp.MustCompile(`\b` + "TO" + `DO\b(?:[ :(]*#\d+)?`)
 
 func TestNothingIsLeftToDoWithoutANumber(t *testing.T) {

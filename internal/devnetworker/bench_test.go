@@ -34,8 +34,8 @@ type bench struct {
 // swap puts another handler behind the door of the ledger.
 func (b *bench) swap(h http.Handler) { b.behind.Store(h.ServeHTTP) }
 
-// newBench starts both. Without a time between blocks, none is made but by the test. The worker knows the
-// keys of accounts, each of which has 1,000,000.
+// newBench starts both. If every is 0, only the test makes blocks. The worker knows the keys of accounts, and each
+// account has 1,000,000.
 func newBench(t *testing.T, every time.Duration, cfg devnetworker.Config, accounts ...string) *bench {
 	t.Helper()
 	l, err := ledger.Open(ledger.Config{BlockEvery: every})

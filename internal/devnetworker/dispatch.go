@@ -64,7 +64,7 @@ func (w *Worker) execute(ctx context.Context, c call) answer {
 	switch fault.KindOf(err) {
 	case "":
 	case fault.NotFound, fault.Invalid:
-		if w.mayHappen(c) { // whoever took the key away can bring it back; meanwhile nothing is known to be lost
+		if w.mayHappen(c) { // the key may come back; an earlier attempt may still do well
 			return blocked("NO_FEE_PAYER_AVAILABLE: "+err.Error(), 0)
 		}
 		return w.never(c, "ACCOUNT_NOT_FOUND: "+err.Error())

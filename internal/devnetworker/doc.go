@@ -1,6 +1,6 @@
-// Package devnetworker is the worker of the devnet: it speaks the worker contract (S2.7), signs with the
-// keys of its keystore, and submits to a ledger (internal/devnet) over HTTP. In go dispatches, questions
-// and hooks; out come signed transactions, each of them journalled before it is sent.
+// Package devnetworker is the worker of the devnet: it speaks the worker contract (S2.7), signs with the keys of its
+// keystore, and submits to a ledger (internal/devnet) over HTTP. It is asked by dispatches, questions and hooks, and
+// sends signed transactions. It writes each of them to its journal before it sends it.
 //
 // What it promises, also over its own kill -9, a ledger that does not answer, drops or reorgs:
 //
@@ -12,9 +12,9 @@
 //     with a higher fee (S2.11), and says so if it is in a block already.
 //   - A transaction that failed in its block counts as pending until its block is final, since a reorg
 //     could still let it do well.
-//   - Next nonces are the ledger's, asked under a lock per account, so that they follow it up and down.
-//     What was given up (on-failure, S2.12) and is still in the pool is replaced by a transaction without
-//     calls, so that it cannot happen after all.
+//   - Next nonces are the ledger's, asked under a lock per account, so that they follow it up and down. A transaction
+//     that was given up (on-failure, S2.12) and is still in the pool is replaced by one without calls, so that it
+//     cannot happen after all.
 //
 // One worker at a time may use a data directory; two that share keys are not kept apart.
 //

@@ -108,5 +108,5 @@ func read(out http.ResponseWriter, r *http.Request, into any) bool {
 func say(out http.ResponseWriter, status int, v any) {
 	out.Header().Set("Content-Type", "application/json")
 	out.WriteHeader(status)
-	_ = json.NewEncoder(out).Encode(v) // whoever left does not want to know
+	_ = json.NewEncoder(out).Encode(v) // an error means that the caller has left: it needs no answer
 }

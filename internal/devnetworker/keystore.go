@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
-// keyFile ends the name of a key's file; what stands before it is the account as Postern calls it.
+// keyFile ends the name of a key's file. The name before it is that of the account, as Postern calls it.
 const keyFile = ".key"
 
 // Keystore is a directory of keys, one file each with the 64 hexadecimal digits of an ed25519 seed, which

@@ -13,7 +13,7 @@ type locks struct {
 
 // turn is a lock that somebody holds or waits for.
 type turn struct {
-	free  chan struct{} // holds one token while nobody holds the lock
+	free  chan struct{} // holds one token while the lock is free
 	users int
 }
 

@@ -44,8 +44,8 @@ func (w *Worker) kill(ctx context.Context, in *intent) (dead bool, err error) {
 	return false, nil
 }
 
-// giveUp replaces what is still pending of a transaction that ended badly, so that it does not happen
-// after all and its nonce is used. What is in a block already stays.
+// giveUp replaces each hash of a transaction that ended badly and that is still pending, so that it does not happen
+// after all and its nonce is used. A hash that is in a block already stays.
 func (w *Worker) giveUp(ctx context.Context, c call) error {
 	for _, in := range w.memory.of(c.transaction()) {
 		if err := w.giveUpOne(ctx, in); err != nil {

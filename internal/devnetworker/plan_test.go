@@ -7,8 +7,8 @@ import (
 	"github.com/postern-dev/postern/internal/devnet"
 )
 
-// What an attempt with the token x.2 and a fee of 110 does, signed by account "us" whose first free nonce
-// is 7, of which 5 and lower are final.
+// The account "us" signs an attempt with the token x.2 and a fee of 110. Its first free nonce is 7; nonces up to 5 are
+// final. decide says what the attempt does.
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	us := devnet.Account{Address: "us", FinalNonce: 5, Nonce: 6, NextNonce: 7}

@@ -121,7 +121,7 @@ func (w *Worker) oneCall(c wantedCall) (devnet.Call, error) {
 	return out, nil
 }
 
-// without leaves a member out of an object; what is no object stays as it is.
+// without leaves a member out of an object. It returns data that is no object as it is.
 func without(data json.RawMessage, member string) json.RawMessage {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(data, &object) != nil || object[member] == nil {

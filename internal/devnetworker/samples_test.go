@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/testdata/transactions"
 )
 
-// sample is one entry of testdata/transactions: what is posted, and how it must end in the demo.
+// sample is one entry of testdata/transactions: the transaction, and how it must end in the demo.
 type sample struct {
 	Note   string
 	Expect struct {

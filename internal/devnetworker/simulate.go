@@ -7,9 +7,9 @@ import (
 	"github.com/postern-dev/postern/internal/devnet"
 )
 
-// simulate is what a transaction wants to be done to it: the member "simulate" of its data, which the
-// samples in testdata/transactions use. What is said of times is counted in attempts, but for unavailable
-// and lose_answer, which consume none and are counted until the worker restarts.
+// simulate is what a transaction wants to be done to it: the member "simulate" of its data, which the samples in
+// testdata/transactions use. Its times are counts of attempts. Unavailable and lose_answer consume no attempt: they are
+// counted until the worker restarts.
 type simulate struct {
 	IncludeAfterBlocks int        `json:"include_after_blocks"`
 	Slow               string     `json:"slow"`          // a duration: the answer takes so long

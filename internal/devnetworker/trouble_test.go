@@ -28,14 +28,14 @@ func losing(l *ledger.Ledger) http.Handler {
 	})
 }
 
-// deaf is an answer that nobody hears.
+// deaf is an answer that does not arrive.
 type deaf struct{ header http.Header }
 
 func (d *deaf) Header() http.Header         { d.header = http.Header{}; return d.header }
 func (d *deaf) Write(b []byte) (int, error) { return len(b), nil }
 func (d *deaf) WriteHeader(int)             {}
 
-// The transaction arrived and the answer did not: nobody may send it besides, and asking finds it.
+// The transaction arrived and the answer did not: it must not be sent once more, and asking finds it.
 func TestASubmissionWithoutAnAnswerIsAmbiguous(t *testing.T) {
 	t.Parallel()
 	b := still(t)
@@ -87,7 +87,7 @@ func TestAnotherAccountTakesOverWhatWasNotSent(t *testing.T) {
 	}
 }
 
-// What may have been sent by one account is made impossible before another signs.
+// A transaction that one account may have sent is made impossible before another account signs.
 func TestAnotherAccountKillsWhatMayHaveBeenSent(t *testing.T) {
 	t.Parallel()
 	b := still(t)
@@ -111,7 +111,7 @@ func TestAnotherAccountKillsWhatMayHaveBeenSent(t *testing.T) {
 	}
 }
 
-// The ledger was thrown away: what was sent to it is no obstacle on the new one.
+// The ledger was thrown away. Transactions that were sent to it are no obstacle on the new one.
 func TestANewLedgerIsNoticed(t *testing.T) {
 	t.Parallel()
 	b := still(t)

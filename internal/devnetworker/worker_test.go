@@ -132,7 +132,7 @@ func TestAReorgTakesAnInclusionBackAndTheRetryReplacesIt(t *testing.T) {
 	b.received(10)
 }
 
-// What is lost below leaves a gap, which is filled so that what follows can be included.
+// A reorg that loses a transaction leaves a gap of nonces. The worker fills it, so that later ones can be included.
 func TestAGapOfNoncesIsFilled(t *testing.T) {
 	t.Parallel()
 	b := still(t)

@@ -21,7 +21,7 @@ type account struct {
 	switched bool // we are root and it is somebody else
 }
 
-// serverUser says who runs the server: ourselves, or for root postgres, else nobody.
+// serverUser says who runs the server: our own user, or for root the first that exists of two unprivileged ones.
 func serverUser() (account, error) {
 	if os.Geteuid() != 0 {
 		return account{uid: os.Geteuid(), gid: os.Getegid(), name: strconv.Itoa(os.Geteuid())}, nil
@@ -49,8 +49,8 @@ func (a account) mayEnter(dir string) bool { return a.may(dir, 1) }
 // mayRun tells whether the account can reach and run a file.
 func (a account) mayRun(file string) bool { return a.may(file, 5) && a.mayEnter(filepath.Dir(file)) }
 
-// may tells whether the account has the permission bits on path, and may enter every directory above. What does not
-// exist yet is left out. When we do not switch users the system itself will tell.
+// may tells whether the account has the permission bits on path, and may enter every directory above. It passes over
+// directories that do not exist yet. If we do not switch users it says yes, and the system itself will tell.
 func (a account) may(path string, bits os.FileMode) bool {
 	if !a.switched {
 		return true
@@ -127,7 +127,7 @@ func (a account) mkdir(dir string) error {
 	return nil
 }
 
-// tempDir is where an ephemeral server lies. What may be lost anyway goes to memory if there is plenty: a clone of a
+// tempDir is where an ephemeral server lies. Data that may be lost goes to memory if there is plenty: a clone of a
 // database is half a thousand new files, measured at 20 ms there and 40 to 400 ms on a disk.
 func (a account) tempDir(mayBeLost bool) string {
 	const memory, plenty = "/dev/shm", 2 << 30
@@ -140,8 +140,8 @@ func (a account) tempDir(mayBeLost bool) string {
 	return "/tmp"
 }
 
-// ownerOf is the account of the data that root's server has in dir already: a user postgres that is installed later does
-// not take over the data of nobody.
+// ownerOf is the account that owns the data of root's server in dir already. A user postgres that is installed later
+// does not take over data that the other user owns.
 func (a account) ownerOf(dir string) account {
 	info, err := os.Stat(dir)
 	if err != nil || !a.switched {

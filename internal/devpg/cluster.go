@@ -53,7 +53,7 @@ func running(dir string) bool {
 	return true
 }
 
-// alive tells whether a process exists, whoever's it is.
+// alive tells whether a process exists, under any user.
 func alive(pid int) bool {
 	err := syscall.Kill(pid, 0)
 	return err == nil || err == syscall.EPERM
@@ -104,8 +104,8 @@ func tellOtherMajors(root string, major int, log func(string)) {
 	}
 }
 
-// sweepEphemeral removes what keepers that were killed left under temp: directories whose lock nobody holds. Those of
-// the last minute are left, their keepers may be about to take it.
+// sweepEphemeral removes what keepers that were killed left under temp: directories whose lock is free. It leaves those
+// of the last minute, since their keepers may be about to take it.
 func sweepEphemeral(temp string, now time.Time) {
 	dirs, _ := filepath.Glob(filepath.Join(temp, "postern-pg-*"))
 	for _, dir := range dirs {

@@ -183,8 +183,8 @@ func start(ctx context.Context, o Options, who account, bin binaries, dir string
 	return &Server{URL: u, Version: ready.Version, DataDir: filepath.Join(dir, "data"), keeper: k}, nil
 }
 
-// Close ends the use of the server. One that we started and nobody else uses is stopped when Close returns; one that
-// is still used stops when its last user does. Close may be called twice.
+// Close ends the use of the server. If we started it and no other process uses it, it has stopped when Close returns.
+// If it is still used, it stops when its last user does. Close may be called twice.
 func (s *Server) Close() error {
 	var err error
 	if s.users != nil {

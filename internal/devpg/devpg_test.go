@@ -137,7 +137,7 @@ func TestAKeptServerHasItsDataPortAndPasswordAgain(t *testing.T) {
 	anotherMajorIsRefused(t, o, again.DataDir)
 }
 
-// beginFour starts a server four times at once, of which one does and the others join, and returns the one.
+// beginFour starts a server four times at once. One of them starts it, and is returned; the others join.
 func beginFour(t *testing.T, o Options) (first *Server) {
 	t.Helper()
 	all := make(chan *Server)
@@ -312,7 +312,7 @@ func TestACancelledStartLeavesNothing(t *testing.T) {
 		}
 		cancel()
 	}
-	begin(t, Options{StateDir: state}) // nobody holds a lock, nothing half made is in the way
+	begin(t, Options{StateDir: state}) // no lock is held, nothing half made is in the way
 }
 
 func TestWithoutPostgreSQLTheRemediesAreNamed(t *testing.T) {

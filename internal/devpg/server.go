@@ -152,7 +152,7 @@ func taken(port int) error {
 	return fmt.Errorf("port %d of 127.0.0.1 is taken: stop what holds it, or choose another", port)
 }
 
-// free tells whether nobody listens on a port now.
+// free tells whether no process listens on a port now.
 func free(port int) bool {
 	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
 	if err != nil {
@@ -162,7 +162,7 @@ func free(port int) bool {
 	return true
 }
 
-// freePort finds a port that nobody listens on now.
+// freePort finds a port on which no process listens now.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

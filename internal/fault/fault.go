@@ -34,7 +34,7 @@ type Error struct {
 	Code       string
 	Detail     string
 	Fields     []Field
-	RetryAfter time.Duration  // kind Retry: when it may work, 0 if nobody knows
+	RetryAfter time.Duration  // kind Retry: when it may work, 0 if that is unknown
 	Extra      map[string]any // further members of the problem document
 	Err        error          // the cause, for logs; never shown to a client
 }

@@ -38,7 +38,7 @@ func (e element) at(pointer string) json.RawMessage {
 	return at(e.raw, pointer)
 }
 
-// at returns what stands at a pointer of the page, of which list is the one to its events.
+// at returns what stands at a pointer of the page. list is the pointer to its events.
 func (a answer) at(pointer, list string) json.RawMessage {
 	below, ok := strings.CutPrefix(pointer, list+"/")
 	if !ok || !a.listed {
@@ -65,7 +65,7 @@ func (e element) hash() string {
 	return fmt.Sprintf("sha256:%x", sum)
 }
 
-// unfit says why the database cannot hold an event, or nobody would read it as it was meant; "" if it can.
+// unfit says why the database cannot hold an event, or why readers would take it differently; "" if it fits.
 func (e element) unfit() string {
 	if e.size > MaxEvent {
 		return oversize(e.size)
@@ -115,7 +115,7 @@ func takeApart(in io.Reader, list string, pointers []string, most int) (answer, 
 // spot is a place within a value.
 type spot struct {
 	steps    []string // the keys and indices that lead there
-	name     string   // what stands there is kept under this name
+	name     string   // the value there is kept under this name
 	pointers []string // unless this is the array of events: then those of each
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 )
 
-// What does not fit is told with its place and the rule. The value is part of a body, which not everybody may see who
-// sees why a transaction failed.
+// A value that does not fit is told by its place and the rule alone. The value is part of a body, and not every reader
+// of the reason why a transaction failed may see the body.
 func TestWhatDoesNotFitIsNotQuoted(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []string{`"pattern": "^x"`, `"const": 1`, `"enum": [1, 2]`, `"enum": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]`, `"maxLength": 1`, `"type": "integer"`,

@@ -30,7 +30,7 @@ const Offchain = "offchain"
 // SignEd25519 has each call of a tool signed with the key of the installation (S1.10).
 const SignEd25519 = "ed25519"
 
-// What holds for a tool that does not say otherwise, and how far it can say so.
+// Defaults and limits of a tool's settings.
 const (
 	DefaultTimeout   = 30 * time.Second
 	MaxTimeout       = 10 * time.Minute
@@ -125,9 +125,9 @@ func (m Meta) Definition() (*Definition, error) {
 // Reachable judges where a tool is said to be.
 func (m Meta) Reachable() error { return toolURL(m.URL) }
 
-// Discover is the definition of a tool by what its /meta answers, and by own: where it is and what it is called
-// stands there, and of its type, timeout, max_answer and sign what own says goes before. A /meta that names another tool, or another version of it,
-// is Invalid: what is called under a name is what was registered under it.
+// Discover is the definition of a tool by the answer of its /meta, and by own. own says its URL and its name; of type,
+// timeout, max_answer and sign, a value in own goes before that of /meta. A /meta that names another tool, or another
+// version of it, is Invalid: the tool that is called under a name is the one that was registered under it.
 func Discover(raw []byte, own Meta) (*Definition, error) {
 	m, err := ReadMeta(raw)
 	if err != nil {

@@ -6,6 +6,6 @@
 //   - tool: an HTTP service with a name (FQN) and a schema of what it takes and what it answers.
 //   - variant: the one top-level key of a tool's answer, which says which kind of answer it is.
 //   - channel, of kind cap: a sender of the pool leader; one result at a time goes through it.
-//   - channel, of kind integrity: rows between two processes, of which none is lost (S1.15).
+//   - channel, of kind integrity: rows that one process hands to another; none is lost (S1.15).
 //   - walk: a graph of tools whose outputs feed other tools' inputs; here only judged, not run.
 package leader

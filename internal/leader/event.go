@@ -95,7 +95,7 @@ const (
 type EventStep struct {
 	To         string
 	Offer      bool          // to the engine
-	RaiseFence bool          // what is under way counts no longer
+	RaiseFence bool          // work that is under way counts no longer
 	CountRetry bool          // Wait is until its next try
 	Wait       time.Duration //
 	SendResult bool          // the workflow is to be told Outcome

@@ -1,7 +1,7 @@
 package leader
 
-// ParseMeta reads and judges a meta document in one step. What has no meaning here is passed over: tools say more than
-// is asked. Invalid with the JSON pointer of what is wrong.
+// ParseMeta reads and judges a meta document in one step. It passes over members without a meaning here: tools say more
+// than is asked. Invalid with the JSON pointer of the fault.
 func ParseMeta(raw []byte) (*Definition, error) {
 	m, err := ReadMeta(raw)
 	if err != nil {

@@ -17,7 +17,7 @@ type Class string
 
 const (
 	Successful Class = "successful" // the output goes out, also where it tells of an error
-	Fatal      Class = "fatal"      // it will never succeed: who waits is told
+	Fatal      Class = "fatal"      // it will never succeed: its workflow is told
 	Retriable  Class = "retriable"  // it may: counted, and tried again
 )
 
@@ -47,7 +47,7 @@ type Verdict struct {
 // ok is the status with which a tool answers.
 const ok = 200
 
-// rule is one line of the table: what is seen, and what it means. The first that matches counts.
+// rule is one line of the table: what a call looks like, and what that means. The first that matches counts.
 type rule struct {
 	status  int    // 0: none; -1: any; 2, 3 ...: the hundreds
 	says    string // the error that the tool names, or why there is no body; "" for any

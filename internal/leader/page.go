@@ -81,9 +81,9 @@ func isDocument(body []byte) bool {
 // statuses are those of remote procedure calls after which asking again may help (S1.3).
 var statuses = []string{"Cancelled", "Unknown", "DeadlineExceeded", "ResourceExhausted", "Aborted", "Internal", "Unavailable"}
 
-// Read takes a page apart that was asked for with this cursor, of which at most so many bytes are kept; of an event that
-// is too large to be stored nearly none are. *Trouble: it cannot be read as a page. An error of in that is a *Trouble is
-// returned as it is.
+// Read takes apart a page that was asked for with this cursor. It keeps at most so many bytes of the page, and nearly
+// none of an event that is too large to be stored. *Trouble: it cannot be read as a page. An error of in that is a
+// *Trouble is returned as it is.
 func (s Source) Read(in io.Reader, cursor json.RawMessage, most int) (Page, *Trouble) {
 	a, err := takeApart(in, s.list(), s.pointers(), most)
 	var trouble *Trouble
@@ -254,8 +254,8 @@ const (
 	maxNesting  = 64        // levels, as of the body of a request
 )
 
-// Item reads what is the same in all kinds of sources: the tool that an event names. An event of which that
-// cannot be said is undecoded, and says why.
+// Item reads what is the same in all kinds of sources: the tool that an event names. An event that names none is
+// undecoded, and says why.
 func (s Source) Item(it Item, raw json.RawMessage) Item {
 	return s.item(it, element{raw: raw, size: int64(len(raw))})
 }

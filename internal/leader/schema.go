@@ -18,7 +18,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
-// What a schema may be (S1.9). Whoever writes one is not trusted: it is run on our processors.
+// Limits of a schema (S1.9). Its author is not trusted: it is run on our processors.
 const (
 	draft       = "https://json-schema.org/draft/2020-12/schema"
 	maxSchema   = 64 << 10 // bytes
@@ -95,7 +95,7 @@ func (s *Schema) Check(raw json.RawMessage) error {
 	return c.check(doc, len(raw))
 }
 
-// take finds a checker that nobody uses, since each counts the work of one check. Compiling a schema that was
+// take finds a checker that is not in use, since each counts the work of one check. Compiling a schema that was
 // compiled before does not fail.
 func (s *Schema) take() (*checker, error) {
 	s.mu.Lock()
@@ -138,7 +138,7 @@ type look struct {
 	at     string
 	schema bool
 	refs   []place
-	names  []place // of patternProperties, of which the library does not say where they stand
+	names  []place // of patternProperties: the library does not say where they stand
 }
 
 // place is where a reference stands, and where it leads.

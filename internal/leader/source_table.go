@@ -31,7 +31,7 @@ var sqlName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
 // Postern are kept apart.
 var ours = []string{"postern", "report", "river", "information_schema"}
 
-// Readable says whether a schema may be read as events at all, whoever allows it.
+// Readable says whether a schema may be read as events at all. No setting allows the others.
 func Readable(schema string) bool {
 	schema = strings.ToLower(schema)
 	return sqlName.MatchString(schema) && !strings.HasPrefix(schema, "pg_") && !slices.Contains(ours, schema)
@@ -107,8 +107,8 @@ func checkDatabase(text string) error {
 	return nil
 }
 
-// TableCursor is how far a table was read: after the row with At and Key. Seen is the highest that the cursor column
-// had at Since; what is not higher is read when it has had the time to settle.
+// TableCursor is how far a table was read: after the row with At and Key. Seen is the highest value that the cursor
+// column had at Since. Rows up to Seen are read once they have had the time to settle.
 type TableCursor struct {
 	At    *string    `json:"at,omitempty"`
 	Key   *string    `json:"key,omitempty"`

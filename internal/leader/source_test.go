@@ -36,7 +36,7 @@ func read(s leader.Source, body string, cursor json.RawMessage) (leader.Page, *l
 	return s.Read(strings.NewReader(body), cursor, 4<<20)
 }
 
-// S1.1: what is asked, and what is read of the answer.
+// S1.1: the request of each kind, and what is read of its answer.
 func TestAPageOfEachKindIsAskedForAndRead(t *testing.T) {
 	s := sui()
 	if a := s.Page(nil); a.Method != "POST" || string(a.Body) != `{"id":1,"jsonrpc":"2.0","method":"suix_queryEvents",`+
@@ -230,7 +230,7 @@ func table(change func(*leader.Source)) leader.Source {
 	return s.WithDefaults()
 }
 
-// What is put into SQL, or into a connection, is refused where it is more than a name (S2.7: no secret is stored).
+// A name that goes into SQL, or into a connection, is refused if it is more than a name (S2.7: no secret is stored).
 func TestATableIsNamedAndNothingElse(t *testing.T) {
 	for _, good := range []func(*leader.Source){
 		func(*leader.Source) {},

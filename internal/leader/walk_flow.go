@@ -73,8 +73,8 @@ func (g *graph) concurrency(list []int, on []bool) int {
 	return c
 }
 
-// pairs follows every way from where the walk begins: what is taken apart by for_each is put together by
-// collect before anything else happens to it (S1.16, 6).
+// pairs follows every way from where the walk begins: a list that for_each takes apart is put together by collect
+// before anything else happens to it (S1.16, 6).
 func (g *graph) pairs(groups []EntryGroup) error {
 	seen := [2][]bool{make([]bool, len(g.nodes)), make([]bool, len(g.nodes))}
 	var walk func(i int, inside bool) error

@@ -106,7 +106,7 @@ func TestEachCheckOfAWalkHasItsText(t *testing.T) {
 	}
 }
 
-// A ladder of diamonds has 2^n ways through it; nobody counts them.
+// A ladder of diamonds has 2^n ways through it, which cannot all be counted.
 func TestALargeWalkIsJudgedAtOnce(t *testing.T) {
 	w := walk("v0+in")
 	for i := range 249 {

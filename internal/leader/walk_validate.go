@@ -6,8 +6,8 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
-// Validate judges a walk (S1.16): nil, or Invalid with the text of the first check that fails and the
-// pointer to what it is about. What is not the form of a walk at all is refused before.
+// Validate judges a walk (S1.16): nil, or Invalid with the text of the first check that fails and the pointer to its
+// subject. It refuses before a document that does not have the form of a walk at all.
 func (w *Walk) Validate() error {
 	if err := w.form(); err != nil {
 		return err

@@ -11,7 +11,7 @@ const Outside = "[*]"
 // Edge is one arrow of a state diagram.
 type Edge struct {
 	From, To string
-	Label    string // what stands behind the colon, "" if nothing does
+	Label    string // text behind the colon, "" if there is none
 	Within   string // the composite state that holds the arrow, "" at the top
 	Region   int    // which concurrent part of it, counted from 0; a line -- begins the next
 }

@@ -40,10 +40,9 @@ func (e *Illegal) Error() string {
 	return fmt.Sprintf("%s: event %s means nothing in %s", e.Table, e.Event, state)
 }
 
-// Next returns the rule that answers event in state from; guard tells whether the guard of that name
-// holds. Outcomes: a rule, of which To is the next state and Do what to do; a rule to the same state
-// without effects, when the event is known there and no guard holds (S0.5: none = stay); *Illegal when
-// the state knows no such event.
+// Next returns the rule that answers event in state from; guard tells whether the guard of that name holds. Outcomes: a
+// rule with To, the next state, and Do, what to do; a rule to the same state without effects, when the event is known
+// there and no guard holds (S0.5: none = stay); *Illegal when the state knows no such event.
 func (t Table) Next(from, event string, guard func(name string) bool) (Rule, error) {
 	known := false
 	for i := range t.Rules {
