@@ -77,9 +77,9 @@
 //     machines react to events, too: beside these, this one is called an event of a source.
 //   - tool: an HTTP service with a name (FQN) that is called for an event. Its result goes to the workflow of the
 //     event.
-//   - channel: of kind cap, a sender of the pool leader, through which results go; of kind integrity, a channel
-//     message for each thing that one process hands to another, none of which is lost. In Go only the second kind is
-//     called Channel.
+//   - channel: of kind cap, a sender of the pool leader, through which results go; of kind integrity, a series of
+//     channel messages, one for each thing that one process hands to another. None of them is lost. In Go only the
+//     second kind is called Channel.
 //   - channel message: a row of an integrity channel. The word message alone is left to other systems.
 //
 // Processors (internal/processor):
@@ -89,7 +89,7 @@
 //   - action: one message of a batch. A run is one execution, numbered within its batch.
 //   - line: one of the two queues of a processor. A batch has a number that orders it there, with gaps between the
 //     numbers (column place), and a position: how many stand before it.
-//   - authorization: who may send batches, of what, and how many.
+//   - authorization: which actors may send batches, of what, and how many.
 //   - peer: another installation that may send batches to a processor. An envelope is a batch as it is sent there.
 //   - notice: the number under which subscribers are told of a timeout of a batch, which may have several.
 package outbox

@@ -53,7 +53,7 @@ const (
 	PhaseReady            Phase = "READY"             // the head may go; no node has it
 	PhaseHeld             Phase = "HELD"              // the head may not go yet (not_before, suspended)
 	PhaseDispatching      Phase = "DISPATCHING"       // the worker is being called, or its answer is unknown
-	PhaseInclusion        Phase = "INCLUSION"         // accepted; nobody polls yet
+	PhaseInclusion        Phase = "INCLUSION"         // accepted; not polled yet
 	PhaseWaitingInclusion Phase = "WAITING_INCLUSION" // accepted; polled
 	PhaseRetry            Phase = "RETRY"             // failed; the delay has not begun
 	PhaseDelay            Phase = "DELAY"             // failed; waits for its next attempt

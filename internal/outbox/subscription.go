@@ -19,7 +19,7 @@ const (
 	EventUnresolved Event = "unresolved"
 	EventCancelled  Event = "cancelled"
 	EventResult     Event = "result"  // of a batch of a processor
-	EventTimeout    Event = "timeout" // of one that was not delivered in time; whoever asks sends it again (S4.14)
+	EventTimeout    Event = "timeout" // of one that was not delivered in time; a subscriber may send it again (S4.14)
 	EventTest       Event = "test"    // asked for by a person, to try an endpoint
 )
 
@@ -85,9 +85,9 @@ func (id ID) EventID(at time.Time, e Event) string {
 // queues are numbered with.
 const trackOfProcessor = 1 << 43
 
-// OfProcessor names what is told of a processor's batches, as an ID names a transaction in events and deliveries: the end
-// of one by its id, a timeout, of which there may be several, by its notice. Those of a processor are told in
-// order, as those of a queue are. The numbers are longer than positions, and take the place of the salt.
+// OfProcessor names an event of a processor's batches, as an ID names a transaction in events and deliveries. number is
+// the id of the batch for its end. For a timeout it is a notice, since a batch may have several. Those of a processor
+// are told in order, as those of a queue are. The numbers are longer than positions, and take the place of the salt.
 func OfProcessor(processor int32, number int64, day Day) ID {
 	return ID{Queue: trackOfProcessor + int64(processor), Seq: number, Day: day}
 }

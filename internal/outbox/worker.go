@@ -52,7 +52,7 @@ type Answer struct {
 }
 
 // NothingDone says whether it is certain that this call had no effect: it was not written, or the worker itself says
-// that nothing was done. What stands between may have answered anything else.
+// that nothing was done. Any other answer may be that of a proxy in between.
 func (a Answer) NothingDone() bool { return a.Unsent || a.Told && a.Class == ClassBlocked }
 
 // StatusState is what a worker knows of a hash or token (S2.7), or why we do not know it.
@@ -63,7 +63,7 @@ const (
 	StatusIncluded    StatusState = "included"
 	StatusFailed      StatusState = "failed"
 	StatusUnknown     StatusState = "unknown"     // it never saw this token or hash
-	StatusUnreachable StatusState = "unreachable" // nobody answered: says nothing about the transaction
+	StatusUnreachable StatusState = "unreachable" // no answer came: says nothing about the transaction
 	StatusUnsupported StatusState = "unsupported" // the worker has no /status (404, 405, 501)
 )
 

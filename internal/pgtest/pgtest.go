@@ -26,12 +26,12 @@ import (
 // DB is the database of one test.
 type DB struct {
 	Pool *pgxpool.Pool // at most four connections, closed at the end of the test
-	URL  string        // a superuser's, for whoever needs connections of its own
+	URL  string        // a superuser's, for tests and processes that open connections of their own
 	Name string
 }
 
-// New makes a database for the test. At the end of the test it is dropped, whoever is still connected; that of a failed
-// test is kept and named in the output.
+// New makes a database for the test. At the end of the test it is dropped, also while sessions are connected to it;
+// that of a failed test is kept and named in the output.
 func New(t testing.TB) *DB {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -66,7 +66,7 @@ func (db *DB) NewPool(t testing.TB, max int32) *pgxpool.Pool {
 	return pool
 }
 
-// Copy makes a copy of the database as it is now, as a restored backup is. Whoever is connected to it is cut off.
+// Copy makes a copy of the database as it is now, as a restored backup is. It ends all sessions of the original.
 func (db *DB) Copy(t testing.TB) *DB {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

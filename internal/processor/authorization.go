@@ -27,7 +27,7 @@ func DefaultAuthorization() Authorization {
 	return Authorization{MaxConcurrent: 1, Priority: Med}
 }
 
-// Mode says who may send. The zero value is nobody's.
+// Mode says who may send. The zero value lets no actor send.
 type Mode struct {
 	Permissionless bool
 	Limits         map[string]int64 // with a limit of calls, by actor

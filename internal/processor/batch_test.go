@@ -52,8 +52,8 @@ func number(n int64) *int64 { return &n }
 
 func after(d time.Duration) *time.Time { t := noon.Add(d); return &t }
 
-// three is a batch of three actions, non-atomic unless made so, of which the second is retried n times and the
-// third is confirmed.
+// three is a batch of three actions, non-atomic unless made so. Its second action is retried n times, and its third is
+// confirmed.
 func three(atomic bool, amount *int64, every Interval) Batch {
 	logic := &RetryLogic{Times{amount}, every}
 	functions := make([]Function, 3)

@@ -54,7 +54,7 @@ func (l Line) Without(place int64) Line {
 	case l.Length == 0:
 		return Line{}
 	case place == l.Lowest:
-		l.Lowest++ // whoever is next stands further on
+		l.Lowest++ // the next batch stands at a higher place
 	case place == l.Highest:
 		l.Highest--
 	}
@@ -123,7 +123,7 @@ func (l Line) CanInsert(position int64) error {
 	return nil
 }
 
-// CanRemove refuses a position at which nobody stands; every position of an empty line is one.
+// CanRemove refuses a position at which no batch stands; every position of an empty line is one.
 func (l Line) CanRemove(position int64) error {
 	if position < 0 || position >= l.Length {
 		return outOfBounds("/position", position, l.Length-1)

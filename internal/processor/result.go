@@ -12,7 +12,7 @@ const (
 	RemovedByOwner    ResultKind = "removed_by_owner"
 	Expired           ResultKind = "expired"          // after N actions
 	Timeout           ResultKind = "timeout"          // it was not delivered to its domain in time; Retriable while its ttl lasts
-	UnexpectedError   ResultKind = "unexpected_error" // nobody knows any more how its last execution ended: Reason
+	UnexpectedError   ResultKind = "unexpected_error" // it is unknown how its last execution ended: Reason
 )
 
 // ResultKinds lists all that a batch can end with.

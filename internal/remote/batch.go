@@ -75,7 +75,7 @@ func (c *Client) batch(ctx context.Context, baseURL string, hashes []string) (ou
 	if err := json.Unmarshal(p.body, &raw); err != nil {
 		return all(hashes, unreachable("the worker's statuses are not understood: %s", err.Error())), false
 	}
-	if len(raw.Statuses) != len(hashes) { // whose is whose?
+	if len(raw.Statuses) != len(hashes) { // which status belongs to which hash is unknown
 		return all(hashes, unreachable("the worker was asked after %d hashes and gave %d statuses", len(hashes), len(raw.Statuses))), false
 	}
 	out = make([]outbox.Status, len(hashes))
@@ -85,8 +85,8 @@ func (c *Client) batch(ctx context.Context, baseURL string, hashes []string) (ou
 	return out, false
 }
 
-// oneByOne asks for each hash. The first goes alone: if nobody answers it, or there is no /status, the
-// others need not ask.
+// oneByOne asks for each hash. The first goes alone: if it gets no answer, or there is no /status, the others need not
+// ask.
 func (c *Client) oneByOne(ctx context.Context, baseURL, typ string, hashes []string) []outbox.Status {
 	out := all(hashes, unreachable("the program failed while it asked: its log says how")) // until there is an answer
 	first, answered := c.status(ctx, baseURL, typ, "", hashes[0])

@@ -12,7 +12,7 @@ const (
 	maxDepth    = 64      // levels of nesting that we store, as for bodies of clients
 	maxMessage  = 1 << 10 // bytes of a sentence for people
 	maxCode     = 64      // bytes of an error code
-	maxExponent = 1000    // of a number; jsonb takes 131,072 digits, nobody else does
+	maxExponent = 1000    // of a number; jsonb takes 131,072 digits, most other programs do not
 	maxNumber   = 1000    // characters of a number
 )
 

@@ -35,11 +35,12 @@ type Config struct {
 
 	SigningKey ed25519.PrivateKey // signs calls of tools that want it; nil: none, and they are not called
 
-	// Observe sees every exchange as it came over the wire, with the context of its call; nil: nobody does.
+	// Observe sees every exchange as it came over the wire, with the context of its call; nil: exchanges are not
+	// observed.
 	Observe func(context.Context, Exchange)
 }
 
-// Exchange is one request and what came of it, for who looks over a client's shoulder.
+// Exchange is one request and what came of it, for Observe.
 type Exchange struct {
 	Method, URL string
 	Status      int         // 0 without an answer

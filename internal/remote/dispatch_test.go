@@ -55,7 +55,7 @@ func TestAWorkerThatHangsOrDripsEndsByTheTimeoutAndIsAmbiguous(t *testing.T) {
 	}
 }
 
-// A handshake that nobody answers: the request itself is never written.
+// A handshake that is not answered: the request itself is never written.
 func TestATimeoutBeforeAnythingIsSentIsBlocked(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -6,8 +6,8 @@
 // within the time of the call, and what PostgreSQL could not store (NUL, bad UTF-8, bottomless nesting,
 // monstrous numbers) does not leave this package.
 //
-// Two sentences rule the classification (S2.8). A request of which no byte was written did not happen. A
-// request of which one byte was written may have happened, whatever the network says afterwards.
-// Therefore nothing is ever sent a second time below this package's interface, unless no byte of the
-// first went out; in particular net/http is kept from repeating a request with an Idempotency-Key.
+// Two sentences rule the classification (S2.8). A request did not happen if not one byte of it was written. It may have
+// happened once one byte was written, whatever the network says afterwards. Therefore nothing is ever sent a second
+// time below this package's interface, unless no byte of the first request went out; in particular net/http is kept
+// from repeating a request with an Idempotency-Key.
 package remote

@@ -85,8 +85,8 @@ func (c *Client) once(ctx context.Context, r request) (p reply, stale bool) {
 
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
-		// Once our time is up, the transport returns while its writer may still be at work: whoever has
-		// a connection then may have sent.
+		// Once our time is up, the transport returns while its writer may still be at work: a request that has a
+		// connection then may have been sent.
 		p.sent = got && (ctx.Err() != nil || conn == nil || conn.written.Load() > before)
 		if got && !p.sent && reused {
 			return reply{}, true

@@ -32,7 +32,7 @@ func newGuard(allow []netip.Prefix) *guard {
 	return &guard{safe: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...)).Safe}
 }
 
-// unmapped writes ranges of IPv4 addresses within IPv6 as what they are: what is dialled is the IPv4 address.
+// unmapped writes ranges of IPv4 addresses within IPv6 as ranges of IPv4: the dialled address is the IPv4 one.
 func unmapped(list []netip.Prefix) (plain []netip.Prefix) {
 	for _, p := range list {
 		if p.Addr().Is4In6() && p.Bits() >= 96 {

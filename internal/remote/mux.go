@@ -68,7 +68,7 @@ func (m Mux) StatusBatch(ctx context.Context, baseURL, typ string, hashes []stri
 	return m.Next.StatusBatch(ctx, baseURL, typ, hashes)
 }
 
-// Hook answers Missing for "noop:": nobody is there to be told; see Worker.
+// Hook answers Missing for "noop:", which has no hooks; see Worker.
 func (m Mux) Hook(ctx context.Context, c Call, hook outbox.Hook, result, errObj json.RawMessage, token string) HookAnswer {
 	if isNoop(c.BaseURL) || isTool(c.BaseURL) {
 		return HookAnswer{Missing: true, StartedAt: time.Now()}

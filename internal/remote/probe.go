@@ -18,7 +18,7 @@ type Probe struct {
 	Found string // what it answered, or what its absence costs
 }
 
-// nobody is a token that no transaction has, and a hash that none was sent under.
+// A token that belongs to no transaction, and a hash under which nothing was sent.
 const nobody, nowhere = "00000000-0000-8000-8000-000000000000.1", "0xprobe"
 
 // Probes asks a worker of a type for everything that it may offer beside dispatch, whether it is there and answers as

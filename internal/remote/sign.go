@@ -21,9 +21,9 @@ const signedFor = 5 * time.Minute
 // covered is what is signed of a request.
 const covered = `("@method" "@target-uri" "content-digest" "idempotency-key")`
 
-// sign signs a request as RFC 9421 has it, with ed25519: what is done (@method), where (@target-uri), with which body
-// (the Content-Digest of RFC 9530), and as which call (Idempotency-Key, which header must hold). It adds Content-Digest,
-// Signature-Input and Signature. The keyid is the public key as PublicKey writes it.
+// sign signs a request as RFC 9421 has it, with ed25519. The signature covers the method (@method), the URL
+// (@target-uri), the body (the Content-Digest of RFC 9530), and the call (Idempotency-Key, which header must hold).
+// sign adds Content-Digest, Signature-Input and Signature. The keyid is the public key as PublicKey writes it.
 func sign(header http.Header, method, target string, body []byte, key ed25519.PrivateKey, at time.Time) error {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -68,8 +68,8 @@ func ParsePublicKey(text string) (ed25519.PublicKey, error) {
 	return raw, nil
 }
 
-// Verify is the other end of sign: what is wrong with the signature of a request that was received with this body, nil if
-// key has signed it for the URL target, and it holds now.
+// Verify is the other end of sign. It says what is wrong with the signature of a request that was received with this
+// body. nil: key has signed the request for the URL target, and the signature holds now.
 func Verify(r *http.Request, body []byte, target string, key ed25519.PublicKey, now time.Time) error {
 	digest := sha256.Sum256(body)
 	if r.Header.Get("Content-Digest") != "sha-256=:"+base64.StdEncoding.EncodeToString(digest[:])+":" {

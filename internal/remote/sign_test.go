@@ -55,7 +55,7 @@ func TestASignatureSaysWhatWhereAndUntilWhen(t *testing.T) {
 	}
 }
 
-// What was signed verifies, for the same request and now; nothing else does.
+// A signature verifies its own request for a while. It verifies no other request, and none at another time.
 func TestASignatureHoldsForOneRequestAndForAWhile(t *testing.T) {
 	const at, body = "https://tool.example/add/invoke", `{"hello": "world"}`
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))

@@ -52,9 +52,10 @@ func (c *Client) Healthy(ctx context.Context, url string) (why string) {
 	return p.trouble("tool", maxAnswer)
 }
 
-// Invoke calls a tool once with an input, within the time of the call. call.BaseURL is the tool's; its id, attempt
-// and the like go as headers, as to a worker (S2.7), and are left out where there is no id. With call.Sign it is signed, or not called by a client without a key. most is how many bytes of an
-// answer are read. What comes back is for leader.Definition.Judge; a body of it can be stored.
+// Invoke calls a tool once with an input, within the time of the call. call.BaseURL is the tool's; its id, attempt and
+// the like go as headers, as to a worker (S2.7), and are left out where there is no id. With call.Sign the call is
+// signed, or not made by a client without a key. most is how many bytes of an answer are read. leader.Definition.Judge
+// judges the reply. Its body can be stored.
 func (c *Client) Invoke(ctx context.Context, call Call, token string, input json.RawMessage, most int) leader.Reply {
 	timeout := call.Timeout
 	if timeout <= 0 {
@@ -95,7 +96,7 @@ func (c *Client) Invoke(ctx context.Context, call Call, token string, input json
 	return r
 }
 
-// trouble says in words why there is nothing to be read, of whoever was asked.
+// trouble says in words why a reply has no body to be read. whom names the service that was called.
 func (p reply) trouble(whom string, most int) string {
 	switch {
 	case p.status == 0:

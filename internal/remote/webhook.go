@@ -24,7 +24,7 @@ type Message struct {
 	URL     string
 	ID      string // the same however often it is delivered
 	Body    []byte
-	Secrets [][]byte           // HMAC keys, each of which signs it (v1)
+	Secrets [][]byte           // HMAC keys; each of them signs it (v1)
 	Key     ed25519.PrivateKey // signs it too, if there is one (v1a)
 }
 

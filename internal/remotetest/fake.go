@@ -25,7 +25,7 @@ type Fake struct {
 	changed    chan struct{} // closed and renewed with every call that is logged
 	scripts    []*script
 	calls      []Seen
-	answers    map[string]answer // by token: what was executed, and what was answered
+	answers    map[string]answer // by token: the calls that were executed, and their answers
 	byHash     map[string]string // hash -> token
 	executed   map[string]int    // by token: how often it was executed; 1 unless dedupe is off
 	statuses   map[string]outbox.Status

@@ -57,7 +57,7 @@ func hears(s *story, c *command, say say) error {
 	return err
 }
 
-// record: record PROCESSOR ID. What is kept of an execution, and whether it is as it was in the beginning.
+// record: record PROCESSOR ID. It prints the row of an execution, and whether it is as it was in the beginning.
 func record(s *story, c *command, say say) error {
 	name := c.word()
 	id, err := strconv.ParseInt(c.word(), 10, 64)

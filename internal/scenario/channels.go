@@ -33,8 +33,8 @@ func channel(s *story, c *command, _ say) (err error) {
 	return err
 }
 
-// conduit opens the channel that a command names in the store of the node that it names in by=, else in that of
-// the people; who is the node.
+// conduit opens the channel that a command names, in the store of the node in by=, else in that of the people. It also
+// returns that node.
 func (s *story) conduit(c *command) (conduit *channels.Conduit[json.RawMessage], who pg.Node, err error) {
 	store := s.store
 	if name := c.option("by", ""); name != "" {
@@ -149,7 +149,7 @@ func tend(s *story, c *command, _ say) error {
 	return n.channels.TendOnce(s.ctx)
 }
 
-// messages: messages CHANNEL. One line each: what has not ended, then how the others did.
+// messages: messages CHANNEL. One line each: those without an end, then the others with theirs.
 func messages(s *story, c *command, say say) error {
 	if err := s.learn(); err != nil {
 		return err

@@ -48,7 +48,7 @@ func init() { // the functions name commands in their errors
 		"source": source, "feed": feed, "tool": tool, "listen": listen, "lead": lead, "redrive-event": redriveEvent, "redrive-result": redriveResult, "redrive-tool": redriveTool,
 		"events": events, "history": history, "told": told, "toolcalls": toolCalls, "whyevent": whyEvent, "register": register, "walk": walk,
 
-		// what is seen
+		// reports
 		"rows": rows, "queues": queues, "senders": senders, "pools": pools, "lanes": lanes, "attempts": attempts, "outcome": outcome, "hooks": hooks, "calls": calls, "why": why,
 		"messages": messages, "lines": lines, "range": inRange, "batches": batches, "record": record, "authorizations": authorizations, "whybatch": whyBatch, "hears": hears,
 	}
@@ -105,8 +105,8 @@ func crash(s *story, c *command, _ say) error {
 	return nil
 }
 
-// leave: leave [NODE]. It stops as told: what is in a call, where it is frozen, is cut off, and all that it has is
-// handed back.
+// leave: leave [NODE]. The node stops as told: a call in which it is frozen is cut off, and it hands back all that it
+// has.
 func leave(s *story, c *command, _ say) error {
 	n := s.nodes[nodeName(c)]
 	if n == nil || !n.alive && n.ended == nil {

@@ -96,8 +96,8 @@ func (s *story) freeze(name, at, uid string) error {
 	}
 }
 
-// thaw lets a frozen node go on. It has missed its heartbeats, so that this round is its last: whoever
-// names it again starts it anew.
+// thaw lets a frozen node go on. It has missed its heartbeats, so that this round is its last: the next command that
+// names it starts it anew.
 func (s *story) thaw(name string) error {
 	n := s.nodes[name]
 	if n == nil || n.ended == nil {
@@ -147,7 +147,7 @@ func (v *valve) open() {
 	close(v.opened)
 }
 
-// pass holds whoever is at the point where the valve is closed; false if it died there.
+// pass holds a call at the point where the valve is closed; false if its node died there.
 func (v *valve) pass(ctx context.Context, at, uid string) bool {
 	v.mu.Lock()
 	closed, opened := v.at == at && (v.uid == "" || v.uid == uid), v.opened

@@ -137,7 +137,7 @@ func (c *command) rest() []string {
 	return w
 }
 
-// left says what nobody has used.
+// left refuses options and words that the command has not used.
 func (c *command) left() error {
 	for key := range c.options {
 		return fmt.Errorf("%s knows no %s=", c.name, key)

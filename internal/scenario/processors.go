@@ -294,7 +294,7 @@ func (s *story) batch(v *pgbatches.Batch) string {
 	return line
 }
 
-// lines: lines PROCESSOR. Who stands in each line, from the head.
+// lines: lines PROCESSOR. The batches in each line, from the head.
 func lines(s *story, c *command, say say) error {
 	name := c.word()
 	for _, prio := range processor.Priorities {

@@ -73,9 +73,10 @@ func register(s *story, c *command, say say) error {
 	return nil
 }
 
-// walk: walk VERTEX... EDGE... [group=NAME:VERTEX,VERTEX] [given=VERTEX.PORT] [output=VERTEX.VARIANT.PORT] [tool=com.labs.add@1].
-// POST /walks:validate of a document: a vertex is written NAME, or NAME+PORT,PORT if whoever starts the walk brings these; an
-// edge VERTEX.VARIANT.PORT>VERTEX.PORT, with its kind behind a blank. given: a default value.
+// walk: walk VERTEX... EDGE... [group=NAME:VERTEX,VERTEX] [given=VERTEX.PORT] [output=VERTEX.VARIANT.PORT]
+// [tool=com.labs.add@1]. POST /walks:validate of a document. A vertex is written NAME, or NAME+PORT,PORT with the ports
+// whose values the start of the walk brings; an edge VERTEX.VARIANT.PORT>VERTEX.PORT, with its kind behind a blank.
+// given: a default value.
 func walk(s *story, c *command, say say) error {
 	fqn := c.option("tool", "com.labs.add@1")
 	doc := leader.Walk{Vertices: []leader.Vertex{}, Edges: []leader.Edge{}}

@@ -101,7 +101,7 @@ func senders(s *story, _ *command, say say) error {
 	return err
 }
 
-// pools: who is free in each pool, and how many queues wait.
+// pools: how many senders are free in each pool, and how many queues wait.
 func pools(s *story, _ *command, say say) error {
 	list, err := s.store.SenderPools(s.ctx, s.by.Context, "", 100)
 	for _, v := range list {
@@ -121,7 +121,7 @@ func lanes(s *story, _ *command, say say) error {
 		})
 }
 
-// attempts: attempts UID. What was recorded of each, oldest first.
+// attempts: attempts UID. The rows of its attempts, oldest first.
 func attempts(s *story, c *command, say say) error {
 	id, err := s.id(c.word())
 	if err != nil {

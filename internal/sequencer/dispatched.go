@@ -12,7 +12,7 @@ import (
 //     done. The step says what is blocked, and after what delay the queue is tried again where no gate closes;
 //   - rejected: FAILED (ThenEnd);
 //   - failed: RETRY and in delay (ThenWait), or FAILED when the retries are used up (ThenEnd);
-//   - nobody knows: DISPATCHING still (ThenAsk); the first question goes out at once.
+//   - unknown: DISPATCHING still (ThenAsk); the first question goes out at once.
 //
 // chance in [0, 1) spreads the delay.
 func Dispatched(f Flight, a outbox.Answer, d outbox.Dispatcher, chance float64) Step {

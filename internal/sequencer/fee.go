@@ -8,10 +8,10 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// Fee is what the next attempt offers, in digits, when the first offered first and the one before it
-// prev (S2.9): with kind "percent" max(prev+1, ceil(prev * (100+bump) / 100)), with "step" prev + step,
-// capped at cap percent of the first but never below prev; with "none" prev again. Without any fee yet
-// it is d.Initial, and "" leaves it to the worker. What is no number is handed on as it is.
+// Fee is what the next attempt offers, in digits, when the first offered first and the one before it prev (S2.9): with
+// kind "percent" max(prev+1, ceil(prev * (100+bump) / 100)), with "step" prev + step, capped at cap percent of the
+// first but never below prev; with "none" prev again. Without any fee yet it is d.Initial, and "" leaves it to the
+// worker. A prev that is no number is handed on as it is.
 func Fee(d outbox.Fee, first, prev string) string {
 	if prev == "" {
 		prev = first

@@ -16,7 +16,7 @@ import (
 //   - pending after the deadline, or unknown after unknown_grace: as failed; but a dispatcher with
 //     replaceable: false keeps it in REVISION with code 20205 and a message, and goes on polling: a late
 //     inclusion still ends it well, an operator may abandon it (row 20);
-//   - nobody could be asked: polled again, whatever the deadline says (ThenWait).
+//   - no worker could be asked: polled again, whatever the deadline says (ThenWait).
 func Polled(f Flight, s outbox.Status, d outbox.Dispatcher, chance float64) Step {
 	r := begin(f, d, chance)
 	if f.Phase == outbox.PhaseInclusion {

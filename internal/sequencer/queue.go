@@ -72,7 +72,7 @@ var Queue = machine.Table{
 		que(outbox.DELAY, DelayElapsed, "limit_lowered", outbox.FREE, "release_sender"), // row 14
 		que(outbox.DELAY, DelayElapsed, "sender_given_back", outbox.FREE, "stand_in_lane"),
 		que(outbox.DELAY, DelayElapsed, "", outbox.BLOCKED, "call_worker"),
-		// row 18: what waits holds nothing
+		// row 18: a transaction that waits holds no sender
 		que(outbox.FREE, Cancel, "", outbox.FREE),
 		// S2.15
 		que(outbox.FREE, DependencyFailed, "", outbox.FREE),
@@ -92,7 +92,7 @@ var Queue = machine.Table{
 		// ours: a held one has no sender
 		que(outbox.BLOCKED, FoundDone, "", outbox.FREE, "release_sender"),
 		que(outbox.BLOCKED, FoundNotDone, "", outbox.FREE, "stand_in_lane"),
-		// ours: what was refused holds nothing
+		// ours: a transaction that was refused holds no sender
 		que(outbox.FREE, Refused, "", outbox.FREE),
 	},
 }

@@ -12,7 +12,7 @@ import (
 type run struct {
 	Flight
 	settings  outbox.Dispatcher
-	earlier   []outbox.Status // what was heard of earlier hashes and tokens
+	earlier   []outbox.Status // the answers about earlier hashes and tokens
 	after     time.Duration   // least delay that the worker named
 	askIn     time.Duration   // for ask_status
 	chance    float64

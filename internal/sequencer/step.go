@@ -18,7 +18,7 @@ type Flight struct {
 	Blocked      time.Duration // since it was blocked first, and has not got through; 0 if it was not
 	Cancelling   bool          // somebody asked to cancel it while in RETRY (row 19)
 	LastHash     string        // hash of the last accepted attempt, "" if none
-	EarlierOpen  bool          // an earlier attempt has a hash or an outcome nobody knows
+	EarlierOpen  bool          // an earlier attempt has a hash or an unknown outcome
 	PinnedSender bool          // the client asked for this sender
 	Called       bool          // this attempt went out before, and may have had an effect: its token is this sender's
 	Resent       bool          // this attempt was sent before under this lease, and the worker never saw it
@@ -56,7 +56,7 @@ const (
 	ThenEnd  Then = "end"  // terminal: hand out the next of the queue, or give the queue back
 	ThenCall Then = "call" // dispatch now: phase DISPATCHING, the commit was the intent
 	ThenAsk  Then = "ask"  // ask /status by token after Delay: outcome unknown (S2.10)
-	ThenWait Then = "wait" // nobody holds it; its timer wakes it after Delay
+	ThenWait Then = "wait" // no node holds it; its timer wakes it after Delay
 	ThenBack Then = "back" // WAITING again: the queue stands in its lane (rows 5 and 17)
 	ThenHold Then = "hold" // unknown, and it cannot be asked: a mark holds it for an operator (S2.10)
 )
@@ -78,7 +78,7 @@ type Step struct {
 	FreeSender  bool          // the sender is released
 	PinSender   bool          // row 5, or held: only the same sender may take it again (S2.9)
 	BlockSender bool          // abandoned: the sender stays blocked until somebody unblocks it
-	BlameSender bool          // its pool blocks the sender for a while; what is retried takes another (S1.13)
+	BlameSender bool          // its pool blocks the sender for a while; a retry takes another (S1.13)
 	Blocks      outbox.Scope  // row 5: queue, sender or worker, for Delay or longer
 	Until       time.Time     // with Blocks: not before this moment, zero if none was named
 	Hash        string        // the one that this step is about, "" if none

@@ -66,7 +66,7 @@ func sources() telemetry.Sources {
 	}
 }
 
-// What is here is what dashboards and alerts of others stand on: a removal is a change of the surface.
+// Dashboards and alerts of others stand on these names: a removal is a change of the surface.
 func TestTheNamesAreGolden(t *testing.T) {
 	m := telemetry.New()
 	m.Watch(sources())

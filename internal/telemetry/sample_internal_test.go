@@ -12,7 +12,7 @@ func TestASampleThatFailedLateIsTakenAgainSoon(t *testing.T) {
 	n := 0
 	s := &sampler{from: Sources{Sample: func(ctx context.Context) (Sample, error) {
 		if n++; n == 1 {
-			<-time.After(400 * time.Millisecond) // fifty of which are more than sampleEvery
+			<-time.After(400 * time.Millisecond) // sampleSpares times as long is more than sampleEvery
 			return Sample{}, errors.New("too late")
 		}
 		return Sample{Waiting: 7}, nil

@@ -72,7 +72,7 @@ func says(status int, body string) func(http.Handler, http.ResponseWriter, *http
 	}
 }
 
-// hears changes the body of a call before the good worker hears it; what is no object stays.
+// hears changes the body of a call before the good worker hears it. It leaves a body that is no object as it is.
 func hears(change func(body, postern map[string]any)) func(http.Handler, http.ResponseWriter, *http.Request) {
 	return func(good http.Handler, w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -367,7 +367,7 @@ func TestEveryCheckNamesAParagraphOfTheContract(t *testing.T) {
 
 func TestWhatCannotBeCheckedSaysWhy(t *testing.T) {
 	t.Parallel()
-	const gone = "http://127.0.0.1:1" // nobody is given it who asks for any
+	const gone = "http://127.0.0.1:1" // the kernel gives port 1 to no process that asks for any
 	for _, tc := range []struct {
 		o    verifyworker.Options
 		want string

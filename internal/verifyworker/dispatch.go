@@ -129,8 +129,8 @@ func (v *verifier) sideBySide(ctx context.Context) finding {
 	return ok("%d queues at once", many)
 }
 
-// largeData sends a call as large as those of Postern become: data up to 256 KiB, here blanks, which say
-// nothing to whoever reads it.
+// largeData sends a call as large as those of Postern become: data up to 256 KiB. It fills it with blanks, which mean
+// nothing in JSON.
 func (v *verifier) largeData(ctx context.Context) finding {
 	c := v.call()
 	c.Data = append(append(make(json.RawMessage, 0, len(c.Data)+256<<10), c.Data...), blanks(256<<10)...)

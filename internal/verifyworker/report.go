@@ -18,7 +18,7 @@ type Check struct {
 	Name      string `json:"name"`
 	Paragraph string `json:"paragraph"` // of docs/worker-contract.md, which it checks
 	State     State  `json:"state"`
-	Found     string `json:"found"`          // what was seen; of a missing one, what that means
+	Found     string `json:"found"`          // what the worker did; of a missing one, what that means
 	Cost      string `json:"cost,omitempty"` // of a failed one: what it would cost in production
 }
 

@@ -38,13 +38,13 @@ type verifier struct {
 
 	mu      sync.Mutex
 	queues  int64
-	odd     []string // what was wrong with the shape of answers, each once
+	odd     []string // faults in the shape of answers, each once
 	answers int
 	status  bool // the worker has /status
 }
 
-// Run checks the worker. An error means that there is no report: the options are no good (Invalid), or
-// nobody listens at the URL (Retry, worker_unreachable).
+// Run checks the worker. An error means that there is no report: the options are no good (Invalid), or no process
+// listens at the URL (Retry, worker_unreachable).
 func Run(ctx context.Context, o Options) (Report, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -72,7 +72,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		Transport:     &http.Transport{Proxy: nil},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
-	// Whoever runs this names the address: there is nobody to be guarded from.
+	// The user who runs this names the address: the client need not be kept from any.
 	v.client = remote.New(remote.Config{UserAgent: "postern-verify-worker", Observe: v.observe,
 		AllowCIDR: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}})
 	defer v.client.Close()

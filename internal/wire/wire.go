@@ -7,6 +7,6 @@ type State int
 const (
 	Unknown State = iota // the system does not say
 	Quiet                // it is there, and nothing has come
-	Talking              // something has come that nobody has read
+	Talking              // something has come that was not read
 	Gone                 // the other side has closed
 )

@@ -81,7 +81,7 @@ func TestALostAnswerIsAskedForByItsToken(t *testing.T) {
 	if len(y) != 2 || y[0].Token != y[1].Token {
 		t.Errorf("what the worker never saw: %d calls", len(y))
 	}
-	for _, id := range ids { // what was seen is kept, although it decided nothing
+	for _, id := range ids { // the lost answer has a row, although it decided nothing
 		var class, code string
 		h.must(h.s.Pool().QueryRow(h.ctx, `SELECT class, code FROM postern.attempt WHERE queue_id = $1 AND seq = $2 AND step = 'unknown'`, id.Queue, id.Seq).Scan(&class, &code))
 		if class != "ambiguous" || code == "" {

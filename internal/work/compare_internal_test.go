@@ -49,8 +49,8 @@ func (c *cell) owned() (list []pg.Fenced) {
 	return list
 }
 
-// A queue that is the node's by its row, and that the process does not know of, goes on: one that was to be called,
-// and a delay. What is in a call stays, however long that takes. Drained, too.
+// A queue that is the node's by its row, and that the process does not know of, goes on: one that was to be called, and
+// a delay. A queue in a call stays, however long the call takes. Drained, too.
 func TestQueuesThatANodeDoesNotKnowOfGoOn(t *testing.T) {
 	t.Parallel()
 	for _, drained := range []bool{false, true} {
@@ -62,7 +62,7 @@ func TestQueuesThatANodeDoesNotKnowOfGoOn(t *testing.T) {
 			e.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, UID: "a-1"}, remotetest.Fail(503, "later"), remotetest.Done("ok"))
 			e.post("a")
 			var slow *pg.Lease
-			for _, l := range e.lost(10) { // of which three are held
+			for _, l := range e.lost(10) { // three of them are held
 				if n := l.Task.UID; n == "a-0" || n == "a-1" || n == "a-2" {
 					if e.launch(ctx, []*pg.Lease{l}); n == "a-0" {
 						slow = l
@@ -169,7 +169,8 @@ func TestALeaseThatIsOnItsWayIsLeftToIt(t *testing.T) {
 	}
 }
 
-// What is condemned is held by no flight any more, and what is held is not condemned, whichever comes first.
+// A lease that is condemned is held by no flight any more, and one that is held is not condemned, whichever comes
+// first.
 func TestHoldingAndHandingBackExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	lease := func(queue, fence int64) *pg.Lease {

@@ -124,13 +124,13 @@ func (e *Deliveries) DeliverOnce(ctx context.Context) (int, error) {
 	return len(busy), err
 }
 
-// trackRun is one going through a track: what is out, and what became of it.
+// trackRun is one pass over a track: the deliveries that are out, and their receipts.
 type trackRun struct {
 	*Deliveries
 	track    int32
 	most     int                     // out at a time
 	out      int                     // now
-	receipts chan deliveries.Receipt // of what is out
+	receipts chan deliveries.Receipt // of deliveries that are out
 	done     []deliveries.Receipt    // not recorded yet
 	tick     <-chan time.Time
 }

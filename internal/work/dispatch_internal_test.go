@@ -18,7 +18,7 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// cell is an engine of which nothing runs by itself, with a worker that says yes.
+// cell is an engine without running loops and jobs, with a worker that says yes.
 type cell struct {
 	*Engine
 	t    *testing.T
@@ -133,7 +133,7 @@ func TestADispatchJobCarriesTheClaims(t *testing.T) {
 	}
 }
 
-// What posts and timers lease is called by the job that is at work, or, where that ends meanwhile, by whoever leased it.
+// The job that is at work calls the leases of posts and timers. If it ends meanwhile, the post or timer calls its own.
 func TestWhatOthersLeaseIsCalledByTheJob(t *testing.T) {
 	t.Parallel()
 	ctx, e := t.Context(), newCell(t)

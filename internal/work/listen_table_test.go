@@ -121,7 +121,7 @@ func TestATableIsReadInOrderOnceItHasSettled(t *testing.T) {
 	check("rewound", numbers(5, 9), "number")
 }
 
-// What cannot be read stops the source, or is stored Dead; what is wrong with the question is terminal (S1.3).
+// A row that cannot be read stops the source, or is stored Dead. A fault of the question itself is terminal (S1.3).
 func TestATableInTrouble(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -327,8 +327,9 @@ func TestACursorThatIsPrunedIsNoEnd(t *testing.T) {
 	}
 }
 
-// Events of which a page would be too large come in smaller ones; one that the database cannot hold, however large it is,
-// is stored Dead, and does not stop its source. A look asks once, and goes on with the number that was small enough.
+// Events come in smaller pages where a page would be too large. An event that the database cannot hold, however large
+// it is, is stored Dead, and does not stop its source. A look asks once, and goes on with the number that was small
+// enough.
 func TestLargeEventsComeInSmallPages(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -375,8 +376,8 @@ func TestLargeEventsComeInSmallPages(t *testing.T) {
 	}
 }
 
-// An event that the database would refuse holds up nobody behind it: it is stored Dead, or stops its source before it and
-// is named.
+// An event that the database would refuse holds up no event behind it: it is stored Dead, or stops its source before it
+// and is named.
 func TestAPoisonousEventIsNamed(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -450,8 +451,8 @@ func TestAListenerThatDiesAnywhereLosesNothing(t *testing.T) {
 		if tries > 10*deathsWanted {
 			t.Fatalf("not done after %d tries and %d deaths", tries, deaths)
 		}
-		// Each life is a node of its own. It dies before it asks, with the answer in hand, or at any moment of
-		// storing it: then its connection breaks off, before the commit or with a commit that nobody hears of.
+		// Each life is a node of its own. It dies before it asks, with the answer in hand, or at any moment of storing
+		// it: then its connection breaks off, before the commit or with a commit whose answer is lost.
 		ctx, die := context.WithCancel(h.ctx)
 		point := rand.IntN(5)
 		e := h.manual(func(c *parts) {

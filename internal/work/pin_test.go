@@ -19,8 +19,8 @@ import (
 )
 
 // signers are the workers of several senders, one each. They keep their contract: a token takes effect once with a
-// signer, which says so when it is asked. What stands between them and Postern does not: it answers as it likes,
-// before the effect or after it.
+// signer, which says so when it is asked. The proxy between them and Postern does not: it answers as it likes, before
+// the effect or after it.
 type signers struct {
 	t *testing.T
 

@@ -211,7 +211,8 @@ func TestARestoredDatabaseAsksWhatWasDoneInTheLostTime(t *testing.T) {
 	h.sound()
 }
 
-// What does not answer, and what cannot be asked, is listed for whom decides, and kept from an ordinary release.
+// A transaction is open if its worker does not answer, or cannot be asked: it is listed, and an ordinary release is
+// refused.
 func TestWhatIsNotAnsweredIsOpen(t *testing.T) {
 	h := newHouse(t)
 	h.dispatcher("DONE", nil)

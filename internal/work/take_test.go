@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// What is posted in a process that works goes out without a claim, while nobody waits: here claims wait for a lock.
+// A post in a process that works goes out without a claim, while no other queue waits: here claims wait for a lock.
 func TestAPostGoesOutWithoutAClaim(t *testing.T) {
 	h := newHouse(t)
 	h.dispatcher("T", nil)
@@ -29,7 +29,8 @@ func TestAPostGoesOutWithoutAClaim(t *testing.T) {
 		h.must(err)
 		uid := time.Now().String()
 		posted, err := h.s.Ingest(h.ctx, []*pg.Submission{{ContextID: h.by.Context, Queue: "q", Type: "T", UID: uid, Hash: []byte(uid), Data: []byte(`{}`)}}, false)
-		for n := 0; err == nil && posted[0].Err == nil && !taken && n < 100; n++ { // what is not taken waits for the lock, and fails
+		// a queue that is not taken waits for the lock, and fails
+		for n := 0; err == nil && posted[0].Err == nil && !taken && n < 100; n++ {
 			all, err := h.s.Transactions(h.ctx, h.by.Context, []outbox.ID{posted[0].ID})
 			h.must(err)
 			taken = all[posted[0].ID].State == outbox.DONE

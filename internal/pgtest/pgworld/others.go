@@ -55,8 +55,8 @@ func HoldsTrue(t *testing.T, ctx context.Context, pool *pgxpool.Pool) {
 	}
 }
 
-// OfTheirDays reads every transaction from its day, and says how many that gave, and which of them are not what they are for whoever asks all
-// days, or are left out without a reason.
+// OfTheirDays reads every transaction from its day, and says how many it found there. differ tells which of them read
+// otherwise over all days, or are left out without a reason.
 func OfTheirDays(ctx context.Context, pool *pgxpool.Pool) (n int, differ []string, err error) {
 	tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {
