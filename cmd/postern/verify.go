@@ -42,26 +42,10 @@ func verifyCommand() *cobra.Command {
 			}
 			look := func(w io.Writer) error {
 				found, err := app.Violations(cmd.Context(), cfg)
-				switch {
-				case err != nil:
+				if err != nil {
 					return err
-				case asked:
-					if found == nil {
-						found = []string{}
-					}
-					err = json.NewEncoder(w).Encode(map[string]any{"ok": len(found) == 0, "violations": found})
-				case len(found) == 0:
-					fmt.Fprintln(w, "all of it is true")
 				}
-				if err == nil && len(found) > 0 {
-					for _, f := range found {
-						if !asked {
-							paperOf(cmd).indented(w, "-", 2, clean(f))
-						}
-					}
-					err = &failure{exitBad, "stop `postern work`, keep the database as it is, and report this", fmt.Errorf("%d violations", len(found))}
-				}
-				return err
+				return printViolations(cmd, w, found, asked)
 			}
 			if watch {
 				return watching(cmd, every, look)
@@ -73,4 +57,31 @@ func verifyCommand() *cobra.Command {
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "check again and again until something is not true, or Ctrl-C")
 	cmd.Flags().DurationVar(&every, "every", 10*time.Second, "with --watch: how often")
 	return cmd
+}
+
+// printViolations prints the sentences of one look, or that all of it is true. The error says how many were found.
+func printViolations(cmd *cobra.Command, w io.Writer, found []string, asJSON bool) error {
+	switch {
+	case asJSON:
+		if found == nil {
+			found = []string{}
+		}
+		if err := json.NewEncoder(w).Encode(map[string]any{"ok": len(found) == 0, "violations": found}); err != nil {
+			return err
+		}
+	case len(found) == 0:
+		fmt.Fprintln(w, "all of it is true")
+	default:
+		for _, f := range found {
+			paperOf(cmd).indented(w, "-", 2, clean(f))
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return &failure{
+		exitBad,
+		"stop `postern work`, keep the database as it is, and report this",
+		fmt.Errorf("%d violations", len(found)),
+	}
 }
