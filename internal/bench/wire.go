@@ -46,25 +46,40 @@ func (w *wire) post(body string) error {
 	if err != nil {
 		return err
 	}
-	length, chunked := 0, false
+	length, chunked, err := w.readHeader()
+	if err != nil {
+		return err
+	}
+	if err := w.readBody(length, chunked); err != nil {
+		return err
+	}
+	if !strings.Contains(status, " 201 ") {
+		return fmt.Errorf("a post was answered %s: %.300s", status, w.body.Bytes())
+	}
+	return nil
+}
+
+// readHeader reads the header of an answer, and says how long its body is, or that it comes in chunks.
+func (w *wire) readHeader() (length int, chunked bool, err error) {
 	for {
 		line, err := w.line()
-		if err != nil {
-			return err
-		}
-		if line == "" {
-			break
+		if err != nil || line == "" {
+			return length, chunked, err
 		}
 		name, value, _ := strings.Cut(line, ":")
 		switch {
 		case strings.EqualFold(name, "Content-Length"):
 			if length, err = strconv.Atoi(strings.TrimSpace(value)); err != nil {
-				return err
+				return 0, false, err
 			}
 		case strings.EqualFold(name, "Transfer-Encoding"):
 			chunked = true
 		}
 	}
+}
+
+// readBody reads a body of so many bytes, or all of its chunks, into w.body.
+func (w *wire) readBody(length int, chunked bool) error {
 	w.body.Reset()
 	for {
 		if chunked {
@@ -82,19 +97,15 @@ func (w *wire) post(body string) error {
 			return err
 		}
 		if !chunked {
-			break
+			return nil
 		}
 		if _, err := w.line(); err != nil {
 			return err
 		}
 		if length == 0 {
-			break
+			return nil
 		}
 	}
-	if !strings.Contains(status, " 201 ") {
-		return fmt.Errorf("a post was answered %s: %.300s", status, w.body.Bytes())
-	}
-	return nil
 }
 
 func (w *wire) line() (string, error) {
