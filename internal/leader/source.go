@@ -79,11 +79,28 @@ func (s Source) WithDefaults() Source {
 	return s
 }
 
-// Validate refuses what cannot work, with the field.
+// Validate refuses settings that cannot work, with the field.
 func (s Source) Validate() error {
-	pulled := s.ofSui() || s.Kind == "http_json" || s.Kind == "devnet"
+	for _, check := range []func() error{
+		s.checkSettings,
+		s.checkKind,
+		s.checkURL,
+		s.Map.check,
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pulled says whether we ask a service for its events.
+func (s Source) pulled() bool { return s.ofSui() || s.Kind == "http_json" || s.Kind == "devnet" }
+
+// checkSettings refuses values that no kind takes, and a start or a table that this kind does not have.
+func (s Source) checkSettings() error {
 	switch {
-	case !pulled && s.Kind != "push" && s.Kind != "postgres_table":
+	case !s.pulled() && s.Kind != "push" && s.Kind != "postgres_table":
 		return fault.At("/kind", "kind %q: want sui_graphql, sui, http_json, devnet, push or postgres_table",
 			fault.Clip(s.Kind))
 	case (s.Kind == "postgres_table") != (s.Table != nil):
@@ -106,6 +123,13 @@ func (s Source) Validate() error {
 		return fault.At("/stale_after", "stale_after %s: want 1s to 8760h", s.StaleAfter)
 	case s.PageSize < 1 || s.PageSize > 1000:
 		return fault.At("/page_size", "page_size %d: want 1 to 1000", s.PageSize)
+	}
+	return nil
+}
+
+// checkKind refuses a filter or a page size that this kind does not take.
+func (s Source) checkKind() error {
+	switch {
 	case s.Kind == "push" && s.URL != "":
 		return fault.At("/url", "url: what is pushed is not fetched; leave it out")
 	case !s.ofSui() && s.Kind != "devnet" && len(s.Filter) > 0:
@@ -120,11 +144,14 @@ func (s Source) Validate() error {
 		return fault.At("/filter", `filter is required: which events to ask for, such as {"module": "0x2::workflow"}`)
 	}
 	if s.Kind == "sui_graphql" {
-		if err := checkSuiFilter(s.Filter); err != nil {
-			return err
-		}
+		return checkSuiFilter(s.Filter)
 	}
-	if pulled {
+	return nil
+}
+
+// checkURL refuses an address from which this kind cannot be read, and a table that cannot be one.
+func (s Source) checkURL() error {
+	if s.pulled() {
 		u, err := url.Parse(s.URL)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Fragment != "" {
 			return fault.At("/url", "url %q: want an absolute http or https URL", fault.Clip(s.URL))
@@ -134,17 +161,27 @@ func (s Source) Validate() error {
 		if err := s.Table.validate(); err != nil {
 			return err
 		}
-		if err := checkDatabase(s.URL); err != nil {
-			return err
-		}
+		return checkDatabase(s.URL)
 	}
-	if err := s.Map.checkInput(); err != nil {
+	return nil
+}
+
+// check refuses a map without a tool, and one whose places are no JSON pointers.
+func (m SourceMap) check() error {
+	if err := m.checkInput(); err != nil {
 		return err
 	}
-	if s.Map.FQN == "" {
+	if m.FQN == "" {
 		return fault.At("/map/fqn", "map.fqn is required: an event without the name of a tool means nothing")
 	}
-	for field, p := range map[string]string{"items": s.Map.Items, "id": s.Map.ID, "cursor": s.Map.Cursor, "more": s.Map.More, "digest": s.Map.Digest, "fqn": s.Map.FQN} {
+	for field, p := range map[string]string{
+		"items":  m.Items,
+		"id":     m.ID,
+		"cursor": m.Cursor,
+		"more":   m.More,
+		"digest": m.Digest,
+		"fqn":    m.FQN,
+	} {
 		if p != "" && p[0] != '/' {
 			return fault.At("/map/"+field, "map.%s %q: want a JSON pointer, which begins with /", field, fault.Clip(p))
 		}
