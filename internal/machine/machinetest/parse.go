@@ -166,17 +166,9 @@ func (p *parser) line(line string) error {
 	}
 	switch line {
 	case "--":
-		if len(p.open) == 0 {
-			return fmt.Errorf("concurrent parts exist only inside a composite state")
-		}
-		p.regions[p.within()]++
-		return nil
+		return p.region()
 	case "}":
-		if len(p.open) == 0 {
-			return fmt.Errorf("a closing brace without an open composite state")
-		}
-		p.open = p.open[:len(p.open)-1]
-		return nil
+		return p.close()
 	}
 	if m := describeLine.FindStringSubmatch(line); m != nil {
 		p.alias(m[1], m[2])
@@ -187,4 +179,22 @@ func (p *parser) line(line string) error {
 		return nil
 	}
 	return fmt.Errorf("not a line of a state diagram that we know: want an arrow, a state, a direction, -- or a brace")
+}
+
+// region begins the next concurrent part of the composite state that is open.
+func (p *parser) region() error {
+	if len(p.open) == 0 {
+		return fmt.Errorf("concurrent parts exist only inside a composite state")
+	}
+	p.regions[p.within()]++
+	return nil
+}
+
+// close ends the composite state that is open.
+func (p *parser) close() error {
+	if len(p.open) == 0 {
+		return fmt.Errorf("a closing brace without an open composite state")
+	}
+	p.open = p.open[:len(p.open)-1]
+	return nil
 }
