@@ -82,13 +82,29 @@ var endStates = []string{"delivered", "failed", "absent"}
 
 // New makes the numbers of a process, all zero.
 func New() *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), delivered: map[string]*atomic.Int64{},
-		left: map[outbox.State]prometheus.Observer{}, freed: map[outbox.QueueState]prometheus.Observer{}, batch: map[processor.State]prometheus.Observer{},
-		event: map[string]prometheus.Observer{}, calls: map[outbox.Class]prometheus.Observer{}}
+	m := &Metrics{
+		registry:  prometheus.NewRegistry(),
+		delivered: map[string]*atomic.Int64{},
+		left:      map[outbox.State]prometheus.Observer{},
+		freed:     map[outbox.QueueState]prometheus.Observer{},
+		batch:     map[processor.State]prometheus.Observer{},
+		event:     map[string]prometheus.Observer{},
+		calls:     map[outbox.Class]prometheus.Observer{},
+	}
 	m.types.Store(&map[string]*typeMetrics{})
 	for _, s := range endStates {
 		m.delivered[s] = new(atomic.Int64)
 	}
+	m.makeCallsAndRequests()
+	m.makeCounters()
+	m.makeStates()
+	m.registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// makeCallsAndRequests makes the numbers of transactions, calls of workers and requests.
+func (m *Metrics) makeCallsAndRequests() {
 	m.transactions = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_transactions_total",
 		Help: "Transactions that entered a state, by this process's doing. WAITING: accepted, or back because the worker was away."}, []string{"type", "state"})
 	m.retries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_retries_total",
@@ -109,6 +125,16 @@ func New() *Metrics {
 		Help: "How long a claim of ready queues took, also one that found none."})
 	m.settle = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "postern_settle_seconds", Buckets: fast,
 		Help: "How long it took to record an answer, with the wait for others in its commit."})
+	for _, c := range []outbox.Class{
+		"", outbox.ClassBlocked, outbox.ClassAmbiguous, outbox.ClassRejected, outbox.ClassRetry,
+	} {
+		m.calls[c] = m.worker.WithLabelValues(cmp.Or(string(c), okClass))
+	}
+	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.workerCalls, m.workerTime, m.requests, m.claim, m.settle)
+}
+
+// makeCounters makes the counters of what should be rare, and of events.
+func (m *Metrics) makeCounters() {
 	m.refused = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_stale_writes_refused_total",
 		Help: "Late answers that changed nothing, since another owner had the queue."})
 	m.handedBack = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_queues_handed_back_total",
@@ -130,11 +156,11 @@ func New() *Metrics {
 	for _, status := range []string{"Successful", "Dead"} {
 		m.events.WithLabelValues(status)
 	}
-	for _, c := range []outbox.Class{
-		"", outbox.ClassBlocked, outbox.ClassAmbiguous, outbox.ClassRejected, outbox.ClassRetry,
-	} {
-		m.calls[c] = m.worker.WithLabelValues(cmp.Or(string(c), okClass))
-	}
+	m.registry.MustRegister(m.refused, m.handedBack, m.rejections, m.events, m.stale, m.untold, m.panics)
+}
+
+// makeStates makes the times in the states of the machine tables.
+func (m *Metrics) makeStates() {
 	inState := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "postern_state_seconds", Buckets: states,
 		Help: "How long a state lasted that was left, of the machine tables. A queue's FREE is not measured, nor are rotations of a batch."}, []string{"machine", "state"})
 	for _, s := range outbox.States {
@@ -157,11 +183,7 @@ func New() *Metrics {
 			m.event[s] = inState.WithLabelValues("event", s)
 		}
 	}
-	m.registry.MustRegister(m.transactions, m.retries, m.worker, m.workerCalls, m.workerTime, m.requests, m.claim, m.settle, m.refused, m.handedBack,
-		m.rejections, m.events,
-		m.stale, m.untold, m.panics, inState,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return m
+	m.registry.MustRegister(inState)
 }
 
 // Handler serves GET /metrics. What cannot be collected now is left out and logged.
