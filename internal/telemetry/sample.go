@@ -133,9 +133,7 @@ func (s *sampler) Describe(c chan<- *prometheus.Desc) {
 
 // Collect brings the numbers as they are. A database that does not answer leaves out what it was asked.
 func (s *sampler) Collect(c chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
+	gauge := gauges(c)
 	for state, n := range s.m.delivered {
 		gauge(descDeliveries, float64(n.Load()), state)
 	}
@@ -156,6 +154,20 @@ func (s *sampler) Collect(c chan<- prometheus.Metric) {
 		c <- prometheus.NewInvalidMetric(descWaiting, err)
 		return
 	}
+	collectWork(c, v)
+	collectTrouble(c, v.Trouble)
+}
+
+// gauges returns a function that brings one value.
+func gauges(c chan<- prometheus.Metric) func(d *prometheus.Desc, v float64, labels ...string) {
+	return func(d *prometheus.Desc, v float64, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+}
+
+// collectWork brings the numbers of queues, senders and deliveries.
+func collectWork(c chan<- prometheus.Metric, v Sample) {
+	gauge := gauges(c)
 	gauge(descWaiting, float64(v.Waiting))
 	oldest := 0.0
 	for state, age := range v.OldestHeads {
@@ -165,7 +177,26 @@ func (s *sampler) Collect(c chan<- prometheus.Metric) {
 	gauge(descOldestHead, oldest)
 	gauge(descRiverLag, v.RiverLag)
 	gauge(descOldestSnapshot, v.OldestSnapshot)
-	t := v.Trouble
+	for state, n := range v.Queues {
+		gauge(descQueues, float64(n), state)
+	}
+	for state, n := range v.Deliveries {
+		gauge(descDeliveries, float64(n), state)
+	}
+	for pool, n := range few(v.Held, maxPools) {
+		gauge(descHeld, float64(n), pool)
+	}
+	for typ, n := range few(v.HeldByType, maxTypes) {
+		gauge(descHeldByType, float64(n), typ)
+	}
+	for _, n := range fewPools(v.Senders) {
+		gauge(descSenders, float64(n.Count), n.Pool, n.State)
+	}
+}
+
+// collectTrouble brings the numbers that tell of trouble.
+func collectTrouble(c chan<- prometheus.Metric, t Trouble) {
+	gauge := gauges(c)
 	gauge(descForgotten, float64(t.Forgotten))
 	gauge(descOverdue, float64(t.Overdue))
 	gauge(descStalled, t.Stalled)
@@ -181,21 +212,6 @@ func (s *sampler) Collect(c chan<- prometheus.Metric) {
 	gauge(descSourceLag, t.SourceLag)
 	for hot, n := range map[string]int64{"true": t.HotUpdates, "false": t.ColdUpdates} {
 		c <- prometheus.MustNewConstMetric(descUpdates, prometheus.CounterValue, float64(n), hot)
-	}
-	for state, n := range v.Queues {
-		gauge(descQueues, float64(n), state)
-	}
-	for state, n := range v.Deliveries {
-		gauge(descDeliveries, float64(n), state)
-	}
-	for pool, n := range few(v.Held, maxPools) {
-		gauge(descHeld, float64(n), pool)
-	}
-	for typ, n := range few(v.HeldByType, maxTypes) {
-		gauge(descHeldByType, float64(n), typ)
-	}
-	for _, n := range fewPools(v.Senders) {
-		gauge(descSenders, float64(n.Count), n.Pool, n.State)
 	}
 }
 
