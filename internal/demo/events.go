@@ -165,8 +165,17 @@ func (r *eventRun) watch(ctx context.Context) error {
 
 // sum compares every end with what its sample wants, and with the results on the devnet.
 func (r *eventRun) sum(ctx context.Context) (*Summary, error) {
-	s := &Summary{kind: ofEvents, Run: r.Name, Transactions: len(r.events), Queues: 1, Senders: len(leaderCaps), States: []StateTime{}, Failures: []Failure{}, Differing: []Difference{},
-		Ledger: &Ledger{Balanced: true}}
+	s := &Summary{
+		kind:         ofEvents,
+		Run:          r.Name,
+		Transactions: len(r.events),
+		Queues:       1,
+		Senders:      len(leaderCaps),
+		States:       []StateTime{},
+		Failures:     []Failure{},
+		Differing:    []Difference{},
+		Ledger:       &Ledger{Balanced: true},
+	}
 	told, err := r.results(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read back from the devnet: %w", err)
@@ -177,30 +186,7 @@ func (r *eventRun) sum(ctx context.Context) (*Summary, error) {
 		if err := r.client.do(ctx, http.MethodGet, "/events/"+e.ID, nil, &e); err != nil {
 			return nil, err
 		}
-		want := eventSamples[e.JSON.Args.Sample]
-		differ := func(format string, args ...any) {
-			s.Unexpected++
-			s.Differing = append(s.Differing, Difference{want.tool + " " + want.input, fmt.Sprintf(format, args...)})
-		}
-		code := ""
-		if e.Error != nil {
-			code = e.Error.Code
-		}
-		if e.Status == "Successful" {
-			s.Done++
-			code = ""
-		} else {
-			s.Failed++
-			s.Failures = append(s.Failures, Failure{UID: e.Tool, State: outbox.State(e.Status), Code: code, Message: e.Error.Message, Note: want.note})
-		}
-		if e.Status != want.status || code != want.code || e.Retried != want.retried {
-			differ("ended %s %s after %d retries, want %s %s after %d", e.Status, code, e.Retried, want.status, want.code, want.retried)
-		}
-		if n := len(told[e.ID]); n != 1 || told[e.ID][0] != e.Outcome {
-			differ("the devnet has the results %v of it, want one, %s", told[e.ID], e.Outcome)
-			s.Ledger.Balanced = false
-		}
-		s.Ledger.Calls += len(told[e.ID])
+		s.addEvent(e, told[e.ID])
 		if s.Retries += e.Retried; s.Example == "" || e.Retried > 0 {
 			s.Example = "events/" + e.ID
 		}
@@ -210,15 +196,8 @@ func (r *eventRun) sum(ctx context.Context) (*Summary, error) {
 		if e.UpdatedAt.After(last) {
 			last = e.UpdatedAt
 		}
-		var h page[struct {
-			At       time.Time
-			From, To outbox.State
-		}]
-		if err := r.client.do(ctx, http.MethodGet, "/events/"+e.ID+"/history", nil, &h); err != nil {
+		if err := r.history(ctx, e.ID, stays); err != nil {
 			return nil, err
-		}
-		for i := 1; i < len(h.Items); i++ {
-			stays[h.Items[i].From] = append(stays[h.Items[i].From], h.Items[i].At.Sub(h.Items[i-1].At))
 		}
 	}
 	s.timed(first, last)
@@ -229,6 +208,49 @@ func (r *eventRun) sum(ctx context.Context) (*Summary, error) {
 	}
 	s.Ledger.Apps, s.Ledger.Height, s.Ledger.Reorgs, s.Ledger.Fees = 1, h.Height, h.Reorgs, fmt.Sprint(h.Sink)
 	return s, nil
+}
+
+// addEvent counts one event that has ended, and compares it with its sample. told are its results on the devnet.
+func (s *Summary) addEvent(e event, told []string) {
+	want := eventSamples[e.JSON.Args.Sample]
+	differ := func(format string, args ...any) {
+		s.Unexpected++
+		s.Differing = append(s.Differing, Difference{want.tool + " " + want.input, fmt.Sprintf(format, args...)})
+	}
+	code := ""
+	if e.Error != nil {
+		code = e.Error.Code
+	}
+	if e.Status == "Successful" {
+		s.Done++
+		code = ""
+	} else {
+		s.Failed++
+		s.Failures = append(s.Failures, Failure{UID: e.Tool, State: outbox.State(e.Status), Code: code, Message: e.Error.Message, Note: want.note})
+	}
+	if e.Status != want.status || code != want.code || e.Retried != want.retried {
+		differ("ended %s %s after %d retries, want %s %s after %d", e.Status, code, e.Retried, want.status, want.code, want.retried)
+	}
+	if n := len(told); n != 1 || told[0] != e.Outcome {
+		differ("the devnet has the results %v of it, want one, %s", told, e.Outcome)
+		s.Ledger.Balanced = false
+	}
+	s.Ledger.Calls += len(told)
+}
+
+// history adds how long an event was in each state.
+func (r *eventRun) history(ctx context.Context, id string, stays map[outbox.State][]time.Duration) error {
+	var h page[struct {
+		At       time.Time
+		From, To outbox.State
+	}]
+	if err := r.client.do(ctx, http.MethodGet, "/events/"+id+"/history", nil, &h); err != nil {
+		return err
+	}
+	for i := 1; i < len(h.Items); i++ {
+		stays[h.Items[i].From] = append(stays[h.Items[i].From], h.Items[i].At.Sub(h.Items[i-1].At))
+	}
+	return nil
 }
 
 // results are the outcomes that the devnet was told, by event. What it shows is final, and so comes a little later.
