@@ -81,19 +81,14 @@ func record(s *story, c *command, say say) error {
 	return err
 }
 
-// shuffle: shuffle FUNCTION PROCESSOR... [steps=200] [seed=1]. Puts batches anywhere into the lines of processors, looks at
-// any part of them and takes from anywhere, by lot; each line is compared with a plain list that goes through the same.
+// shuffle: shuffle FUNCTION PROCESSOR... [steps=200] [seed=1]. It puts batches anywhere into the lines of processors, looks
+// at any part of them and takes from anywhere, by lot. It compares each line with a plain list that goes through the same.
 func shuffle(s *story, c *command, say say) error {
-	type line struct {
-		name  string
-		prio  processor.Priority
-		plain []int64
-	}
-	var lines []*line
+	var lines []*shuffled
 	function := c.word()
 	for _, name := range c.rest() {
 		for _, prio := range processor.Priorities {
-			lines = append(lines, &line{name: name, prio: prio})
+			lines = append(lines, &shuffled{name: name, prio: prio})
 		}
 	}
 	steps, err1 := strconv.Atoi(c.option("steps", "200"))
@@ -101,59 +96,89 @@ func shuffle(s *story, c *command, say say) error {
 	if err1 != nil || err2 != nil || len(lines) == 0 {
 		return fmt.Errorf("want shuffle FUNCTION PROCESSOR... [steps=N] [seed=N]")
 	}
-	part := func(l *line, r processor.Range) ([]int64, error) {
-		list, length, err := s.store.Batches.BatchesInLine(s.ctx, s.by.Context, l.name, l.prio, r)
-		var ids []int64
-		for _, v := range list {
-			ids = append(ids, v.ID)
-		}
-		if err == nil && length != int64(len(l.plain)) {
-			err = fmt.Errorf("%s %s: %d stand there, want %d", l.name, l.prio, length, len(l.plain))
-		}
-		return ids, err
-	}
 	draw := rand.New(rand.NewPCG(seed, seed))
 	for range steps {
 		l := lines[draw.IntN(len(lines))]
-		n := len(l.plain)
-		switch at := draw.IntN(n + 1); {
-		case n == 0 || draw.IntN(5) < 3:
-			a, err := actions(&command{options: map[string]string{}}, l.name, []string{function})
-			if err != nil {
-				return err
-			}
-			v, err := s.store.Batches.Insert(s.ctx, s.by, l.name, pgbatches.NewBatch{Actions: a, Messages: messagesOf([]string{function}), Priority: l.prio}, processor.Spot{Position: int64(at)})
-			if err != nil {
-				return err
-			}
-			l.plain = slices.Insert(l.plain, at, v.ID)
-		case at < n:
-			v, err := s.store.Batches.Evict(s.ctx, s.by, l.name, pgbatches.Eviction{Priority: l.prio, Position: int64(at)})
-			if err != nil {
-				return err
-			}
-			if v.ID != l.plain[at] {
-				return fmt.Errorf("%s %s: %d stood at %d, want %d", l.name, l.prio, v.ID, at, l.plain[at])
-			}
-			l.plain = slices.Delete(l.plain, at, at+1)
+		if err := l.change(s, draw, function); err != nil {
+			return err
 		}
-		from := draw.IntN(len(l.plain) + 1)
-		r := processor.Range{From: int64(from), To: int64(from + draw.IntN(len(l.plain)-from+1)), Desc: draw.IntN(2) == 0}
-		got, err := part(l, r)
-		want := slices.Clone(l.plain[r.From:r.To])
-		if r.Desc {
-			slices.Reverse(want)
-		}
-		if err != nil || !slices.Equal(got, want) {
-			return fmt.Errorf("%s %s: %+v is %v, want %v: %v", l.name, l.prio, r, got, want, err)
+		if err := l.compare(s, draw); err != nil {
+			return err
 		}
 	}
 	for _, l := range lines {
-		got, err := part(l, processor.Range{To: -1})
+		got, err := l.part(s, processor.Range{To: -1})
 		if err != nil || !slices.Equal(got, l.plain) {
 			return fmt.Errorf("%s %s is %v, want %v: %v", l.name, l.prio, got, l.plain, err)
 		}
 		say("%s %s: %d as in the list", l.name, l.prio, len(got))
 	}
 	return nil
+}
+
+// shuffled is a line of a processor, and the plain list of ids that it is compared with.
+type shuffled struct {
+	name  string
+	prio  processor.Priority
+	plain []int64
+}
+
+// change inserts a batch somewhere, or evicts one.
+func (l *shuffled) change(s *story, draw *rand.Rand, function string) error {
+	n := len(l.plain)
+	switch at := draw.IntN(n + 1); {
+	case n == 0 || draw.IntN(5) < 3:
+		a, err := actions(&command{options: map[string]string{}}, l.name, []string{function})
+		if err != nil {
+			return err
+		}
+		b := pgbatches.NewBatch{Actions: a, Messages: messagesOf([]string{function}), Priority: l.prio}
+		v, err := s.store.Batches.Insert(s.ctx, s.by, l.name, b, processor.Spot{Position: int64(at)})
+		if err != nil {
+			return err
+		}
+		l.plain = slices.Insert(l.plain, at, v.ID)
+	case at < n:
+		e := pgbatches.Eviction{Priority: l.prio, Position: int64(at)}
+		v, err := s.store.Batches.Evict(s.ctx, s.by, l.name, e)
+		if err != nil {
+			return err
+		}
+		if v.ID != l.plain[at] {
+			return fmt.Errorf("%s %s: %d stood at %d, want %d", l.name, l.prio, v.ID, at, l.plain[at])
+		}
+		l.plain = slices.Delete(l.plain, at, at+1)
+	}
+	return nil
+}
+
+// compare reads some part of the line, in either order.
+func (l *shuffled) compare(s *story, draw *rand.Rand) error {
+	from := draw.IntN(len(l.plain) + 1)
+	r := processor.Range{
+		From: int64(from),
+		To:   int64(from + draw.IntN(len(l.plain)-from+1)),
+		Desc: draw.IntN(2) == 0,
+	}
+	got, err := l.part(s, r)
+	want := slices.Clone(l.plain[r.From:r.To])
+	if r.Desc {
+		slices.Reverse(want)
+	}
+	if err != nil || !slices.Equal(got, want) {
+		return fmt.Errorf("%s %s: %+v is %v, want %v: %v", l.name, l.prio, r, got, want, err)
+	}
+	return nil
+}
+
+// part reads the ids of a part of the line. A line of another length than the list is an error.
+func (l *shuffled) part(s *story, r processor.Range) (ids []int64, err error) {
+	list, length, err := s.store.Batches.BatchesInLine(s.ctx, s.by.Context, l.name, l.prio, r)
+	for _, v := range list {
+		ids = append(ids, v.ID)
+	}
+	if err == nil && length != int64(len(l.plain)) {
+		err = fmt.Errorf("%s %s: %d stand there, want %d", l.name, l.prio, length, len(l.plain))
+	}
+	return ids, err
 }
