@@ -32,24 +32,7 @@ func backlog(ctx context.Context, b *Bench) (all []*Result, err error) {
 		lv := &level{name: name, b: other}
 		levels = append(levels, lv)
 		drops = append(drops, drop)
-		for left := l.keys; left > 0; { // in pieces, so that each fits into memory
-			part := l
-			part.keys = min(left, 100000)
-			left -= part.keys
-			s, err := other.fill(ctx, part)
-			if err != nil {
-				return err
-			}
-			if lv.span.first == 0 {
-				lv.span.first = s.first
-			}
-			lv.span.last = s.last
-			lv.total += part.total()
-		}
-		if l.finished {
-			lv.total = 0
-		}
-		return other.calm(ctx)
+		return lv.fill(ctx, l)
 	}
 	if err := add("backlog-empty", load{}); err != nil {
 		return nil, err
@@ -65,28 +48,12 @@ func backlog(ctx context.Context, b *Bench) (all []*Result, err error) {
 		}
 	}
 	queues := 60 * b.Queues // so that a run is seconds long, and its beginning a small part of it
-	n := queues * b.Depth
 	for i := range b.Runs {
 		for j := range levels {
 			lv := levels[(i+j)%len(levels)]
-			s, total := lv.span, lv.total
-			if lv == levels[0] { // stays empty
-				if err := lv.b.reset(ctx); err != nil {
-					return nil, err
-				}
-			}
-			if total == 0 {
-				if s, err = lv.b.fill(ctx, load{keys: queues, depth: b.Depth}); err != nil {
-					return nil, err
-				}
-				total = n
-			}
-			if err := lv.b.calm(ctx); err != nil {
-				return nil, err
-			}
-			t, err := lv.b.work(ctx, s, total, min(n, total), 1)
+			t, err := lv.run(ctx, load{keys: queues, depth: b.Depth}, lv == levels[0])
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", lv.name, err)
+				return nil, err
 			}
 			b.told(lv.name, i, t)
 			lv.trials = append(lv.trials, t)
@@ -101,6 +68,54 @@ func backlog(ctx context.Context, b *Bench) (all []*Result, err error) {
 		all = append(all, r)
 	}
 	return all, nil
+}
+
+// fill fills the database of a level, in pieces, so that each fits into memory.
+func (lv *level) fill(ctx context.Context, l load) error {
+	for left := l.keys; left > 0; {
+		part := l
+		part.keys = min(left, 100000)
+		left -= part.keys
+		s, err := lv.b.fill(ctx, part)
+		if err != nil {
+			return err
+		}
+		if lv.span.first == 0 {
+			lv.span.first = s.first
+		}
+		lv.span.last = s.last
+		lv.total += part.total()
+	}
+	if l.finished {
+		lv.total = 0
+	}
+	return lv.b.calm(ctx)
+}
+
+// run measures once the work on so much: on a part of what waits there, or on l, which is filled then. A level that
+// stays empty is emptied before.
+func (lv *level) run(ctx context.Context, l load, empty bool) (*trial, error) {
+	s, total := lv.span, lv.total
+	if empty {
+		if err := lv.b.reset(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if total == 0 {
+		var err error
+		if s, err = lv.b.fill(ctx, l); err != nil {
+			return nil, err
+		}
+		total = l.total()
+	}
+	if err := lv.b.calm(ctx); err != nil {
+		return nil, err
+	}
+	t, err := lv.b.work(ctx, s, total, min(l.total(), total), 1)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", lv.name, err)
+	}
+	return t, nil
 }
 
 // replicas measures 1, 2 and 4 sequencers on the same queues, in turns.
