@@ -39,17 +39,15 @@ func (b *Bench) commit(ctx context.Context, clients int, length time.Duration) (
 	if err := b.makePlain(ctx); err != nil {
 		return nil, err
 	}
-	conns := make([]*pgx.Conn, clients)
-	for i := range conns {
-		c, err := session.Connect(ctx, b.url)
-		if err != nil {
-			return nil, err
-		}
-		defer c.Close(context.WithoutCancel(ctx))
+	conns, closeAll, err := b.connect(ctx, clients)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll()
+	for _, c := range conns {
 		if _, err := c.Prepare(ctx, "one", `INSERT INTO postern_bench.durable (client, n, body) VALUES ($1, $2, $3)`); err != nil {
 			return nil, err
 		}
-		conns[i] = c
 	}
 	m, err := b.meter(ctx, nil)
 	if err != nil {
@@ -85,9 +83,7 @@ func (b *Bench) commit(ctx context.Context, clients int, length time.Duration) (
 	if failed != nil {
 		return nil, failed
 	}
-	for _, c := range conns { // so that they report what they wrote
-		c.Close(ctx)
-	}
+	closeAll() // so that they report what they wrote
 	if t.cost, err = m.stop(ctx); err != nil {
 		return nil, err
 	}
@@ -97,4 +93,22 @@ func (b *Bench) commit(ctx context.Context, clients int, length time.Duration) (
 		t.wrong, t.bad = []string{fmt.Sprintf("%d committed, %d stored", t.n, stored)}, max(t.n-stored, stored-t.n)
 	}
 	return t, err
+}
+
+// connect opens so many sessions, and returns how to close them.
+func (b *Bench) connect(ctx context.Context, n int) (conns []*pgx.Conn, closeAll func(), err error) {
+	closeAll = func() {
+		for _, c := range conns {
+			c.Close(context.WithoutCancel(ctx))
+		}
+	}
+	for range n {
+		c, err := session.Connect(ctx, b.url)
+		if err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+		conns = append(conns, c)
+	}
+	return conns, closeAll, nil
 }
