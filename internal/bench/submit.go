@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/postern-dev/postern/internal/pg/session"
 )
 
 // ingestSQL measures an application that writes a row of its own and submits a transaction in one SQL transaction,
@@ -64,15 +62,11 @@ func (b *Bench) submit(ctx context.Context, submits bool) (*trial, error) {
 		return nil, err
 	}
 	prefix := b.name()
-	conns := make([]*pgx.Conn, b.Connections)
-	for i := range conns {
-		c, err := session.Connect(ctx, b.url)
-		if err != nil {
-			return nil, err
-		}
-		defer c.Close(context.WithoutCancel(ctx))
-		conns[i] = c
+	conns, closeAll, err := b.connect(ctx, b.Connections)
+	if err != nil {
+		return nil, err
 	}
+	defer closeAll()
 	m, err := b.meter(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -91,13 +85,7 @@ func (b *Bench) submit(ctx context.Context, submits bool) (*trial, error) {
 				began := time.Now()
 				queue := fmt.Sprintf("%s-%d", prefix, i+k%max(b.Queues/b.Connections, 1)*b.Connections)
 				data := map[string]any{"n": k, "to": "B62qre3erTHfzQckNuibViWQGyyKwZseztqrjPZBv6SQF384Rg6ESAy", "amount": "1000000"}
-				if err = pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
-					if _, err := tx.Exec(ctx, `INSERT INTO postern_bench.plain (queue, type, data) VALUES ($1, $2, $3)`, queue, benchType, data); err != nil || !submits {
-						return err
-					}
-					_, err := tx.Exec(ctx, `SELECT postern.submit($1, $2, $3)`, queue, benchType, data)
-					return err
-				}); err == nil {
+				if err = writeOne(ctx, c, queue, data, submits); err == nil {
 					h.add(time.Since(began))
 					n.Add(1)
 					mine[queue] = true
@@ -117,37 +105,52 @@ func (b *Bench) submit(ctx context.Context, submits bool) (*trial, error) {
 	if failed != nil {
 		return nil, failed
 	}
-	for _, c := range conns {
-		c.Close(ctx)
-	}
+	closeAll()
 	if t.cost, err = m.stop(ctx); err != nil || !submits {
 		return t, err
 	}
+	return t, b.workOff(ctx, t, prefix, len(used))
+}
+
+// writeOne writes a row of the application, and submits if it is told to, in one SQL transaction.
+func writeOne(ctx context.Context, c *pgx.Conn, queue string, data any, submits bool) error {
+	return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+		const row = `INSERT INTO postern_bench.plain (queue, type, data) VALUES ($1, $2, $3)`
+		if _, err := tx.Exec(ctx, row, queue, benchType, data); err != nil || !submits {
+			return err
+		}
+		_, err := tx.Exec(ctx, `SELECT postern.submit($1, $2, $3)`, queue, benchType, data)
+		return err
+	})
+}
+
+// workOff executes the transactions that a run has submitted to so many queues, and checks them.
+func (b *Bench) workOff(ctx context.Context, t *trial, prefix string, queues int) error {
 	p, err := b.launch(ctx, RoleWork)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer p.Stop()
 	if err := p.Go(); err != nil {
-		return nil, err
+		return err
 	}
 	for staged := 1; staged > 0; { // they have a queue once they are taken over
 		if err := b.pool.QueryRow(ctx, `SELECT count(*) FROM postern.outbox`).Scan(&staged); err != nil {
-			return nil, err
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%d of %d are still staged: %w", staged, t.n, ctx.Err())
+			return fmt.Errorf("%d of %d are still staged: %w", staged, t.n, ctx.Err())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 	s, err := b.spanOf(ctx, prefix)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if _, _, err := b.await(ctx, s, t.n); err != nil {
-		return nil, err
+		return err
 	}
-	t.wrong, t.bad, err = b.check(ctx, s, want{stored: t.n, ended: t.n, queues: len(used), timed: b.local})
-	return t, err
+	t.wrong, t.bad, err = b.check(ctx, s, want{stored: t.n, ended: t.n, queues: queues, timed: b.local})
+	return err
 }
