@@ -88,25 +88,16 @@ func (o *schedule) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
-	wires := make([]*wire, o.connections)
 	batch, path := 1, "/transactions"
 	if o.batch > 1 {
 		batch, path = o.batch, "/transactions:batch"
 	}
-	for i := range wires {
-		w, err := dial(o.url, path)
-		if err != nil {
-			return err
-		}
-		defer w.conn.Close()
-		wires[i] = w
+	wires, closeAll, err := dialAll(o.connections, o.url, path)
+	if err != nil {
+		return err
 	}
-	stop := context.AfterFunc(ctx, func() {
-		for _, w := range wires {
-			w.conn.Close()
-		}
-	})
-	defer stop()
+	defer closeAll()
+	defer context.AfterFunc(ctx, closeAll)()
 	o.start = time.Now().Add(10 * time.Millisecond)
 	var under atomic.Bool // way, as long as there is something beside
 	var posted atomic.Int64
@@ -122,36 +113,63 @@ func (o *schedule) run(ctx context.Context) error {
 	for c, w := range wires {
 		wg.Go(func() {
 			for i := c * batch; (i < o.n || under.Load()) && ctx.Err() == nil; i += o.connections * batch {
-				select {
-				case <-ctx.Done():
-				case <-time.After(time.Until(o.meant(i))):
-				}
-				if err := w.post(o.body(i)); err != nil {
+				id, err := o.post(ctx, w, i)
+				if err != nil {
 					cancel(err)
 					return
 				}
 				posted.Add(int64(batch))
-				o.add("post", i, time.Now())
-				if o.visible > 0 && i/batch%o.visible == 0 {
-					id, err := firstID(w.body.Bytes())
-					if err != nil {
+				if id == "" {
+					continue
+				}
+				wg.Go(func() {
+					if err := o.see(ctx, id); err != nil {
 						cancel(err)
 						return
 					}
-					wg.Go(func() {
-						if err := o.see(ctx, id); err != nil {
-							cancel(err)
-							return
-						}
-						o.add("post_to_visible", i, time.Now())
-					})
-				}
+					o.add("post_to_visible", i, time.Now())
+				})
 			}
 		})
 	}
 	wg.Wait()
 	o.n = int(posted.Load())
 	return context.Cause(ctx)
+}
+
+// dialAll opens so many connections, and returns how to close them.
+func dialAll(n int, url, path string) (wires []*wire, closeAll func(), err error) {
+	closeAll = func() {
+		for _, w := range wires {
+			w.conn.Close()
+		}
+	}
+	for range n {
+		w, err := dial(url, path)
+		if err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+		wires = append(wires, w)
+	}
+	return wires, closeAll, nil
+}
+
+// post sends the post that begins with the i-th transaction, when it is meant to go out. It returns the id of its first
+// transaction if that one is to be watched, else "".
+func (o *schedule) post(ctx context.Context, w *wire, i int) (id string, err error) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Until(o.meant(i))):
+	}
+	if err := w.post(o.body(i)); err != nil {
+		return "", err
+	}
+	o.add("post", i, time.Now())
+	if o.visible == 0 || i/max(o.batch, 1)%o.visible != 0 {
+		return "", nil
+	}
+	return firstID(w.body.Bytes())
 }
 
 // body is the post that begins with the i-th transaction.
@@ -236,35 +254,11 @@ func (b *Bench) latency(ctx context.Context, o *schedule, roles ...string) (t *t
 				p.Stop()
 			}
 		}()
-		for _, role := range roles {
-			p, err := b.launch(ctx, role)
-			if err != nil {
-				return err
-			}
-			parts[role] = p
-			if err := p.Go(); err != nil {
-				return err
-			}
-			if p.URL != "" {
-				o.url = p.URL
-				if err := ready(ctx, p.URL); err != nil {
-					return err
-				}
-			}
-		}
-		o.prefix = b.name()
-		warm := &traffic{url: o.url, path: "/transactions", prefix: o.prefix, connections: o.connections, counts: make([]int, o.queues)}
-		for q := range warm.counts { // before any that count
-			warm.counts[q] = -1
-		}
-		if _, _, _, err := warm.run(ctx); err != nil {
+		if err := b.launchAll(ctx, o, parts, roles); err != nil {
 			return err
 		}
-		s, err := b.spanOf(ctx, o.prefix)
+		s, err := b.warm(ctx, o)
 		if err != nil {
-			return err
-		}
-		if _, _, err := b.await(ctx, s, o.queues); err != nil {
 			return err
 		}
 		m, err := b.meter(ctx, parts)
@@ -281,25 +275,75 @@ func (b *Bench) latency(ctx context.Context, o *schedule, roles ...string) (t *t
 		if t.cost, err = m.stop(ctx); err != nil {
 			return err
 		}
-		for i, at := range o.called {
-			o.add("post_to_call", i, at)
-		}
-		if err := b.recorded(ctx, s, o); err != nil {
-			return err
-		}
-		for name, of := range o.gaps {
-			t.times[name] = o.between(of)
-		}
-		if t.wrong, t.bad, err = b.check(ctx, s, want{stored: o.n + o.queues, ended: o.n + o.queues, queues: o.queues, timed: b.local}); err != nil {
-			return err
-		}
-		if !o.local {
-			wrong, bad := worker.Seen().once(o.n + o.queues)
-			t.wrong, t.bad = append(t.wrong, wrong...), t.bad+bad
-		}
-		return nil
+		return b.account(ctx, o, s, t, worker)
 	})
 	return t, err
+}
+
+// launchAll starts a process for each role, and waits until the API answers.
+func (b *Bench) launchAll(ctx context.Context, o *schedule, parts map[string]*Process, roles []string) error {
+	for _, role := range roles {
+		p, err := b.launch(ctx, role)
+		if err != nil {
+			return err
+		}
+		parts[role] = p
+		if err := p.Go(); err != nil {
+			return err
+		}
+		if p.URL != "" {
+			o.url = p.URL
+			if err := ready(ctx, p.URL); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// warm makes the queues of a schedule: one transaction goes through each, before any that count.
+func (b *Bench) warm(ctx context.Context, o *schedule) (span, error) {
+	o.prefix = b.name()
+	warm := &traffic{
+		url:         o.url,
+		path:        "/transactions",
+		prefix:      o.prefix,
+		connections: o.connections,
+		counts:      make([]int, o.queues),
+	}
+	for q := range warm.counts {
+		warm.counts[q] = -1
+	}
+	if _, _, _, err := warm.run(ctx); err != nil {
+		return span{}, err
+	}
+	s, err := b.spanOf(ctx, o.prefix)
+	if err != nil {
+		return s, err
+	}
+	_, _, err = b.await(ctx, s, o.queues)
+	return s, err
+}
+
+// account adds the times that the worker and the tables know, and checks what the schedule left.
+func (b *Bench) account(ctx context.Context, o *schedule, s span, t *trial, worker *Nothing) (err error) {
+	for i, at := range o.called {
+		o.add("post_to_call", i, at)
+	}
+	if err := b.recorded(ctx, s, o); err != nil {
+		return err
+	}
+	for name, of := range o.gaps {
+		t.times[name] = o.between(of)
+	}
+	if t.wrong, t.bad, err = b.check(ctx, s, want{stored: o.n + o.queues, ended: o.n + o.queues, queues: o.queues, timed: b.local}); err != nil {
+		return err
+	}
+	if !o.local {
+		wrong, bad := worker.Seen().once(o.n + o.queues)
+		t.wrong, t.bad = append(t.wrong, wrong...), t.bad+bad
+	}
+	return nil
 }
 
 // recorded adds how long it took until an outcome was decided; its commit is a moment later.
