@@ -190,17 +190,11 @@ func (b *Bench) underRounds(ctx context.Context, shape string, keys, depth int) 
 	if err := b.makePlain(ctx); err != nil {
 		return nil, err
 	}
-	p, err := b.launch(ctx, RoleBoth)
+	p, err := b.launchBoth(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer p.Stop()
-	if err := p.Go(); err != nil {
-		return nil, err
-	}
-	if err := ready(ctx, p.URL); err != nil {
-		return nil, err
-	}
 	w, err := dial(p.URL, "/transactions:batch")
 	if err != nil {
 		return nil, err
@@ -211,83 +205,137 @@ func (b *Bench) underRounds(ctx context.Context, shape string, keys, depth int) 
 		return nil, err
 	}
 	defer looks.Close()
-	prefix, posted, turns := b.name(), 0, strings.HasSuffix(shape, inTurns)
-	var queues []int64
-	round := func() error {
-		for left := keys * depth; left > 0; {
-			size := min(left, 1000)
-			items := make([]string, size)
-			for i := range items {
-				k := keys*depth - left + i
-				queue, n := k/depth, k%depth
-				if turns {
-					queue, n = k%keys, k/keys
-				}
-				items[i] = body1(fmt.Sprintf("%s-%d", prefix, queue), posted+n)
-			}
-			left -= size
-			if err := w.post(`{"items": [` + strings.Join(items, ",") + `]}`); err != nil {
-				return err
-			}
-		}
-		if queues == nil {
-			if err := b.pool.QueryRow(ctx, `SELECT array_agg(queue_id) FROM postern.queue_name WHERE name LIKE $1 || '-%'`, prefix).Scan(&queues); err != nil {
-				return err
-			}
-		}
-		posted += depth
-		return settled(ctx, looks, queues, posted-depth, keys*depth)
+	d := &rounds{
+		b:     b,
+		w:     w,
+		looks: looks,
+		shape: shape,
+		keys:  keys,
+		depth: depth,
+		name:  b.name(),
+		turns: strings.HasSuffix(shape, inTurns),
 	}
-	if err := round(); err != nil { // makes the queues
+	defer d.let()
+	if err := d.once(ctx); err != nil { // makes the queues
 		return nil, err
 	}
 	m, err := b.meter(ctx, map[string]*Process{RoleBoth: p})
 	if err != nil {
 		return nil, err
 	}
-	var list []stretch
-	since := 0 // the first that was not told
-	release := func() {}
-	defer func() { release() }()
 	start := time.Now()
-	told := start
-	begin := start.Add(b.Free)
-	for held := false; time.Since(begin) < b.Hold; {
+	list, err := d.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &trial{n: keys * (d.posted - depth), took: time.Since(start)}
+	if t.cost, err = m.stop(ctx); err != nil {
+		return nil, err
+	}
+	s, err := b.spanOf(ctx, d.name)
+	if err != nil {
+		return nil, err
+	}
+	if t.wrong, t.bad, err = b.check(ctx, s, want{stored: keys * d.posted, ended: keys * d.posted, queues: keys, timed: b.local}); err != nil {
+		return nil, err
+	}
+	r := b.held(shape, t, list)
+	r.Settings["queues"], r.Settings["depth"] = keys, depth
+	return r, nil
+}
+
+// launchBoth starts a process that is API and sequencer, and waits until it answers.
+func (b *Bench) launchBoth(ctx context.Context) (*Process, error) {
+	p, err := b.launch(ctx, RoleBoth)
+	if err != nil {
+		return nil, err
+	}
+	if err = p.Go(); err == nil {
+		err = ready(ctx, p.URL)
+	}
+	if err != nil {
+		p.Stop()
+		return nil, err
+	}
+	return p, nil
+}
+
+// rounds are posts that fill the same queues, each round until its transactions have ended.
+type rounds struct {
+	b           *Bench
+	w           *wire
+	looks       *pgxpool.Pool
+	shape       string
+	keys, depth int
+	name        string // with which the names of the queues begin
+	turns       bool   // one transaction to each queue, then the next to each
+	posted      int    // to each queue so far
+	queues      []int64
+	release     func() // ends the transaction that is held, nil if none is
+}
+
+// let ends the transaction that is held, if one is.
+func (d *rounds) let() {
+	if d.release != nil {
+		d.release()
+	}
+}
+
+// once posts one round, and waits until all of it has ended.
+func (d *rounds) once(ctx context.Context) error {
+	for left := d.keys * d.depth; left > 0; {
+		size := min(left, 1000)
+		items := make([]string, size)
+		for i := range items {
+			k := d.keys*d.depth - left + i
+			queue, n := k/d.depth, k%d.depth
+			if d.turns {
+				queue, n = k%d.keys, k/d.keys
+			}
+			items[i] = body1(fmt.Sprintf("%s-%d", d.name, queue), d.posted+n)
+		}
+		left -= size
+		if err := d.w.post(`{"items": [` + strings.Join(items, ",") + `]}`); err != nil {
+			return err
+		}
+	}
+	if d.queues == nil {
+		const all = `SELECT array_agg(queue_id) FROM postern.queue_name WHERE name LIKE $1 || '-%'`
+		if err := d.b.pool.QueryRow(ctx, all, d.name).Scan(&d.queues); err != nil {
+			return err
+		}
+	}
+	d.posted += d.depth
+	return settled(ctx, d.looks, d.queues, d.posted-d.depth, d.keys*d.depth)
+}
+
+// all makes rounds, first with nothing held and then while a transaction is held, and says how each went.
+func (d *rounds) all(ctx context.Context) (list []stretch, err error) {
+	since := 0 // the first that was not told
+	told := time.Now()
+	begin := told.Add(d.b.Free)
+	for held := false; time.Since(begin) < d.b.Hold; {
 		if !held && time.Now().After(begin) {
-			if release, err = b.hold(ctx); err != nil {
-				release = func() {}
+			if d.release, err = d.b.hold(ctx); err != nil {
 				return nil, err
 			}
 			held, begin = true, time.Now()
 		}
 		began := time.Now()
-		if err := round(); err != nil {
+		if err := d.once(ctx); err != nil {
 			return nil, err
 		}
 		end := time.Since(begin)
 		if !held {
 			end = min(end, 0)
 		}
-		list = append(list, stretch{end, keys * depth, time.Since(began)})
+		list = append(list, stretch{end, d.keys * d.depth, time.Since(began)})
 		if time.Since(told) > window {
-			b.tell(shape, list[since:])
+			d.b.tell(d.shape, list[since:])
 			told, since = time.Now(), len(list)
 		}
 	}
-	t := &trial{n: keys * (posted - depth), took: time.Since(start)}
-	if t.cost, err = m.stop(ctx); err != nil {
-		return nil, err
-	}
-	s, err := b.spanOf(ctx, prefix)
-	if err != nil {
-		return nil, err
-	}
-	if t.wrong, t.bad, err = b.check(ctx, s, want{stored: keys * posted, ended: keys * posted, queues: keys, timed: b.local}); err != nil {
-		return nil, err
-	}
-	r := b.held(shape, t, list)
-	r.Settings["queues"], r.Settings["depth"] = keys, depth
-	return r, nil
+	return list, nil
 }
 
 // settled waits until n transactions behind a position have ended. It looks at outcomes alone, which are
@@ -364,34 +412,8 @@ func (b *Bench) underSenders(ctx context.Context) (r *Result, err error) {
 		if _, _, err := b.await(ctx, s, 1); err != nil {
 			return err
 		}
-		ended := func() (n int, err error) {
-			err = b.pool.QueryRow(ctx, `SELECT count(*) FROM postern.outcome WHERE queue_id BETWEEN $1 AND $2`, s.first, s.last).Scan(&n)
-			return n, err
-		}
-		var list []stretch
-		before := 0
-		look := func(length time.Duration, held bool, from time.Time) error {
-			for began := time.Now(); time.Since(from) < length; began = time.Now() {
-				select {
-				case <-ctx.Done():
-					return ctx.Err()
-				case <-time.After(min(window, length-time.Since(from))):
-				}
-				n, err := ended()
-				if err != nil {
-					return err
-				}
-				end := time.Since(from)
-				if !held {
-					end = min(end-length, 0)
-				}
-				list = append(list, stretch{end, n - before, time.Since(began)})
-				b.tell(bySenders, list[len(list)-1:])
-				before = n
-			}
-			return nil
-		}
-		if err := look(b.Free, false, time.Now()); err != nil {
+		d := &endings{b: b, s: s}
+		if err := d.look(ctx, b.Free, false); err != nil {
 			return err
 		}
 		release, err := b.hold(ctx)
@@ -399,19 +421,52 @@ func (b *Bench) underSenders(ctx context.Context) (r *Result, err error) {
 			return err
 		}
 		defer release()
-		if err := look(b.Hold, true, time.Now()); err != nil {
+		if err := d.look(ctx, b.Hold, true); err != nil {
 			return err
 		}
-		t := &trial{n: before, took: time.Since(start)}
+		t := &trial{n: d.before, took: time.Since(start)}
 		if t.cost, err = m.stop(ctx); err != nil {
 			return err
 		}
 		if t.wrong, t.bad, err = b.check(ctx, s, want{stored: b.Waiting, ended: -1, timed: b.local}); err != nil {
 			return err
 		}
-		r = b.held(bySenders, t, list)
+		r = b.held(bySenders, t, d.list)
 		r.Settings["queues"], r.Settings["senders"], r.Settings["inclusion"] = b.Waiting, 8, inclusion.String()
 		return nil
 	})
 	return r, err
+}
+
+// endings are the transactions of some queues that end, counted in windows.
+type endings struct {
+	b      *Bench
+	s      span
+	before int // had ended by the last look
+	list   []stretch
+}
+
+// look counts for a length of time, while a transaction is held or before that.
+func (d *endings) look(ctx context.Context, length time.Duration, held bool) error {
+	const ended = `SELECT count(*) FROM postern.outcome WHERE queue_id BETWEEN $1 AND $2`
+	from := time.Now()
+	for began := from; time.Since(from) < length; began = time.Now() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(window, length-time.Since(from))):
+		}
+		var n int
+		if err := d.b.pool.QueryRow(ctx, ended, d.s.first, d.s.last).Scan(&n); err != nil {
+			return err
+		}
+		end := time.Since(from)
+		if !held {
+			end = min(end-length, 0)
+		}
+		d.list = append(d.list, stretch{end, n - d.before, time.Since(began)})
+		d.b.tell(bySenders, d.list[len(d.list)-1:])
+		d.before = n
+	}
+	return nil
 }
