@@ -121,19 +121,25 @@ func TestAnAnswerFallsIntoTheFirstClassThatItMatches(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			fake := remotetest.NewFake(t)
-			fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, tc.reply)
-			a := remotetest.Client(t).Dispatch(t.Context(), remotetest.Call(fake.URL(), 1))
-			if a.Class != tc.class || a.Code != tc.code {
-				t.Errorf("got class %q code %q (%s), want %q %q", a.Class, a.Code, a.Message, tc.class, tc.code)
-			}
-			if tc.class != "" && a.Message == "" {
-				t.Error("no message for people")
-			}
-			if n := len(fake.Calls(remotetest.Match{})); n != 1 {
-				t.Errorf("the worker was called %d times for one dispatch", n)
-			}
+			classifies(t, tc.reply, tc.class, tc.code)
 		})
+	}
+}
+
+// classifies has a worker answer a dispatch so, and checks what the client makes of it.
+func classifies(t *testing.T, reply remotetest.Reply, class outbox.Class, code string) {
+	t.Helper()
+	fake := remotetest.NewFake(t)
+	fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, reply)
+	a := remotetest.Client(t).Dispatch(t.Context(), remotetest.Call(fake.URL(), 1))
+	if a.Class != class || a.Code != code {
+		t.Errorf("got class %q code %q (%s), want %q %q", a.Class, a.Code, a.Message, class, code)
+	}
+	if class != "" && a.Message == "" {
+		t.Error("no message for people")
+	}
+	if n := len(fake.Calls(remotetest.Match{})); n != 1 {
+		t.Errorf("the worker was called %d times for one dispatch", n)
 	}
 }
 
