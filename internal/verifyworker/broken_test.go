@@ -110,14 +110,7 @@ var count atomic.Int64
 
 func TestEachBrokenWorkerFailsWithTheRightWords(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		name   string
-		broken func(http.Handler) http.Handler
-		failed string // the checks, in their order
-		check  string // one of them
-		found  string // what it says
-		cost   string // what it says that would cost
-	}{
+	for _, tc := range []brokenWorker{
 		{"ignores the token", at("/dispatch/", hears(func(_, p map[string]any) { p["token"] = fmt.Sprintf("%.24s%012x.1", p["token"], count.Add(1)) })),
 			"resend, resend at once, status by token, replacement", "resend", "it was executed again", "happens twice"},
 		{"accepts a lower fence", at("/dispatch/", hears(func(_, p map[string]any) { p["fence"] = 1 })),
@@ -206,32 +199,48 @@ func TestEachBrokenWorkerFailsWithTheRightWords(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			s := httptest.NewServer(tc.broken(good()))
-			defer s.Close()
-			r, err := verifyworker.Run(t.Context(), verifyworker.Options{URL: s.URL, Type: "T", Timeout: 5 * time.Second, Wait: time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var names []string
-			for _, c := range r.Checks {
-				if (c.State == verifyworker.Failed) != (c.Cost != "") {
-					t.Errorf("%s is %s and costs %q", c.Name, c.State, c.Cost)
-				}
-				if c.State != verifyworker.Failed {
-					continue
-				}
-				names = append(names, c.Name)
-				if c.Name == tc.check && (!strings.Contains(c.Found, tc.found) || !strings.Contains(c.Cost, tc.cost)) {
-					t.Errorf("%s: %q costs %q, want %q and %q in them", c.Name, c.Found, c.Cost, tc.found, tc.cost)
-				}
-			}
-			if got := strings.Join(names, ", "); got != tc.failed || !strings.Contains(got, tc.check) {
-				t.Errorf("failed: %s; want %s\n%+v", got, tc.failed, r.Checks)
-			}
-			if r.OK || r.Failed != len(names) {
-				t.Errorf("ok %t with %d failed of %d", r.OK, r.Failed, len(names))
-			}
+			tc.fails(t)
 		})
+	}
+}
+
+// brokenWorker is a way to keep the contract badly.
+type brokenWorker struct {
+	name   string
+	broken func(http.Handler) http.Handler
+	failed string // the checks, in their order
+	check  string // one of them
+	found  string // what it says
+	cost   string // what it says that would cost
+}
+
+// fails checks that exactly these checks fail, in the right words.
+func (tc brokenWorker) fails(t *testing.T) {
+	t.Helper()
+	s := httptest.NewServer(tc.broken(good()))
+	defer s.Close()
+	r, err := verifyworker.Run(t.Context(), verifyworker.Options{URL: s.URL, Type: "T", Timeout: 5 * time.Second, Wait: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range r.Checks {
+		if (c.State == verifyworker.Failed) != (c.Cost != "") {
+			t.Errorf("%s is %s and costs %q", c.Name, c.State, c.Cost)
+		}
+		if c.State != verifyworker.Failed {
+			continue
+		}
+		names = append(names, c.Name)
+		if c.Name == tc.check && (!strings.Contains(c.Found, tc.found) || !strings.Contains(c.Cost, tc.cost)) {
+			t.Errorf("%s: %q costs %q, want %q and %q in them", c.Name, c.Found, c.Cost, tc.found, tc.cost)
+		}
+	}
+	if got := strings.Join(names, ", "); got != tc.failed || !strings.Contains(got, tc.check) {
+		t.Errorf("failed: %s; want %s\n%+v", got, tc.failed, r.Checks)
+	}
+	if r.OK || r.Failed != len(names) {
+		t.Errorf("ok %t with %d failed of %d", r.OK, r.Failed, len(names))
 	}
 }
 
