@@ -134,107 +134,132 @@ func TestTwoProcessesPostAndReapTheSameQueues(t *testing.T) {
 	defer cancel()
 	n := w.Node("n")
 	var all, works sync.WaitGroup
-	var reaped, posted, settled atomic.Int64
-	var mu sync.Mutex
-	acked := map[string]outbox.ID{}
+	r := &reapRace{world: w, t: t, acked: map[string]outbox.ID{}}
 	for p, s := range []*stores.Store{w.S, two} {
 		for g := range 3 {
-			all.Go(func() {
-				for i := 0; ctx.Err() == nil; i++ {
-					for posted.Load()-settled.Load() > 200 && ctx.Err() == nil { // a queue that never runs empty is never reaped
-						time.Sleep(time.Millisecond)
-					}
-					uid := fmt.Sprint(p, "-", g, "-", i)
-					subs := []*pg.Submission{w.Sub(fmt.Sprint("q", i%5), "T", uid), w.Sub(fmt.Sprint("q", (i+g+1)%5), "T", uid+"x")}
-					out, err := s.Ingest(w.Ctx, subs, false)
-					for tries := 1; fault.KindOf(err) == fault.Retry && tries < 50; tries++ { // as the answer tells a client
-						out, err = s.Ingest(w.Ctx, subs, false)
-					}
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					mu.Lock()
-					for k, a := range out {
-						if a.Err != nil {
-							t.Error(a.Err)
-							continue
-						}
-						acked[subs[k].UID] = a.ID
-					}
-					mu.Unlock()
-					posted.Add(2)
-				}
-			})
+			all.Go(func() { r.post(ctx, s, p, g) })
 		}
-		all.Go(func() {
-			for ctx.Err() == nil {
-				n, err := s.Reap(w.Ctx, time.Now().AddDate(90, 0, 0), 2)
-				if err != nil {
-					t.Error("reap:", err)
-				}
-				reaped.Add(int64(n))
-			}
-		})
-		all.Go(func() {
-			for i := 0; i < 20 && ctx.Err() == nil; i++ { // each day costs every statement some of its planning
-				if _, err := s.AdvanceClock(w.Ctx, 90*24*time.Hour); err != nil {
-					t.Error("clock:", err)
-				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(length / 20):
-				}
-			}
-		})
+		all.Go(func() { r.reap(ctx, s) })
+		all.Go(func() { r.jump(ctx, s, length) })
 	}
 	stop := make(chan struct{})
-	works.Go(func() {
-		for ended := false; ; {
-			leases, _, err := w.S.Claim(w.Ctx, n, pgworld.Everything())
-			if err != nil {
-				t.Error("claim:", err)
-			}
-			for _, l := range leases {
-				for l != nil {
-					out, err := w.S.Settle(w.Ctx, []*pg.Answer{w.Answer(l, pgworld.Done())})
-					if err != nil {
-						t.Error("settle:", err)
-						break
-					}
-					settled.Add(1)
-					l = out[0].Next
-				}
-			}
-			if ended && len(leases) == 0 {
-				return
-			}
-			select {
-			case <-stop:
-				ended = true
-			default:
-			}
-		}
-	})
+	works.Go(func() { r.work(n, stop) })
 	all.Wait()
 	close(stop)
 	works.Wait()
-	t.Logf("%d posted, %d reaped", posted.Load(), reaped.Load())
-	if reaped.Load() == 0 {
-		t.Error("nothing was reaped: this shows nothing")
+	r.allDone()
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+}
+
+// reapRace is what the processes of that test have done so far.
+type reapRace struct {
+	*world
+	t                       *testing.T
+	reaped, posted, settled atomic.Int64
+	mu                      sync.Mutex
+	acked                   map[string]outbox.ID
+}
+
+// post posts to two queues at a time, as the gth poster of process p.
+func (r *reapRace) post(ctx context.Context, s *stores.Store, p, g int) {
+	for i := 0; ctx.Err() == nil; i++ {
+		for r.posted.Load()-r.settled.Load() > 200 && ctx.Err() == nil { // a queue that never runs empty is never reaped
+			time.Sleep(time.Millisecond)
+		}
+		uid := fmt.Sprint(p, "-", g, "-", i)
+		subs := []*pg.Submission{r.Sub(fmt.Sprint("q", i%5), "T", uid), r.Sub(fmt.Sprint("q", (i+g+1)%5), "T", uid+"x")}
+		out, err := s.Ingest(r.Ctx, subs, false)
+		for tries := 1; fault.KindOf(err) == fault.Retry && tries < 50; tries++ { // as the answer tells a client
+			out, err = s.Ingest(r.Ctx, subs, false)
+		}
+		if err != nil {
+			r.t.Error(err)
+			return
+		}
+		r.mu.Lock()
+		for k, a := range out {
+			if a.Err != nil {
+				r.t.Error(a.Err)
+				continue
+			}
+			r.acked[subs[k].UID] = a.ID
+		}
+		r.mu.Unlock()
+		r.posted.Add(2)
+	}
+}
+
+// reap takes idle queues out of the hot table, two at a time.
+func (r *reapRace) reap(ctx context.Context, s *stores.Store) {
+	for ctx.Err() == nil {
+		n, err := s.Reap(r.Ctx, time.Now().AddDate(90, 0, 0), 2)
+		if err != nil {
+			r.t.Error("reap:", err)
+		}
+		r.reaped.Add(int64(n))
+	}
+}
+
+// jump advances the clock of a process twenty times, by 90 days each.
+func (r *reapRace) jump(ctx context.Context, s *stores.Store, length time.Duration) {
+	for i := 0; i < 20 && ctx.Err() == nil; i++ { // each day costs every statement some of its planning
+		if _, err := s.AdvanceClock(r.Ctx, 90*24*time.Hour); err != nil {
+			r.t.Error("clock:", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(length / 20):
+		}
+	}
+}
+
+// work claims and settles until stop is closed and nothing is left.
+func (r *reapRace) work(n pg.Node, stop <-chan struct{}) {
+	for ended := false; ; {
+		leases, _, err := r.S.Claim(r.Ctx, n, pgworld.Everything())
+		if err != nil {
+			r.t.Error("claim:", err)
+		}
+		for _, l := range leases {
+			for l != nil {
+				out, err := r.S.Settle(r.Ctx, []*pg.Answer{r.Answer(l, pgworld.Done())})
+				if err != nil {
+					r.t.Error("settle:", err)
+					break
+				}
+				r.settled.Add(1)
+				l = out[0].Next
+			}
+		}
+		if ended && len(leases) == 0 {
+			return
+		}
+		select {
+		case <-stop:
+			ended = true
+		default:
+		}
+	}
+}
+
+// allDone checks that every transaction whose post was answered is there, and DONE.
+func (r *reapRace) allDone() {
+	r.t.Helper()
+	r.t.Logf("%d posted, %d reaped", r.posted.Load(), r.reaped.Load())
+	if r.reaped.Load() == 0 {
+		r.t.Error("nothing was reaped: this shows nothing")
 	}
 	found := map[string]string{}
-	for _, line := range w.Lines(`SELECT uid || ' ' || state FROM postern.transactions`) {
+	for _, line := range r.Lines(`SELECT uid || ' ' || state FROM postern.transactions`) {
 		uid, state, _ := strings.Cut(line, " ")
 		found[uid] += state
 	}
-	for uid := range acked {
+	for uid := range r.acked {
 		if found[uid] != "DONE" {
-			t.Errorf("%s is %q", uid, found[uid])
+			r.t.Errorf("%s is %q", uid, found[uid])
 		}
 	}
-	if len(found) != len(acked) {
-		t.Errorf("%d are there of %d", len(found), len(acked))
+	if len(found) != len(r.acked) {
+		r.t.Errorf("%d are there of %d", len(found), len(r.acked))
 	}
-	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
