@@ -43,45 +43,9 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 	b := &pgx.Batch{}
 	b.Queue("BEGIN READ ONLY")
 	b.Queue(planByScan)
-	b.Queue(`SELECT phase, count(*), coalesce(sum(tail_seq - head_seq + 1 - CASE WHEN cur_seq IS NULL THEN 0 ELSE 1 END), 0)::bigint,
-			coalesce(extract(epoch FROM coalesce($1::timestamptz, clock_timestamp()) - min(entered_at) FILTER (WHERE NOT paused AND phase <> 'HELD')), 0)::float8
-		FROM postern.queue WHERE phase <> 'IDLE' GROUP BY phase`, s.Clock()).Query(func(rows pgx.Rows) error {
-		var phase outbox.Phase
-		var n, waiting int64
-		var oldest float64
-		_, err := pgx.ForEachRow(rows, []any{&phase, &n, &waiting, &oldest}, func() error {
-			v.Queues[string(phase.Queue())] += n
-			v.Waiting += waiting
-			v.OldestHeads[string(phase.Queue())] = max(v.OldestHeads[string(phase.Queue())], oldest)
-			return nil
-		})
-		return err
-	})
-	b.Queue(`SELECT p.name, coalesce(q.phase, 'IDLE'), count(*),
-			count(*) FILTER (WHERE s.queue_id IS NULL AND (s.paused OR s.draining OR p.paused OR s.blocked_until > coalesce($1::timestamptz, clock_timestamp())))
-		FROM postern.sender s JOIN postern.pool p ON p.pool_id = s.pool_id
-		LEFT JOIN postern.queue q ON q.queue_id = s.queue_id WHERE s.removed_at IS NULL GROUP BY 1, 2 ORDER BY 1, 2`, s.Clock()).Query(func(rows pgx.Rows) error {
-		var n SenderCount
-		var phase outbox.Phase
-		var held int64
-		_, err := pgx.ForEachRow(rows, []any{&n.Pool, &phase, &n.Count, &held}, func() error {
-			v.Held[n.Pool] += held
-			n.State = string(phase.Queue())
-			v.Senders = append(v.Senders, n)
-			return nil
-		})
-		return err
-	})
-	v.HeldByType = map[string]int64{}
-	b.Queue(`SELECT t.type, count(*) FROM postern.mark m
-		JOIN postern.queue q ON q.queue_id = m.queue_id AND q.cur_seq = m.seq
-		JOIN postern.task t ON (t.queue_id, t.seq) = (m.queue_id, m.seq) AND t.day BETWEEN q.head_day AND q.tail_day
-		WHERE m.kind = 'unknown' GROUP BY 1`).Query(func(rows pgx.Rows) error {
-		var typ string
-		var n int64
-		_, err := pgx.ForEachRow(rows, []any{&typ, &n}, func() error { v.HeldByType[typ] = n; return nil })
-		return err
-	})
+	s.sampleQueues(b, &v)
+	s.sampleSenders(b, &v)
+	sampleHeld(b, &v)
 	for _, state := range []string{"pending", "queued"} { // a literal, so that the partial index serves it
 		b.Queue(`SELECT count(*) FROM (SELECT FROM postern.delivery WHERE state = '`+state+`' LIMIT $1) d`, sampleAtMost).QueryRow(func(row pgx.Row) error {
 			var n int64
@@ -100,4 +64,55 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 	err = s.Pool().SendBatch(ctx, b).Close()
 	v.RiverLag, v.OldestSnapshot = max(0, v.RiverLag), max(0, v.OldestSnapshot)
 	return v, db.Known(err)
+}
+
+// sampleQueues counts queues and waiting transactions by the phase of the queue.
+func (s *Store) sampleQueues(b *pgx.Batch, v *Sample) {
+	b.Queue(`SELECT phase, count(*), coalesce(sum(tail_seq - head_seq + 1 - CASE WHEN cur_seq IS NULL THEN 0 ELSE 1 END), 0)::bigint,
+			coalesce(extract(epoch FROM coalesce($1::timestamptz, clock_timestamp()) - min(entered_at) FILTER (WHERE NOT paused AND phase <> 'HELD')), 0)::float8
+		FROM postern.queue WHERE phase <> 'IDLE' GROUP BY phase`, s.Clock()).Query(func(rows pgx.Rows) error {
+		var phase outbox.Phase
+		var n, waiting int64
+		var oldest float64
+		_, err := pgx.ForEachRow(rows, []any{&phase, &n, &waiting, &oldest}, func() error {
+			v.Queues[string(phase.Queue())] += n
+			v.Waiting += waiting
+			v.OldestHeads[string(phase.Queue())] = max(v.OldestHeads[string(phase.Queue())], oldest)
+			return nil
+		})
+		return err
+	})
+}
+
+// sampleSenders counts senders by the phase of their queue, and free ones that are held back.
+func (s *Store) sampleSenders(b *pgx.Batch, v *Sample) {
+	b.Queue(`SELECT p.name, coalesce(q.phase, 'IDLE'), count(*),
+			count(*) FILTER (WHERE s.queue_id IS NULL AND (s.paused OR s.draining OR p.paused OR s.blocked_until > coalesce($1::timestamptz, clock_timestamp())))
+		FROM postern.sender s JOIN postern.pool p ON p.pool_id = s.pool_id
+		LEFT JOIN postern.queue q ON q.queue_id = s.queue_id WHERE s.removed_at IS NULL GROUP BY 1, 2 ORDER BY 1, 2`, s.Clock()).Query(func(rows pgx.Rows) error {
+		var n SenderCount
+		var phase outbox.Phase
+		var held int64
+		_, err := pgx.ForEachRow(rows, []any{&n.Pool, &phase, &n.Count, &held}, func() error {
+			v.Held[n.Pool] += held
+			n.State = string(phase.Queue())
+			v.Senders = append(v.Senders, n)
+			return nil
+		})
+		return err
+	})
+}
+
+// sampleHeld counts transactions in flight whose outcome is unknown.
+func sampleHeld(b *pgx.Batch, v *Sample) {
+	v.HeldByType = map[string]int64{}
+	b.Queue(`SELECT t.type, count(*) FROM postern.mark m
+		JOIN postern.queue q ON q.queue_id = m.queue_id AND q.cur_seq = m.seq
+		JOIN postern.task t ON (t.queue_id, t.seq) = (m.queue_id, m.seq) AND t.day BETWEEN q.head_day AND q.tail_day
+		WHERE m.kind = 'unknown' GROUP BY 1`).Query(func(rows pgx.Rows) error {
+		var typ string
+		var n int64
+		_, err := pgx.ForEachRow(rows, []any{&typ, &n}, func() error { v.HeldByType[typ] = n; return nil })
+		return err
+	})
 }
