@@ -146,7 +146,7 @@ func TestAlertsAndDashboardAskForWhatIsServed(t *testing.T) {
 	}
 }
 
-// What an alert tells people to type must exist.
+// A command that an alert tells people to type must exist.
 func TestAlertsNameCommandsThatExist(t *testing.T) {
 	text, err := os.ReadFile(root + "/deploy/prometheus/alerts.yml")
 	if err != nil {

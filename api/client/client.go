@@ -5,8 +5,8 @@
 //	a, err := c.PostTransaction(ctx, &client.PostTransactionParams{IdempotencyKey: "order-4711", Wait: "30s"},
 //		&client.TransactionInput{Queue: &queue, Type: "PAY", Data: json.RawMessage(`{"cents": 1}`)})
 //
-// What is refused comes as *Problem, whose code and retryable are stable; what brings no answer comes as the
-// error of net/http, and may have happened or not: send it again with the same Idempotency-Key.
+// A request that is refused comes as *Problem, whose code and retryable are stable. A request without an answer comes
+// as the error of net/http, and may have happened or not: send it again with the same Idempotency-Key.
 package client
 
 import (

@@ -27,6 +27,6 @@
 //	Ambiguous    it may have been done: Postern asks /status by token before it sends anything again
 //	other errors and panics: ambiguous, since it is unknown how far the handler came
 //
-// The store decides what survives the worker's own restart. The default keeps everything in memory, which
-// is right only where the target of the handler dedupes by itself; OpenFile is for all others.
+// The store decides what survives the worker's own restart. The default keeps everything in memory. That is right only
+// where the target of the handler dedupes by itself; use OpenFile for all others.
 package worker

@@ -76,7 +76,7 @@ func TestAStoreInAFileSurvivesWhatItsProcessDoesNot(t *testing.T) {
 	f := open(t, path)
 	fill(t, f)
 	filled(t, f)
-	asOfKill, _ := os.ReadFile(path) // what kill -9 would leave: nothing is written at Close
+	asOfKill, _ := os.ReadFile(path) // the file after a kill -9: nothing is written at Close
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}

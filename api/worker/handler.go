@@ -12,7 +12,7 @@ import (
 // most is how large the body of a call may be: Postern's own stay below 1 MiB.
 const most = 2 << 20
 
-// Handler speaks the worker contract, for those who have a server of their own.
+// Handler speaks the worker contract, for a program that has a server of its own.
 func (w *Worker) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /dispatch/{type}", w.postDispatch)

@@ -101,7 +101,7 @@ func TestAWorkerBelievesWhatItsSecretSigned(t *testing.T) {
 	}
 }
 
-// What a dispatcher takes as its secret the kit takes too, and nothing else.
+// The kit takes the same secrets as a dispatcher, and no others.
 func TestTheKitReadsASecretAsADispatcherDoes(t *testing.T) {
 	t.Parallel()
 	for text, good := range map[string]bool{

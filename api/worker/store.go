@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Store remembers tokens and fences; it is what makes a token happen once. What it has answered must be as
-// durable as the worker is to be. One worker process uses a store at a time. It is safe for concurrent use;
-// calls for one token come one after the other.
+// Store remembers tokens and fences; by it a token happens once. Its answers must be as durable as the worker is to be.
+// One worker process uses a store at a time. It is safe for concurrent use; calls for one token come one after the
+// other.
 type Store interface {
 	// Raise keeps a fence for line unless a higher one is kept; lower says that one is.
 	Raise(ctx context.Context, line string, fence int64) (lower bool, err error)

@@ -153,8 +153,8 @@ func (w *Worker) isRunning(token string) bool {
 	return busy
 }
 
-// execute does in once and returns what to answer, also to those who send it again. stale: a higher fence
-// came, and nothing was done.
+// execute does in once and returns what to answer, also when the same token is sent again. stale: a higher fence came,
+// and nothing was done.
 func (w *Worker) execute(caller context.Context, in Info, fenced bool, run func(context.Context, Info) (Answer, error)) (a Answer, stale, repeat bool, err error) {
 	release, err := w.take(caller, in.Token)
 	if err != nil {

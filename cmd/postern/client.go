@@ -54,7 +54,7 @@ func dial(cmd *cobra.Command) (*door, error) {
 		}
 		c.Key = strings.TrimSpace(string(b))
 	}
-	// No proxy and no redirect hides from whom an answer comes.
+	// No proxy and no redirect hides which server answers.
 	c.HTTP = &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return &door{c, cmd.Context()}, nil
 }

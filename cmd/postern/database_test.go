@@ -125,7 +125,7 @@ var commands = [][]string{
 	{"work", "--metrics-listen", "127.0.0.1:0"},
 }
 
-// What no command can do is refused by all of them alike, by its name.
+// A parameter that no command can obey is refused by all of them alike, by its name.
 func TestEveryParameterOfTheDatabaseURLMeansTheSameToEveryCommand(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -32,7 +32,7 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-// Both processes are killed with -9 in the middle; what they had answered stays answered.
+// Both processes are killed with -9 in the middle. Their answers still hold afterwards.
 func TestDevnetAndItsWorkerSurviveKillNine(t *testing.T) {
 	t.Parallel()
 	dir, at := t.TempDir(), freeAddress(t)

@@ -76,7 +76,7 @@ const remedyTwoPrimaries = "restart no process of Postern before one is left: it
 	"takes for the primary (after a promotion that of the higher timeline), stop the other one, and keep it from starting by itself; " +
 	"it comes back as a standby, by pg_rewind or a new base backup. What was written on it alone is lost then: docs/restore.md"
 
-// examine asks whom the command may ask, and returns the exit code for what is bad.
+// examine asks the database and the API, as far as they are named, and returns the exit code for bad findings.
 func examine(cmd *cobra.Command, cfg app.Config) (found []doctor.Finding, code int, err error) {
 	code = exitBad
 	_, none := cfg.Database()

@@ -25,7 +25,7 @@ func serving(t *testing.T, env []string, args ...string) (p *process, at string)
 	return p, "POSTERN_URL=http://" + address
 }
 
-// What a new user does in production, from no key at all to a revoked one.
+// A new user in production goes from no key at all to a revoked one.
 func TestTheFirstKeyMakesTheOthers(t *testing.T) {
 	t.Parallel()
 	dir, db := t.TempDir(), database(pgtest.New(t).URL)

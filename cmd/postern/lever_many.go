@@ -75,8 +75,8 @@ func (d *door) extra(cmd *cobra.Command) (map[string]any, error) {
 	return extra, nil
 }
 
-// behind is the place of the next one of several: behind the one that has just been moved, so that they keep
-// their order. What all stand before stays.
+// behind is the place of the next one of several: behind the one that has just been moved, so that they keep their
+// order. A place before another transaction is the same for all of them.
 func (d *door) behind(place any, object string) (any, error) {
 	if side, ok := place.(map[string]string); ok && side["before"] != "" {
 		return place, nil

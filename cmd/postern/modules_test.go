@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// What the binary may grow to.
+// Limits of the growth of the binary.
 const (
 	mostModules = 70
 	mostBytes   = 32 << 20 // 30 until quarantine, the witness, and what watches connections came in

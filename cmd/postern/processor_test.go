@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
-// What an owner does with a processor, against real processes and a worker that is built in.
+// An owner works a processor, against real processes and a worker that is built in.
 func TestAProcessorIsWorkedFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	_, at := serving(t, append(database(pgtest.New(t).URL), "POSTERN_AUTH=none"), "serve", "--work")

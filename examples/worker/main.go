@@ -1,5 +1,5 @@
-// Command worker is a whole worker with the kit: payments through a bank that knows a payment by its
-// reference, and greetings, which are done at once. What it was told survives its own restart.
+// Command worker is a whole worker with the kit: payments through a bank that knows a payment by its reference, and
+// greetings, which are done at once. Its tokens and answers survive its own restart.
 package main
 
 import (

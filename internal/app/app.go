@@ -296,9 +296,9 @@ func (a *App) Run(ctx context.Context) error {
 	return first
 }
 
-// leave lets those who send requests find another process, for the delay: all is still answered, posts included, which
-// stay for others. Then no more posts are taken. What the API reads of the configuration stays fresh, although this process
-// dispatches no more.
+// leave gives clients the delay to find another process: all requests are still answered, and posts stay for others.
+// Then no more posts are taken. The configuration that the API reads stays fresh, although this process dispatches no
+// more.
 func (a *App) leave(ctx context.Context, served chan error, delay time.Duration) {
 	defer a.api.Drain()
 	a.api.Leave()

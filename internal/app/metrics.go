@@ -15,7 +15,7 @@ import (
 // share it too, so the second one takes another port.
 const metricsDefault = "127.0.0.1:9090"
 
-// measure makes the metrics of the process and listens for those who want them.
+// measure makes the metrics of the process and listens for requests for them.
 func (a *App) measure(version string) (err error) {
 	at := a.cfg.MetricsListen
 	if at == "off" || at == "" {

@@ -31,5 +31,5 @@ func (a *App) probes(mux *http.ServeMux, version string) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // who asked has gone
+	_ = json.NewEncoder(w).Encode(v) // an error means that the caller has gone
 }

@@ -171,8 +171,8 @@ func (w *world) ledger(verb, body string) {
 	want(w.t, 200, "POST", w.far+"/processors/ledger/"+verb, body)
 }
 
-// What the wire loses is sent again, and is one batch; who cannot be reached in time is a timeout, which is sent again under
-// the same id.
+// A batch that the wire loses is sent again, and is one batch. If far cannot be reached in time, that is a timeout, and
+// the batch is sent again under the same id.
 func TestWhatIsLostBetweenTwoInstallationsIsSentAgain(t *testing.T) {
 	w := newWorld(t)
 	w.swallow.Store(2) // far has stored it, and near does not know

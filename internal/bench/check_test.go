@@ -162,7 +162,7 @@ func TestTheIntervalOfARatioComesFromOrderStatistics(t *testing.T) {
 	}
 }
 
-// What the server's backends wait for shows in the line of a run.
+// The line of a run shows what the server's backends wait for.
 func TestALineSaysWhatTheServerWaitsFor(t *testing.T) {
 	b := open(t)
 	ctx := t.Context()

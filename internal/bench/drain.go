@@ -84,9 +84,9 @@ func (b *Bench) work(ctx context.Context, s span, n, until, processes int) (_ *t
 	return t, err
 }
 
-// await waits until so many transactions of s have ended. It returns how many have, and when that was seen.
-// It looks rarely as long as it is far: counting outcomes takes processors' time from what is measured. It looks by one
-// connection: what another one takes to open and to plan would be taken for what a look costs.
+// await waits until so many transactions of s have ended. It returns how many have, and when that was seen. It looks
+// rarely as long as it is far, since counting outcomes takes processors' time from the measured work. It looks by one
+// connection, so that the time to open and to plan on another one is not taken for the cost of a look.
 func (b *Bench) await(ctx context.Context, s span, until int) (ended int, at time.Time, err error) {
 	conn, err := b.pool.Acquire(ctx)
 	if err != nil {
@@ -112,7 +112,7 @@ func (b *Bench) await(ctx context.Context, s span, until int) (ended int, at tim
 		looked := time.Since(at)
 		if first < 0 {
 			first, before, last = ended, ended, at
-			continue // what the first look took is mostly its plan
+			continue // the first look took its time mostly for its plan
 		}
 		if ended > before {
 			moved = at

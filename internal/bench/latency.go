@@ -201,7 +201,7 @@ func firstID(body []byte) (string, error) {
 	return t.ID, err
 }
 
-// watching keeps its connections: those who watch are many at a time.
+// watching keeps its connections: many clients watch at a time.
 var watching = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
 
 // see waits until a client that asks is told that a transaction is DONE.

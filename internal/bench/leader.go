@@ -23,7 +23,7 @@ const (
 )
 
 // events measures how fast events that lie there are taken, their tool called, and their workflow told, from the first
-// to the last that ends. A call is one over HTTP; what tells the workflow is the built-in worker.
+// to the last that ends. A call is one over HTTP; the built-in worker tells the workflow.
 func events(ctx context.Context, b *Bench) ([]*Result, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

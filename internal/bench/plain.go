@@ -81,8 +81,8 @@ func (b *Bench) checkPlain(ctx context.Context, tr *traffic) (wrong []string, n 
 	return wrong, n, err
 }
 
-// NoCommit answers posts as pg.Ingester does, without storing them: what remains of a request is HTTP,
-// validation and JSON.
+// NoCommit answers posts as pg.Ingester does, without storing them, so that a request is only HTTP, validation and
+// JSON.
 type NoCommit struct {
 	last atomic.Int64
 }

@@ -134,7 +134,7 @@ func (b *Bench) changeDays(ctx context.Context) error {
 		return nil
 	}
 	dropped, err := store.Retain(ctx, time.Since(today.AddDate(0, 0, 1-oldDays)))
-	if err == nil && dropped != 1 { // it gave way to those who write
+	if err == nil && dropped != 1 { // it gave way to clients that write
 		b.Progress("a day was not dropped at its first try")
 	}
 	return err

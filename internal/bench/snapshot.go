@@ -39,9 +39,9 @@ func snapshot(ctx context.Context, b *Bench) (all []*Result, _ error) {
 	return all, nil
 }
 
-// bySenders is the shape that needs senders; of the others 1xn stands for rounds of 1,000 in one queue. What a queue
-// gets in a round is posted together, or with inTurns one by one behind one of each other queue, so that its
-// row changes with every transaction.
+// bySenders is the shape that needs senders; of the others 1xn stands for rounds of 1,000 in one queue. The
+// transactions of one queue in a round are posted together, or with inTurns one by one behind one of each other queue,
+// so that its row changes with every transaction.
 const (
 	bySenders = "senders"
 	inTurns   = "-turns"

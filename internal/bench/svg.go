@@ -81,7 +81,7 @@ func (p *plot) add(name string, d dot) {
 	p.lines[i].points = append(p.lines[i].points, d)
 }
 
-// The colours are told apart by those who see fewer of them, too.
+// Readers who see fewer colours can tell these apart, too.
 var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9"}
 
 // svg draws the picture. The rate's axis begins at zero: half as high is half as much.

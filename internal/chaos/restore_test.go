@@ -345,7 +345,7 @@ func (c *cluster) start(dir string) {
 
 func (c *cluster) stop(dir, mode string) { c.ctl(dir, "stop", "-m", mode) }
 
-// backup takes a base backup of the main server; one of a standby knows whom to follow.
+// backup takes a base backup of the main server; one of a standby knows which server to follow.
 func (c *cluster) backup(standby bool) {
 	args := []string{"-D", c.copy, "-h", "127.0.0.1", "-p", strconv.Itoa(c.ports[c.main]), "-U", "postgres", "-c", "fast", "-X", "stream"}
 	if standby {

@@ -62,7 +62,7 @@ func TestTheSampleTransfersCanBeHeldAgainstBalances(t *testing.T) {
 	}
 }
 
-// What a real ledger has is what counts: here one account gets a unit too much, by a grant.
+// The real ledger decides: here one account gets a unit too much, by a grant.
 func TestAnAccountThatGotTooMuchIsNamed(t *testing.T) {
 	t.Parallel()
 	l, err := ledger.Open(ledger.Config{})

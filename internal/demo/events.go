@@ -253,7 +253,7 @@ func (r *eventRun) history(ctx context.Context, id string, stays map[outbox.Stat
 	return nil
 }
 
-// results are the outcomes that the devnet was told, by event. What it shows is final, and so comes a little later.
+// results are the outcomes that the devnet was told, by event. The devnet shows final events only, a little later.
 func (r *eventRun) results(ctx context.Context) (told map[string][]string, err error) {
 	for deadline := time.Now().Add(20 * BlockEvery); ; {
 		told = map[string][]string{}

@@ -131,7 +131,7 @@ func (c *Client) MakeBlock(ctx context.Context) (out Block, err error) {
 	return out, c.call(ctx, http.MethodPost, "/blocks", nil, &out)
 }
 
-// Reorg takes the last blocks out. What lose names does not return to the pool.
+// Reorg takes the last blocks out. Transactions that lose names do not return to the pool.
 func (c *Client) Reorg(ctx context.Context, depth int, lose ...string) (out Reorged, err error) {
 	return out, c.call(ctx, http.MethodPost, "/reorg", map[string]any{"depth": depth, "lose": lose}, &out)
 }

@@ -2,7 +2,7 @@
 // keystore, and submits to a ledger (internal/devnet) over HTTP. It is asked by dispatches, questions and hooks, and
 // sends signed transactions. It writes each of them to its journal before it sends it.
 //
-// What it promises, also over its own kill -9, a ledger that does not answer, drops or reorgs:
+// It promises this, also over its own kill -9 and a ledger that does not answer, drops or reorgs:
 //
 //   - A token is executed once, and answered alike ever after. Resent, the same bytes go out again.
 //   - A fence lower than one seen on the same line is refused with 409, and a call that waited while a

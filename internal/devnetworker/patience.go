@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/internal/devnet"
 )
 
-// pauses are between the tries of one call to the ledger. A hiccup is not worth a blocked answer, after
-// which the whole worker is left alone for a second and more (S2.9); what lasts longer is.
+// pauses are between the tries of one call to the ledger. A short failure is not worth a blocked answer, after which
+// the whole worker is left alone for a second and more (S2.9). A longer failure is.
 var pauses = []time.Duration{20 * time.Millisecond, 80 * time.Millisecond}
 
 // patient does a call to the ledger that may be done more than once, again if the ledger does not answer

@@ -58,7 +58,7 @@ func Open(cfg Config) (*Worker, error) {
 	return &Worker{cfg: cfg, log: cfg.Log, ledger: devnet.NewClient(cfg.Ledger, cfg.Timeout), keys: Keystore{cfg.Keys}, memory: m, counts: map[string]int{}}, nil
 }
 
-// Close ends the worker; what it remembers is on the disk.
+// Close ends the worker. Its memory is on the disk.
 func (w *Worker) Close() error {
 	w.ledger.Close()
 	return w.memory.journal.Close()

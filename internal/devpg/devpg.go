@@ -93,7 +93,7 @@ func startKept(ctx context.Context, o Options, who account) (*Server, error) {
 	}
 	defer lock.Close()
 	bin, findErr := binaries{}, error(nil)
-	if o.BinDir != "" { // who names one wants that one, not whatever runs
+	if o.BinDir != "" { // a caller that names one wants that one, not any server that runs
 		if bin, findErr = findBinaries(o, who); findErr != nil {
 			return nil, findErr
 		}

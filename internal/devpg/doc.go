@@ -7,7 +7,7 @@
 // Start runs in our process, the parent. It never runs PostgreSQL itself but starts this program once more as a keeper:
 // a child that makes the data directory, runs postgres, and stops it when its standard input ends. A parent that is
 // killed, even by SIGKILL, thereby takes its server along; a keeper that is killed does so too (on Linux, by the signal
-// that the kernel sends postgres then). What still survives is joined by the next Start.
+// that the kernel sends postgres then). The next Start joins a server that still survives.
 //
 // PostgreSQL refuses to run as root. There the keeper runs as the user postgres, or if there is none as the user
 // without rights that Unix systems have. A directory that is closed to that user (a home directory, a checkout) is

@@ -16,7 +16,7 @@ import (
 )
 
 // TestADownloadIsAnnouncedMadeOnceAndRun serves the installed PostgreSQL under the name of the one that would be
-// downloaded. What the real place sends has never been tried by us.
+// downloaded. No test of ours downloads from the real place.
 func TestADownloadIsAnnouncedMadeOnceAndRun(t *testing.T) {
 	found, ok := highest(installed, nil)
 	if !ok {

@@ -95,8 +95,8 @@ func highest(patterns []string, as *syscall.Credential) (best binaries, found bo
 
 var versionLine = regexp.MustCompile(`\) (\d+)(\.\d+|devel|beta\d+|rc\d+)?`)
 
-// inspect asks the postgres in dir for its version and checks that initdb is beside it. What the server's user could have
-// put there is run as that user.
+// inspect asks the postgres in dir for its version and checks that initdb is beside it. If the server's user could have
+// put a program there, it is run as that user.
 func inspect(dir string, as *syscall.Credential) (b binaries, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {

@@ -60,7 +60,7 @@ func TestAnEventOfAnySizeIsPassedOver(t *testing.T) {
 	}
 }
 
-// What the database cannot hold, or would not give back as it was, is an event that cannot be read; so is one that is no
+// An event that the database cannot hold, or would not give back as it was, cannot be read; neither can one that is no
 // JSON, whose end can be seen. Neither takes its page with it.
 func TestAnEventThatCannotBeStoredIsUndecoded(t *testing.T) {
 	for event, want := range map[string]string{
@@ -101,7 +101,7 @@ func TestAnEventThatCannotBeStoredIsUndecoded(t *testing.T) {
 	}
 }
 
-// Of what is kept of a page there is a bound, wherever it stands; what breaks off is asked for again.
+// At most so much is kept of a page, wherever it stands. A page that breaks off is asked for again.
 func TestAPageHasABound(t *testing.T) {
 	part := strings.Repeat("x", 100<<10)
 	for _, body := range []string{

@@ -12,7 +12,7 @@ const (
 	ChannelMessageDropped = "Dropped"
 )
 
-// What happens to a message.
+// Events of a channel message.
 const (
 	ChannelMessageSent     = "Sent"     // its sender brings it
 	ChannelMessageReceived = "Received" // a receiver takes it
@@ -59,7 +59,7 @@ type ChannelMessageFacts struct {
 type ChannelMessageStep struct {
 	To         string
 	Store      bool // it is new
-	RaiseFence bool // who held it holds it no longer
+	RaiseFence bool // its holder holds it no longer
 	CountRetry bool
 	DrawAnew   bool // the retrier is to meet it somewhere else
 	Record     bool // it has ended: remove it, and write down how

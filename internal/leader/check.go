@@ -33,7 +33,7 @@ func (c *checker) pay(n int) {
 	}
 }
 
-// What a check may cost: enough for what people write, and seconds at worst.
+// Limits of the cost of a check: enough for real documents, and seconds at worst.
 const (
 	basicUnits   = 200_000
 	unitsPerByte = 16

@@ -120,7 +120,7 @@ func TestABrokenDefinitionIsRefusedWithThePointer(t *testing.T) {
 	}
 }
 
-// What looks like a keyword among data or among names of properties is none.
+// A word that looks like a keyword, among data or among names of properties, is none.
 func TestASchemaMayDescribeASchema(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{
@@ -189,7 +189,7 @@ func TestAHostileSchemaTakesABoundedTime(t *testing.T) {
 	}
 }
 
-// What people write is checked, however large.
+// A large document of the usual kind is checked.
 func TestALargeDocumentIsChecked(t *testing.T) {
 	t.Parallel()
 	d, err := leader.ParseMeta(meta(map[string]string{"input_schema": `{"type": "array", "items": {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "object", "properties": {"name": {"type": "string", "pattern": "^[a-z]+$"}}, "required": ["name"], "additionalProperties": false}]}}`}))

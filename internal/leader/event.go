@@ -18,7 +18,7 @@ const (
 	EventDead       = "Dead"
 )
 
-// What happens to an event.
+// Events of the machine of an event of a source.
 const (
 	EventSaved    = "Saved"        // its source told of it, or somebody redrives one that is dead
 	EventTaken    = "Taken"        // the engine has room for it

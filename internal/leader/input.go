@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
-// What a new source has where nothing else is said (S1.1, S1.5).
+// Defaults of a new source (S1.1, S1.5).
 const (
 	DefaultBuffer     = 100
 	DefaultMaxRetries = 10 // over 13 minutes: as long as a proxy before a tool may take to be mended

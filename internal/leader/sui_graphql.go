@@ -192,7 +192,7 @@ var ofRequests = []string{
 }
 
 // graphQLErrors is why an answer is no page, nil where it has no errors: under any status, and beside data, which then
-// lacks something. The source stops where all errors speak of the request; what took too long may be fewer events.
+// lacks something. The source stops where all errors speak of the request. After a timeout it asks for fewer events.
 func graphQLErrors(body json.RawMessage) *Trouble {
 	raw := notNull(at(body, "/errors"))
 	if raw == nil {

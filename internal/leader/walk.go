@@ -85,7 +85,7 @@ type EntryGroup struct {
 // DefaultGroup is the only entry group of a walk that names none.
 const DefaultGroup = "_default_group"
 
-// What one walk may have, so that judging it takes milliseconds.
+// Limits of one walk, so that judging it takes milliseconds.
 const (
 	maxParts  = 1000 // of each: vertices, edges, default values, outputs
 	maxGroups = 32

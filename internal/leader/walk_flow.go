@@ -2,9 +2,9 @@ package leader
 
 import "github.com/postern-dev/postern/internal/fault"
 
-// races wants that each input port gets exactly one value, however the walk is begun (S1.16, 5). Of the
-// ways that lead from a group to a port, each vertex on them adds what it can put out at once, and each
-// input port takes one; what remains is how many values arrive too many, or too few.
+// races wants that each input port gets exactly one value, however the walk is begun (S1.16, 5). Of the ways that lead
+// from a group to a port, each vertex on them adds as many values as it can put out at once, and each input port takes
+// one. The rest is how many values arrive too many, or too few.
 func (g *graph) races(groups []EntryGroup) error {
 	var ports []int
 	before := map[int][]int{} // input port -> the nodes from which it can be reached

@@ -22,8 +22,7 @@ const (
 	inputNode
 )
 
-// nodeKey names a node. What a do_while edge leads to is a phantom: a vertex of its own, so that the way
-// back closes no cycle.
+// nodeKey names a node. A do_while edge leads to a phantom: a vertex of its own, so that the way back closes no cycle.
 type nodeKey struct {
 	kind                  nodeKind
 	vertex, variant, port string

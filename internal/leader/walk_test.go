@@ -61,7 +61,7 @@ func walk(vertices string, edges ...string) *leader.Walk {
 	return w
 }
 
-// What the reference's documents do not try.
+// These walks fail in ways that the reference's documents do not try.
 func TestEachCheckOfAWalkHasItsText(t *testing.T) {
 	with := func(w *leader.Walk, change func(*leader.Walk)) *leader.Walk { change(w); return w }
 	for _, c := range []struct {

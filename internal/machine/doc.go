@@ -1,6 +1,5 @@
-// Package machine holds state machines as data: a Table is a list of rules made of names only, so that
-// it can be printed, compared and checked. What the names of guards and effects do is bound by the
-// package that owns the table.
+// Package machine holds state machines as data: a Table is a list of rules made of names only, so that it can be
+// printed, compared and checked. The package that owns a table binds the names of guards and effects to what they do.
 //
 // From a table are derived: the diagram (Mermaid), the page beside the code (Markdown), the enums
 // (States, Events), and the CHECK of legal edges (CheckSQL). ParseMarkdown reads the diagrams of the

@@ -121,7 +121,7 @@ type Subscription struct {
 	URL     string // of a webhook
 	Events  []Event
 	Filter  Filter
-	OnError string   // skip: what failed for good lets go of its queue; block: it never does
+	OnError string   // skip: a delivery that failed for good lets go of its queue; block: it never does
 	Include []string // data, result
 }
 

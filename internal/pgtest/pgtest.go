@@ -113,9 +113,9 @@ func Empty(t testing.TB) *DB {
 	return db
 }
 
-// discard drops the database of a test, or names it if the test failed. What the server does not drop in time stays:
-// the test is over, and its result stands. A session that answers no signal (one in the middle of its authentication,
-// or whose client reads no result) holds up each DROP of its server.
+// discard drops the database of a test, or names it if the test failed. A database that the server does not drop in
+// time stays: the test is over, and its result stands. A session that answers no signal (one in the middle of its
+// authentication, or whose client reads no result) holds up each DROP of its server.
 func (s *server) discard(t testing.TB, db *DB) {
 	if t.Failed() {
 		t.Logf("kept the database %s", db.URL)

@@ -74,7 +74,7 @@ func TestWhatIsNoAuthorizationIsRefused(t *testing.T) {
 	}
 }
 
-// S4.12: each rule with its text, in the seed's order: what breaks several is refused by the first.
+// S4.12: each rule with its text, in the order of the source. A batch that breaks several is refused by the first.
 func TestWhatMayNotBeSentIsRefusedByTheFirstRuleThatItBreaks(t *testing.T) {
 	a := read(t, example)
 	messages := func(pay, tell string) []Message {

@@ -135,7 +135,7 @@ func classOfOthers(p reply) outbox.Class {
 		return outbox.ClassBlocked
 	case s == http.StatusNotImplemented:
 		return outbox.ClassBlocked
-	case s < 300, s >= 500, s == http.StatusConflict: // who knows how far it came
+	case s < 300, s >= 500, s == http.StatusConflict: // it is unknown how far it came
 		return outbox.ClassAmbiguous
 	case aboutTheRequest[s]:
 		return outbox.ClassRetry

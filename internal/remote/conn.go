@@ -29,7 +29,7 @@ func newCountingConn(conn net.Conn) *countingConn {
 	return c
 }
 
-// Write counts before it writes: what failed half-way may have arrived.
+// Write counts before it writes: a write that failed half-way may have arrived.
 func (c *countingConn) Write(p []byte) (int, error) {
 	if c.raw != nil && wire.Look(c.raw) == wire.Gone {
 		return 0, errHungUp

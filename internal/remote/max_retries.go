@@ -44,7 +44,7 @@ func (c *Client) MaxRetries(ctx context.Context, baseURL, typ string) (*int, err
 	}
 	m.n, m.err = c.askMaxRetries(ctx, u)
 	switch {
-	case ctx.Err() != nil: // who asked has left: that says nothing about the worker
+	case ctx.Err() != nil: // the caller has left: that says nothing about the worker
 		m.until = time.Time{}
 	case m.err != nil:
 		m.until = c.now().Add(maxRetriesError)

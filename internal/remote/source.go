@@ -32,7 +32,7 @@ func (c *Client) Fetch(ctx context.Context, ask leader.Ask, read func(io.Reader)
 	return nil
 }
 
-// page is the body of one. What breaks off while it is read is a *leader.Trouble.
+// page is the body of one. If it breaks off while it is read, the error is a *leader.Trouble.
 type page struct{ body io.Reader }
 
 // Read reads it.

@@ -81,7 +81,7 @@ func statusRequest(baseURL, typ, byToken, byHash string) request {
 	}
 }
 
-// readStatus reads one status. hash is what was asked after, "" if a token was. What we cannot
+// readStatus reads one status. hash is the hash that was asked after, "" if a token was. A status that we cannot
 // understand is unreachable: it says nothing about the transaction (S2.11).
 func readStatus(body []byte, hash string) outbox.Status {
 	var raw struct {

@@ -51,8 +51,8 @@ func reads(text string) func(net.Conn) {
 
 func tls(url string) string { return "https" + strings.TrimPrefix(url, "http") }
 
-// What came of a call, whether something of it was written, and whether it is certain that nothing was done. Where it
-// is not, no other sender may be called under the same token.
+// A call that failed says whether a part of it was written, and whether it is certain that nothing was done. Where that
+// is not certain, no other sender may be called under the same token.
 func TestWhatIsKnownOfACallThatWasNotCarriedOut(t *testing.T) {
 	t.Parallel()
 	refusing := remotetest.NewFake(t)

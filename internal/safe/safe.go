@@ -7,8 +7,8 @@
 //	go loops.Run(ctx, "place", f)               // where it goes on until ctx ends
 //	group.Go(loops.Func(ctx, "place", f))
 //
-// A panic is told, with its stack, to those who listen (Hear), which count and log it; without a listener it is
-// written to standard error. place is a constant of the program, since it is a label of a metric.
+// A panic is told, with its stack, to listeners (Hear), which count and log it; without a listener it is written to
+// standard error. place is a constant of the program, since it is a label of a metric.
 //
 // It is std only, and stands below all that starts goroutines. Unlike what decides, it knows a clock.
 package safe

@@ -31,7 +31,7 @@ func subscribe(s *story, c *command, _ say) error {
 	return s.pass(3 * time.Second)
 }
 
-// hears: hears NAME. What a consumer is told of batches since it asked last.
+// hears: hears NAME. The events of batches that a consumer was told since it asked last.
 func hears(s *story, c *command, say say) error {
 	sub, err := s.store.Deliveries.Subscription(s.ctx, s.by.Context, c.word())
 	if err != nil {

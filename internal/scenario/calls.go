@@ -11,10 +11,10 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// calls: calls [FIELD]... [on=worker]. What the worker has seen since the story last told: each call with
-// its token or hash, its sender, fee, nonce and earlier hashes; and of fence, state, data, result, retries, queue
-// those that are named. Calls for different queues go out side by side: they are told queue by queue.
-// How often a worker is asked for its max-retries depends on what a node remembers, so that is left out.
+// calls: calls [FIELD]... [on=worker]. The calls that the worker has seen since the story last told: each with its
+// token or hash, its sender, fee, nonce and earlier hashes; and of fence, state, data, result, retries, queue those
+// that are named. Calls for different queues go out side by side: they are told queue by queue. Questions for
+// max-retries are left out, since their number depends on what a node remembers.
 func calls(s *story, c *command, say say) error {
 	w := s.worker(c.option("on", "worker"))
 	more := c.rest()

@@ -302,7 +302,7 @@ func (s *story) event(name string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// told: told. What workflows were sent, one line an event.
+// told: told. The results that workflows were sent, one line an event.
 func told(s *story, _ *command, say say) error {
 	if err := s.learn(); err != nil {
 		return err
@@ -328,7 +328,7 @@ func told(s *story, _ *command, say say) error {
 		})
 }
 
-// toolCalls: toolcalls. What tools were called with since this was asked last.
+// toolCalls: toolcalls. The inputs with which tools were called since this was asked last.
 func toolCalls(s *story, _ *command, say say) error {
 	o := s.outside()
 	o.mu.Lock()

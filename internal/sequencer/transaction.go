@@ -61,7 +61,7 @@ var Transaction = machine.Table{
 		txn(outbox.RETRY, RetryStarted, "in_delay", outbox.RETRY),
 		txn(outbox.RETRY, RetryStarted, "retries_within_max", outbox.RETRY),
 		txn(outbox.RETRY, RetryStarted, "", outbox.FAILED, "on_failure"),
-		// rows 16 and 17; what cannot be asked is asked again (S2.11)
+		// rows 16 and 17; a hash that cannot be asked about is asked about again (S2.11)
 		txn(outbox.RETRY, DelayElapsed, "earlier_included", outbox.DONE, "on_success"),
 		txn(outbox.RETRY, DelayElapsed, "earlier_open", outbox.RETRY),
 		txn(outbox.RETRY, DelayElapsed, "limit_lowered", outbox.FAILED, "on_failure"), // row 14

@@ -10,8 +10,8 @@ import (
 const keysAtMost = 32
 
 // plain says at a glance that Check has nothing against a body: true is certain, false says nothing. It wants valid
-// JSON without escapes of characters, and numbers that are too short to be out of range, as nearly all bodies are;
-// what remains is depth and keys that occur twice.
+// JSON without escapes of characters, and numbers that are too short to be out of range, as nearly all bodies are. Then
+// it has to look only at depth and at keys that occur twice.
 func plain(body []byte, depth int) bool {
 	if bytes.Contains(body, []byte(`\`)) || !json.Valid(body) || !utf8.Valid(body) {
 		return false

@@ -129,8 +129,8 @@ func otlp(spans []sdktrace.ReadOnlySpan) otlpTraces {
 	return otlpTraces{[]otlpResource{of}}
 }
 
-// ExportSpans sends spans once. What a collector does not take is dropped: traces never hold up work. It is
-// said once, and again after it has worked in between.
+// ExportSpans sends spans once. Spans that the collector does not take are dropped: traces never hold up work. The drop
+// is logged once, and again after the collector has worked in between.
 func (c *collector) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	if len(spans) == 0 {
 		return nil

@@ -186,7 +186,7 @@ func (m *Metrics) makeStates() {
 	m.registry.MustRegister(inState)
 }
 
-// Handler serves GET /metrics. What cannot be collected now is left out and logged.
+// Handler serves GET /metrics. A number that cannot be collected now is left out and logged.
 func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError,

@@ -49,7 +49,7 @@ func NewTraces(endpoint, version, node string, log *slog.Logger) (*Traces, error
 // Close sends what is left, as long as ctx lets it.
 func (t *Traces) Close(ctx context.Context) {
 	if t != nil {
-		_ = t.provider.Shutdown(ctx) // what it could not send is logged where it was sent
+		_ = t.provider.Shutdown(ctx) // spans that it could not send are logged where they were sent
 	}
 }
 

@@ -6,7 +6,7 @@ import "context"
 type check struct {
 	name      string
 	paragraph string // of docs/worker-contract.md
-	cost      string // what breaking it costs
+	cost      string // the cost of breaking it
 	needs     bool   // it stands on an accepted dispatch
 	run       func(*verifier, context.Context) finding
 }

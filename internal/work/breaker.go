@@ -16,9 +16,8 @@ import (
 // address: of a sender that has its own, else of a type.
 //
 // They count in memory. So an answer that gets through costs no statement, and a lock for some nanoseconds. Of two
-// processes each counts what it hears itself, and both go by the gate, which is a row; a process that starts anew
-// begins at zero. What that costs is a few calls more until the gate closes, each blocked or asked about as it would
-// be.
+// processes each counts what it hears itself, and both go by the gate, which is a row. A process that starts anew
+// begins at zero: it makes a few calls more until the gate closes, and each is blocked or asked about as it would be.
 type breakers struct {
 	log     *slog.Logger
 	metrics *telemetry.Metrics

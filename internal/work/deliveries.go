@@ -29,8 +29,8 @@ const (
 	webhooksAt = 16
 )
 
-// deliverEvery is how often a node looks for events to number and deliveries to make that it was not rung
-// for: what another process did, and what is tried again.
+// deliverEvery is how often a node looks for events to number and deliveries to make for which nothing rang it: those
+// of other processes, and those that are tried again.
 const deliverEvery = 250 * time.Millisecond
 
 // deliverRest is between two such looks, however often it is rung.

@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/internal/telemetry"
 )
 
-// Config is what every part of a process that dispatches needs. What one system alone needs is its own configuration's.
+// Config is what every part of a process that dispatches needs. A system has its own configuration for the rest.
 type Config struct {
 	Store       *stores.Store
 	Worker      remote.Worker

@@ -503,7 +503,7 @@ func TestAListenerThatDiesAnywhereLosesNothing(t *testing.T) {
 	}
 }
 
-// What a source answers when it is in trouble, and that an operator brings it back.
+// A source in trouble gives these answers, and an operator brings it back.
 func TestASourceInTroubleIsAskedAgainOrStops(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -105,7 +105,8 @@ func (w *wounded) Hook(ctx context.Context, c remote.Call, hook outbox.Hook, res
 	return w.Worker.Hook(ctx, c, hook, result, problem, token)
 }
 
-// What panics in a call costs that call: its queue is given up and goes on, others do not notice, polls and hooks are made again.
+// A panic in a call costs that call: its queue is given up and goes on, others do not notice, polls and hooks are made
+// again.
 func TestAFlightThatPanicsGivesItsQueueUp(t *testing.T) {
 	told := heard(t)
 	h := newHouse(t)

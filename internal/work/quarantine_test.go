@@ -120,7 +120,7 @@ func (h *house) sound() {
 	}
 }
 
-// copied is the house on a copy of its database, with the same worker. What happens in this one from now on is lost there.
+// copied is the house on a copy of its database, with the same worker. The copy does not see later changes of this one.
 func (h *house) copied() *house {
 	h.t.Helper()
 	h.s.Close()
@@ -142,8 +142,9 @@ func (h *house) reconcile(q pg.Quarantine) *pg.QuarantinedScope {
 	}
 }
 
-// What a worker did in the time that a restore has lost is found by its tokens, and nothing of it is executed twice, though this
-// worker executes what it is sent again. What it never saw goes out at the release.
+// The tokens find all that a worker did in the time that a restore has lost, and nothing of it is executed twice,
+// though this worker executes a token again that is sent again. A transaction that it never saw goes out at the
+// release.
 func TestARestoredDatabaseAsksWhatWasDoneInTheLostTime(t *testing.T) {
 	h := newHouse(t)
 	h.fake.Dedupe(false)

@@ -22,9 +22,10 @@ const (
 	reconcileMute     = 3
 )
 
-// Reconcile asks the workers about the next part of what has not ended in a scope in quarantine, and returns how its round
-// stands. What a worker did in the lost time is recorded, as if a node had resumed it and asked; what it never saw waits for the
-// release; what it does not say is open. A part that is broken off is asked about again.
+// Reconcile asks the workers about the next transactions that have not ended in a scope in quarantine, and returns how
+// its round stands. A transaction that a worker did in the lost time is recorded, as if a node had resumed it and
+// asked. One that the worker never saw waits for the release. One that the worker says nothing of is open. A part that
+// is broken off is asked about again.
 func Reconcile(ctx context.Context, s *stores.Store, worker remote.Worker, by db.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error) {
 	v, err := s.ReconcileRound(ctx, by, q, anew)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/work"
 )
 
-// What a process posts is dispatched by a job of River's in that process: one for all of a burst, however many posts it has.
+// A job of River's dispatches what its process posts: one job for all of a burst, however many posts it has.
 func TestAJobOfRiverDispatches(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -25,7 +25,7 @@ func (e *Engine) Round(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		e.flights.Wait() // what they free is free for this claim, however fast they are
+		e.flights.Wait() // the room that they free is free for this claim, however fast they are
 		leases, _, err := e.lease(ctx, ctx, e.room())
 		e.flights.Wait()
 		if err = errors.Join(err, e.handLooseBack(ctx)); err != nil {

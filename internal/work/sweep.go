@@ -12,8 +12,9 @@ const reapAfter = 24 * time.Hour
 // reapAtOnce is how many one SQL transaction takes.
 const reapAtOnce = 1000
 
-// SweepOnce does at once what is done now and then: bury dead nodes, release queues without a
-// live owner, take ends to those who wait for them, put queues into the lanes that they now need, and take idle queues out of the hot table.
+// SweepOnce does at once what is done now and then: bury dead nodes, release queues without a live owner, take ends to
+// transactions that depend on them, put queues into the lanes that they now need, and take idle queues out of the hot
+// table.
 func (e *Engine) SweepOnce(ctx context.Context) error {
 	_, buried := e.Store.Bury(ctx)
 	return errors.Join(buried, e.sweep(ctx), e.reap(ctx))

@@ -46,8 +46,8 @@ func TestAPostGoesOutWithoutAClaim(t *testing.T) {
 	}
 }
 
-// A stream of posts takes no place from those who wait already: here of posts that another process made, and of more clients
-// than there are places.
+// A stream of posts takes no place from transactions that wait already: here of posts that another process made, and of
+// more clients than there are places.
 func TestPostsDoNotStarveWhoWaits(t *testing.T) {
 	for name, full := range map[string]func(*parts, *outbox.Dispatcher){
 		"of the process": func(c *parts, _ *outbox.Dispatcher) { c.Concurrency = 3 },

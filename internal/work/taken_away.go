@@ -8,10 +8,10 @@ import (
 // roomAfter is how long a queue is held before, and how often, its row is asked whether it is still the node's.
 const roomAfter = 2 * time.Second
 
-// roomLoop gives the room of calls to others whose queue an operator has taken from the node: its transaction
-// was abandoned, and the call to its worker may go on until its timeout. The call is not broken off, since a
-// late answer is recorded. What a burial took keeps its room: all that a node held is taken then, and it would
-// make twice as many calls as it may.
+// roomLoop gives the room of calls to others whose queue an operator has taken from the node: its transaction was
+// abandoned, and the call to its worker may go on until its timeout. The call is not broken off, since a late answer is
+// recorded. After a burial the room is kept: a burial takes all that a node held, and the node would make twice as many
+// calls as it may.
 //
 // Why no room is given twice: holdings.free says once of a holding that it is freed, and let says of it that it
 // was. A row is read that was committed when the holding began, since a lease is held after its commit, and the

@@ -75,7 +75,7 @@ func (e *Engine) wake(ctx, calls context.Context) (pg.Woken, error) {
 	return w, err
 }
 
-// include asks workers about submitted transactions, grouped by worker, type and whom they believe.
+// include asks workers about submitted transactions, grouped by worker, type and the secret that signs the question.
 func (e *Engine) include(ctx context.Context, polls []*pg.Lease) {
 	until := time.Now().Add(e.TTL - e.TTL/5) // then they are anybody's again
 	type group struct{ url, typ, secret string }

@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
-// Every transition is a line at debug level, and counted. What an operator has to know of without having
-// asked is a line at a level above, once and not once per transaction: the rows tell the rest.
+// Every transition is a line at debug level, and counted. A fact that an operator has to know of without having asked
+// is a line at a level above, once and not once per transaction: the rows tell the rest.
 
 // began notes that a transaction that waited was leased, to be dispatched.
 func (e *Engine) began(l *pg.Lease) {

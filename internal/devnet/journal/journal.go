@@ -121,7 +121,7 @@ func (j *Journal) Sync(upTo int64) error {
 		j.mu.Lock()
 		j.inSync = false
 		j.syncs++
-		if err != nil { // what the system lost of it cannot be known: never believe a second fsync
+		if err != nil { // it is unknown what the system lost of it: never believe a second fsync
 			j.broken = fmt.Errorf("sync the journal: %w", err)
 		} else {
 			j.durable = max(j.durable, covers)

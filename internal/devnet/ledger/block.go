@@ -48,8 +48,8 @@ func (l *Ledger) push(b *block) {
 	}
 }
 
-// Block makes one block of what is due. What wants to vanish, what chance drops and what can no longer pay
-// its fee leaves the pool.
+// Block makes one block of the transactions that are due. A transaction leaves the pool if it wants to vanish, if
+// chance drops it, or if it can no longer pay its fee.
 func (l *Ledger) Block() (devnet.Block, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -80,8 +80,7 @@ func (l *Ledger) replay(line []byte) error {
 // foldFrom is the size from which a journal is worth folding.
 var foldFrom int64 = 1 << 20
 
-// fold rewrites a journal so that empty blocks in a row are one record: they are most of what a devnet
-// makes over night.
+// fold rewrites a journal so that empty blocks in a row are one record: a devnet that is not used makes mostly those.
 func fold(path string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -131,8 +131,8 @@ type QueryRower interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// ByKeys checks the plans of statements. What a plan made of empty tables reads must be the keys that it is given, however many
-// rows a line or a channel has later.
+// ByKeys checks the plans of statements. A plan that was made of empty tables must read by the keys that it is given,
+// since a line or a channel may have many rows later.
 func (w *World) ByKeys(statements map[string][]any) {
 	w.T.Helper()
 	for sql, args := range statements {
