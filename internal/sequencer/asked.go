@@ -23,7 +23,7 @@ const (
 //     as in row 5 (ThenBack);
 //   - the answer could not be read: sent again at most max_retries times, and each counts as a retry; then
 //     held, or UNRESOLVED, as above;
-//   - nobody answered, or without a hash to watch: asked again later (ThenAsk).
+//   - no answer came, or one without a hash to watch: asked again later (ThenAsk).
 func Asked(f Flight, s outbox.Status, d outbox.Dispatcher, chance float64) Step {
 	r := begin(f, d, chance)
 	switch s.State {
