@@ -13,8 +13,8 @@ var beside = map[string]string{
 	"api/worker":     "it is public, so that it imports nothing of ours; what it calls of others it recovers by itself",
 }
 
-// processPackages are those of our packages that a process of `serve` or `work` is made of: internal/app and all that it
-// imports. The tools beside it (benchmarks, the devnet, the demo, checks of workers) may end by a panic.
+// processPackages are those of our packages that a process of `serve` or `work` is made of: internal/app and all that
+// it imports. The tools beside it (benchmarks, the devnet, the demo, checks of workers) may end by a panic.
 func processPackages(t *testing.T) map[string]bool {
 	imports := map[string][]string{}
 	for _, f := range goFiles(t) {
@@ -41,8 +41,8 @@ func processPackages(t *testing.T) map[string]bool {
 	return found
 }
 
-// A panic in a goroutine ends the process, unless the goroutine recovers it. All of ours begin in package safe, so that none
-// is forgotten.
+// A panic in a goroutine ends the process, unless the goroutine recovers it. All of ours begin in package safe, so that
+// none is forgotten.
 func TestEveryGoroutineBeginsWhereAPanicIsRecovered(t *testing.T) {
 	process := processPackages(t)
 	for _, want := range []string{"internal/pg", "internal/work", "internal/httpapi", "internal/remote", "internal/telemetry"} {

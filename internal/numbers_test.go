@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestEachNumberThatLeavesIsKeptBySomethingReal: the table in docs/numbers.md names a file and a text in it, row by row.
+// TestEachNumberThatLeavesIsKeptBySomethingReal: the table in docs/numbers.md names a file and a text in it, row by
+// row.
 func TestEachNumberThatLeavesIsKeptBySomethingReal(t *testing.T) {
 	page, err := os.ReadFile(root + "/docs/numbers.md")
 	if err != nil {

@@ -40,8 +40,8 @@ func (w *Worker) signed(h http.Header, below string, body []byte) error {
 	return Believe(w.key, h, below, body)
 }
 
-// Believe says why a call is not believed, nil if it was signed with key, the bytes of a secret, for what is below the URL of
-// the worker, such as dispatch/PAY, and not long ago.
+// Believe says why a call is not believed, nil if it was signed with key, the bytes of a secret, for what is below the
+// URL of the worker, such as dispatch/PAY, and not long ago.
 func Believe(key []byte, h http.Header, below string, body []byte) error {
 	id, at := h.Get("webhook-id"), h.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(at, 10, 64)

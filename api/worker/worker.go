@@ -19,7 +19,8 @@ type Options struct {
 	// only answer after tokens, and Sent is of no use. An error means "could not ask": it is asked again.
 	Status func(context.Context, Question) (Status, error)
 
-	// Secret is that of the dispatcher (whsec_...): calls that are not signed with it are refused. "": all are believed.
+	// Secret is that of the dispatcher (whsec_...): calls that are not signed with it are refused. "": all are
+	// believed.
 	Secret string
 
 	Health func(context.Context) error // asked by GET /health; nil: always well

@@ -14,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/internal/demo"
 )
 
-// startTools starts the tools of the leader's demo, two processes: one of this program, which answers calls that key has
-// signed, and a plain script. Both end with us, however we end.
+// startTools starts the tools of the leader's demo, two processes: one of this program, which answers calls that key
+// has signed, and a plain script. Both end with us, however we end.
 func startTools(ctx context.Context, key string) (at [2]string, stop func(), err error) {
 	first, stopFirst, err := app.StartChild(ctx, "worker", "tools", "--attached", "--key", key)
 	if err != nil {

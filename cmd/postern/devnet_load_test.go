@@ -183,9 +183,9 @@ func (f *fleet) ask(question func() error) {
 	f.t.Fatal(err)
 }
 
-// Each transfer is on the ledger exactly once and in the order of its queue, and what the ledger says of
-// money and nonces is what the outcomes say: over kills of both, reorgs that lose transactions, a pool that
-// drops some, and a ledger that refuses, answers nonsense or loses its answers. DEVNET_TRANSFERS=5000 is the size that the issue asks for.
+// Each transfer is on the ledger exactly once and in the order of its queue, and the ledger agrees with the outcomes on
+// money and nonces: over kills of both, reorgs that lose transactions, a pool that drops some, and a ledger that
+// refuses, answers nonsense or loses its answers. DEVNET_TRANSFERS says how many there are, such as 5000.
 func TestEveryTransferIsOnTheLedgerExactlyOnce(t *testing.T) {
 	t.Parallel()
 	total, queues := 240, 24

@@ -130,8 +130,8 @@ func TestDoctorSaysThatCallsComeToNothing(t *testing.T) {
 	}
 }
 
-// Two servers behind one URL take writes, as after a failover whose old primary has come back: doctor says what to do, and verify
-// checks neither.
+// Two servers behind one URL take writes, as after a failover whose old primary has come back: doctor says what to do,
+// and verify checks neither.
 func TestTwoServersThatTakeWritesAreReported(t *testing.T) {
 	t.Parallel()
 	var hosts []string

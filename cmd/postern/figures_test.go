@@ -30,8 +30,8 @@ func runSmall(t *testing.T, url, target, args string) {
 }
 
 // TestThePageOfFiguresNamesWhatThereIs runs the commands of docs/performance.md as make would, with sizes that take
-// seconds instead of hours, and looks for the scenarios, targets and pictures that it speaks of. Peers are not run here:
-// they come from npm, and bench/peers has tests of its own.
+// seconds instead of hours, and looks for the scenarios, targets and pictures that it speaks of. Peers are not run
+// here: they come from npm, and bench/peers has tests of its own.
 func TestThePageOfFiguresNamesWhatThereIs(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("../../docs/performance.md")

@@ -38,8 +38,8 @@ func processorCommand() *cobra.Command {
 
 func processorPath(name, what string) string { return objectPath("processors/"+name) + what }
 
-// askBatch posts what is answered with a batch, perhaps with what a tick did. A table leaves out what the batch was made
-// of, which postern show has.
+// askBatch posts what is answered with a batch, perhaps with what a tick did. A table leaves out what the batch was
+// made of, which postern show has.
 func askBatch(cmd *cobra.Command, path string, in any) error {
 	b, err := answered(cmd, http.MethodPost, path, in)
 	if err != nil {

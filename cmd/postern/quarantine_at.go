@@ -23,8 +23,8 @@ func eitherWay(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// atDatabase opens the database where the command is to ask that; nil where it is to ask the API. A flag says which of the two;
-// without one, POSTERN_URL comes before DATABASE_URL, since a running API tells its processes at once.
+// atDatabase opens the database where the command is to ask that; nil where it is to ask the API. A flag says which of
+// the two; without one, POSTERN_URL comes before DATABASE_URL, since a running API tells its processes at once.
 func atDatabase(cmd *cobra.Command) (*app.Quarantine, error) {
 	if f := cmd.Flags().Lookup("reason"); f != nil && f.Changed && strings.TrimSpace(f.Value.String()) == "" {
 		return nil, fault.At("/reason", "reason is empty: say why, it is kept with who and when")
@@ -45,7 +45,8 @@ func atDatabase(cmd *cobra.Command) (*app.Quarantine, error) {
 	return at, advised(cmd, err)
 }
 
-// answersWithin is how long the API may take to say that it is alive. One that is stopped, or hangs, is told from one that works.
+// answersWithin is how long the API may take to say that it is alive. One that is stopped, or hangs, is told from one
+// that works.
 const answersWithin = 5 * time.Second
 
 // dialAlive is dial for the commands of a quarantine, which are given when things are down: it says where else to ask.
@@ -80,8 +81,8 @@ func elsewhere(cmd *cobra.Command) string {
 	return "unset POSTERN_URL or give --database-url, and the database itself is asked, as after a restore; or " + start
 }
 
-// advised makes of an error what the operator of a quarantine can do about it. Where API or database break off, the command may be
-// given again: each of them can be repeated.
+// advised makes of an error what the operator of a quarantine can do about it. Where API or database break off, the
+// command may be given again: each of them can be repeated.
 func advised(cmd *cobra.Command, err error) error {
 	var told *failure
 	var lost *url.Error

@@ -13,8 +13,8 @@ import (
 // noAPI is where none listens: no program is given that port which asks for any.
 const noAPI = "http://127.0.0.1:1"
 
-// A quarantine is entered when things are down. Where the API does not answer, the command says how the database itself is asked,
-// and a flag that names one of the two comes before the variable of the other.
+// A quarantine is entered when things are down. Where the API does not answer, the command says how the database itself
+// is asked, and a flag that names one of the two comes before the variable of the other.
 func TestAQuarantineIsEnteredWhereTheCommandIsTold(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -65,8 +65,8 @@ func TestAnEmptyReasonIsRefusedAtTheDatabase(t *testing.T) {
 	}
 }
 
-// A database that breaks off under reconcile, before or in a commit, is told with the exit code of what cannot be reached, and
-// with what the operator can do: run it again.
+// A database that breaks off under reconcile, before or in a commit, is told with the exit code of what cannot be
+// reached, and with what the operator can do: run it again.
 func TestReconcileWithABrokenDatabaseIsRunAgain(t *testing.T) {
 	t.Parallel()
 	s, err := devpg.Start(t.Context(), devpg.Options{Ephemeral: true, Unsafe: true, BinDir: os.Getenv("POSTERN_PG_BIN")})

@@ -22,10 +22,10 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
-// balancer is a small reverse proxy before several servers. It asks each for /readyz all the time, and heeds what it heard
-// two seconds ago, as those do that ask rarely or have to tell others. It repeats nothing. A server that says that it starts or
-// stops is taken out, and so is one that refuses three connections in a row; a check that is late or finds the database slow
-// takes none out, since this machine may be busy and the test is about restarts.
+// balancer is a small reverse proxy before several servers. It asks each for /readyz all the time, and heeds what it
+// heard two seconds ago, as those do that ask rarely or have to tell others. It repeats nothing. A server that says
+// that it starts or stops is taken out, and so is one that refuses three connections in a row; a check that is late or
+// finds the database slow takes none out, since this machine may be busy and the test is about restarts.
 type balancer struct {
 	servers []*server
 	next    atomic.Int64
@@ -92,8 +92,8 @@ func (b *balancer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, "balancer: no server is ready", http.StatusBadGateway)
 }
 
-// Two processes are restarted in turn, under 200 posts a second through a balancer that learns of readiness two seconds late:
-// each post is accepted, and is there once. POSTERN_TEST_RESTARTS says how often; `make test` takes two.
+// Two processes are restarted in turn, under 200 posts a second through a balancer that learns of readiness two seconds
+// late: each post is accepted, and is there once. POSTERN_TEST_RESTARTS says how often; `make test` takes two.
 func TestRestartsInTurnLoseNoPost(t *testing.T) {
 	t.Parallel()
 	restarts, err := strconv.Atoi(os.Getenv("POSTERN_TEST_RESTARTS"))
@@ -158,8 +158,8 @@ func TestRestartsInTurnLoseNoPost(t *testing.T) {
 	}
 }
 
-// load posts, each under a key of its own and none twice. The first post that is refused fails the test at once, so that its
-// reason is the first thing that the test says.
+// load posts, each under a key of its own and none twice. The first post that is refused fails the test at once, so
+// that its reason is the first thing that the test says.
 type load struct {
 	t             *testing.T
 	url           string
@@ -168,8 +168,8 @@ type load struct {
 	once          sync.Once
 }
 
-// begin posts so often a second until stop is called, which waits for the last answers. While 100 posts have no answer it posts no
-// other one, so that a slow machine gets what it can do.
+// begin posts so often a second until stop is called, which waits for the last answers. While 100 posts have no answer
+// it posts no other one, so that a slow machine gets what it can do.
 func (l *load) begin(rate int) (stop func()) {
 	end, open := make(chan struct{}), make(chan struct{}, 100)
 	var posts sync.WaitGroup

@@ -4,7 +4,8 @@
 //
 // GET /meta says what it takes and answers, GET /health whether it is ready, POST /invoke does it. The same call comes
 // again if its answer was lost: it has the same Idempotency-Key, and gets the same answer. With -fail the first N calls
-// fail with HTTP 503, so that one sees how they are tried again. With -key only calls are answered that this key has signed.
+// fail with HTTP 503, so that one sees how they are tried again. With -key only calls are answered that this key has
+// signed.
 package main
 
 import (

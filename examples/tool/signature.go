@@ -15,8 +15,9 @@ import (
 // covered is what Postern signs of a call: the method, the URL, the digest of the body, and the key of the call.
 const covered = `("@method" "@target-uri" "content-digest" "idempotency-key")`
 
-// verify says what is wrong with the signature of a call (RFC 9421), nil if it holds now: signed by key, for this URL and
-// this body. url is the one under which the tool is registered, as the caller sees it, and not what a proxy made of it.
+// verify says what is wrong with the signature of a call (RFC 9421), nil if it holds now: signed by key, for this URL
+// and this body. url is the one under which the tool is registered, as the caller sees it, and not what a proxy made of
+// it.
 func verify(r *http.Request, body []byte, url string, key ed25519.PublicKey, now time.Time) error {
 	digest := sha256.Sum256(body)
 	if r.Header.Get("Content-Digest") != "sha-256=:"+base64.StdEncoding.EncodeToString(digest[:])+":" {

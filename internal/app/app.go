@@ -196,8 +196,8 @@ func urlOf(l net.Listener) string {
 }
 
 // checks lists what readiness depends on: the process is neither starting nor stopping, the database
-// answers, and the sequencer, if there is one, can dispatch. A process that starts or stops says so without asking the database:
-// its balancer has to learn it within the drain delay, however slowly the database answers.
+// answers, and the sequencer, if there is one, can dispatch. A process that starts or stops says so without asking the
+// database: its balancer has to learn it within the drain delay, however slowly the database answers.
 func (a *App) checks(ctx context.Context) []httpapi.Check {
 	if !a.ready.Load() {
 		return []httpapi.Check{{Name: "running", Detail: "the process is starting or stopping"}}
@@ -230,7 +230,8 @@ func (a *App) due(cfg Config) func(context.Context) error {
 	return a.engine.SweepOnce
 }
 
-// disownedGrace is how long what is being answered may take when the process ends because its leases are not its own any more.
+// disownedGrace is how long what is being answered may take when the process ends because its leases are not its own
+// any more.
 const disownedGrace = time.Second
 
 // Run works until ctx ends or a part fails, then stops in the order that the package comment gives and
@@ -316,8 +317,8 @@ func (a *App) leave(ctx context.Context, served chan error, delay time.Duration)
 	}
 }
 
-// await waits for the end of the engine, unless the process ends because its leases are not its own: then a part that does not end
-// is left.
+// await waits for the end of the engine, unless the process ends because its leases are not its own: then a part that
+// does not end is left.
 func (a *App) await(worked <-chan error, first error) error {
 	var enough <-chan time.Time
 	if disowned(first) {

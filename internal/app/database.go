@@ -76,11 +76,12 @@ func (c *Config) Warnings() []string {
 // Masked is a database URL without its password, for logs.
 func Masked(database string) string { return mask(Shown(database)) }
 
-// connections is the size of the pool for each part of a process where the URL does not say pool_max_conns. They are open all the time:
-// under load serve uses up to seven at once, and work eight.
+// connections is the size of the pool for each part of a process where the URL does not say pool_max_conns. They are
+// open all the time: under load serve uses up to seven at once, and work eight.
 const connections = 10
 
-// lookConnections is the size of the pool for what a process looks for all the time; one is enough, unless a look takes long.
+// lookConnections is the size of the pool for what a process looks for all the time; one is enough, unless a look takes
+// long.
 const lookConnections = 2
 
 // connect opens a pool on a database that answers and that is fit for use. Every command begins with it. Faults:
@@ -170,7 +171,8 @@ func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Pa
 	return store, nil
 }
 
-// fit checks that a database fits this program, and makes the days that statements name, before any connection practises those.
+// fit checks that a database fits this program, and makes the days that statements name, before any connection
+// practises those.
 func fit(ctx context.Context, w *db.Witness, database string, log *slog.Logger) error {
 	pool, err := connect(ctx, w, database)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 )
 
 // Examine looks at the configured database: its settings, its migrations, and what in it does not move. It
-// also lists the workers that are configured there. Faults: no_database, bad_setting, database_unavailable, two_primaries.
+// also lists the workers that are configured there. Faults: no_database, bad_setting, database_unavailable,
+// two_primaries.
 func Examine(ctx context.Context, cfg Config) (found []doctor.Finding, workers []doctor.Worker, err error) {
 	m, err := NewMigrations(ctx, cfg)
 	if err != nil {

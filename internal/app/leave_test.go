@@ -16,7 +16,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
-// running starts a process with more settings, and waits until it is ready. stop asks it to stop; its end comes through ended.
+// running starts a process with more settings, and waits until it is ready. stop asks it to stop; its end comes through
+// ended.
 func running(t *testing.T, database string, role app.Role, env map[string]string) (a *app.App, stop func(), ended <-chan error) {
 	t.Helper()
 	env["DATABASE_URL"], env["POSTERN_LISTEN"], env["POSTERN_METRICS_LISTEN"] = database, "127.0.0.1:0", "127.0.0.1:0"
@@ -40,9 +41,9 @@ func running(t *testing.T, database string, role app.Role, env map[string]string
 	return a, stop, over
 }
 
-// For the drain delay a process that was told to stop answers everything, on the connections that it has and on new ones, and
-// tells each client to go: it is not ready, closes each connection behind its answer, ends waits and streams, and claims
-// nothing, so that what is posted to it is done by another process.
+// For the drain delay a process that was told to stop answers everything, on the connections that it has and on new
+// ones, and tells each client to go: it is not ready, closes each connection behind its answer, ends waits and streams,
+// and claims nothing, so that what is posted to it is done by another process.
 func TestAProcessThatStopsAnswersForItsDrainDelay(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

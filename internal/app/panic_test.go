@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/internal/safe"
 )
 
-// A loop that panics again and again drops readiness by its name, and is counted and logged; the process goes on and gets ready
-// again.
+// A loop that panics again and again drops readiness by its name, and is counted and logged; the process goes on and
+// gets ready again.
 func TestALoopThatPanicsDropsReadiness(t *testing.T) {
 	db := pgtest.New(t)
 	c, _, err := app.Load(app.Layers{Environ: map[string]string{"DATABASE_URL": db.URL, "POSTERN_METRICS_LISTEN": "127.0.0.1:0", "POSTERN_SHUTDOWN_GRACE": "1s"}})

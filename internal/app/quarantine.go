@@ -12,7 +12,8 @@ import (
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
-// compare puts everything into quarantine where the database ran under another deployment. The process goes on: it takes posts.
+// compare puts everything into quarantine where the database ran under another deployment. The process goes on: it
+// takes posts.
 func compare(ctx context.Context, store *stores.Store, cfg Config, log *slog.Logger) error {
 	was, err := store.CompareDeployment(ctx, db.By{Actor: cfg.NodeName, Via: pg.ViaStart}, cfg.Deployment)
 	if err != nil {
@@ -26,7 +27,8 @@ func compare(ctx context.Context, store *stores.Store, cfg Config, log *slog.Log
 	return nil
 }
 
-// Quarantine is that of the configured database, asked without an API: where none runs, as before a restored database is started.
+// Quarantine is that of the configured database, asked without an API: where none runs, as before a restored database
+// is started.
 type Quarantine struct {
 	*stores.Store
 	By db.By

@@ -28,8 +28,8 @@ func named(t *testing.T, database, deployment string) *app.App {
 	return a
 }
 
-// A copy of a database, started under another deployment, sends nothing: its process goes on in quarantine. One without a
-// deployment neither writes nor compares.
+// A copy of a database, started under another deployment, sends nothing: its process goes on in quarantine. One without
+// a deployment neither writes nor compares.
 func TestACopyUnderAnotherDeploymentIsInQuarantine(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -91,8 +91,9 @@ func TestACopyUnderAnotherDeploymentIsInQuarantine(t *testing.T) {
 	}
 }
 
-// A database that was restored and entered quarantine by hand may be a copy all the same: the first process under another
-// deployment has it noted. Once an operator has announced that one, the workers are to be asked, as after each restore.
+// A database that was restored and entered quarantine by hand may be a copy all the same: the first process under
+// another deployment has it noted. Once an operator has announced that one, the workers are to be asked, as after each
+// restore.
 func TestARestoreUnderAnotherDeploymentIsACopyUntilItIsAnnounced(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

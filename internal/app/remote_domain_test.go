@@ -19,8 +19,8 @@ import (
 // wireSecret is what both installations know.
 const wireSecret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
-// world is two installations: near sends its batches to a processor of far, whose worker says what was executed. Between
-// the two is a wire that can be cut, and can swallow answers.
+// world is two installations: near sends its batches to a processor of far, whose worker says what was executed.
+// Between the two is a wire that can be cut, and can swallow answers.
 type world struct {
 	t         *testing.T
 	near, far string

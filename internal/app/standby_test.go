@@ -16,9 +16,9 @@ import (
 	"github.com/postern-dev/postern/internal/pg/migrate"
 )
 
-// TestReadsGoOnWhileCommitsWaitForAStandby has more batches and settings wait for a standby that is away than a process has
-// connections. Meanwhile every read is answered, within seconds. Each write is answered within its deadline by a success or by an
-// error that may be sent again; sent again when the standby is no longer wanted, each is there once.
+// TestReadsGoOnWhileCommitsWaitForAStandby has more batches and settings wait for a standby that is away than a process
+// has connections. Meanwhile every read is answered, within seconds. Each write is answered within its deadline by a
+// success or by an error that may be sent again; sent again when the standby is no longer wanted, each is there once.
 func TestReadsGoOnWhileCommitsWaitForAStandby(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

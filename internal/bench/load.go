@@ -47,8 +47,9 @@ func (b *Bench) fill(ctx context.Context, l load) (s span, err error) {
 		b.Progress("writing the rows of " + count(l.total()) + " transactions")
 	}
 	err = pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
-		// what a session has left of its cached ids may lie before those of another run, which would then be within our span
-		// (The rule that a queue has one row is looked up for each: planned while the table was empty, that would read it whole.)
+		// what a session has left of its cached ids may lie before those of another run, which would then be within our
+		// span (The rule that a queue has one row is looked up for each: planned while the table was empty, that would
+		// read it whole.)
 		for _, sql := range []string{`SET LOCAL work_mem = '256MB'`, `SET LOCAL enable_seqscan = off`, `SET LOCAL jit = off`, `DISCARD SEQUENCES`,
 			`CREATE TEMPORARY TABLE filling (k int NOT NULL, depth int NOT NULL, queue_id bigint NOT NULL) ON COMMIT DROP`} {
 			if _, err := tx.Exec(ctx, sql); err != nil {

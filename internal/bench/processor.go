@@ -135,8 +135,8 @@ func batchInserts(ctx context.Context, b *Bench) ([]*Result, error) {
 	return all, nil
 }
 
-// insertRun inserts at the front of a line, over and over, and then a few times in its middle, which is the rank that is
-// farthest from both ends.
+// insertRun inserts at the front of a line, over and over, and then a few times in its middle, which is the rank that
+// is farthest from both ends.
 func (b *Bench) insertRun(ctx context.Context, name string, length int) (*trial, error) {
 	by := db.By{Context: b.ctxID, Actor: "bench", Via: "bench"}
 	f := processor.Function{Domain: name, ContractAddress: benchType, MessageDetails: processor.MessageDetails{Message: processor.MessageShape{Name: "pay"}}}

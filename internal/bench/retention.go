@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
-// retentions are the ways of a turn: a day is made and one dropped, as a process does once a day, or none is, with API and sequencer
-// in processes of their own, or in one. Each is compared with the one behind it where none is.
+// retentions are the ways of a turn: a day is made and one dropped, as a process does once a day, or none is, with API
+// and sequencer in processes of their own, or in one. Each is compared with the one behind it where none is.
 var retentions = []struct {
 	name  string
 	day   bool
@@ -21,11 +21,12 @@ var retentions = []struct {
 	{"retention-one-process", true, []string{RoleBoth}}, {"retention-one-process-at-rest", false, []string{RoleBoth}},
 }
 
-// standstills are the times in which nothing was answered, nothing ended, and none of those watched was seen to have ended.
+// standstills are the times in which nothing was answered, nothing ended, and none of those watched was seen to have
+// ended.
 var standstills = map[string]string{"between_answers": "post", "between_ends": "post_to_done", "between_seen": "post_to_visible"}
 
-// Days that lie there before a run of retention, how many transactions a second it wants at most, how many of them a post has, and
-// how long a run is: what a day has is gone through at leisure before it is dropped.
+// Days that lie there before a run of retention, how many transactions a second it wants at most, how many of them a
+// post has, and how long a run is: what a day has is gone through at leisure before it is dropped.
 const (
 	oldDays      = 5
 	retainRate   = 5000
@@ -104,8 +105,8 @@ func (b *Bench) oldDays(ctx context.Context) error {
 	return nil
 }
 
-// changeDays makes a day ahead a while after a run has begun, and drops one that has ended a while after that: a process leaves an hour
-// between them.
+// changeDays makes a day ahead a while after a run has begun, and drops one that has ended a while after that: a
+// process leaves an hour between them.
 func (b *Bench) changeDays(ctx context.Context) error {
 	wait := func(d time.Duration) {
 		select {

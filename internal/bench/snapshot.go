@@ -60,8 +60,8 @@ func parseShape(shape string) (l load, err error) {
 	return l, nil
 }
 
-// hold begins an SQL transaction that writes and stays; end it with the function. As a control it does nothing: a database
-// that has just been made is faster than it is a minute later with a snapshot or without.
+// hold begins an SQL transaction that writes and stays; end it with the function. As a control it does nothing: a
+// database that has just been made is faster than it is a minute later with a snapshot or without.
 func (b *Bench) hold(ctx context.Context) (func(), error) {
 	if b.Control {
 		return func() {}, nil

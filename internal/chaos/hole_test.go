@@ -25,8 +25,8 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// goesOnWithin bounds how long nothing may be answered or dispatched behind a black hole. The promise is 5 s; a test on a
-// busy machine gives more, and tells the figure.
+// goesOnWithin bounds how long nothing may be answered or dispatched behind a black hole. The promise is 5 s; a test on
+// a busy machine gives more, and tells the figure.
 const goesOnWithin = 15 * time.Second
 
 // holeQueues is into how many queues the load of these tests goes, holeEvery how often it posts.
@@ -282,8 +282,8 @@ func cancelsNothing(t *testing.T, p *proxy.Proxy) {
 	}
 }
 
-// Where new connections hang too, everything goes on soon after they can be opened again. The process lives meanwhile, and
-// is not ready.
+// Where new connections hang too, everything goes on soon after they can be opened again. The process lives meanwhile,
+// and is not ready.
 func TestEverythingGoesOnWhenConnectionsCanBeOpenedAgain(t *testing.T) {
 	s := newSite(t)
 	p, _ := s.process(app.Role{Serve: true, Work: true})

@@ -111,7 +111,8 @@ func graphQLPage(first int64, after string, n int64) any {
 
 // TestKillTheLeader kills the process of a leader again and again, at random points: between a cursor and its
 // events, between an event and its call, between a call and its result, wherever. Of every kind of source, the
-// devnet of the demo too, each event ends exactly once, with one result: the loss that seed 1 admits has no place to happen.
+// devnet of the demo too, each event ends exactly once, with one result: the loss that seed 1 admits has no place to
+// happen.
 func TestKillTheLeader(t *testing.T) {
 	kills := 8
 	if text := os.Getenv(killsEnv); text != "" {

@@ -30,8 +30,8 @@ type adders struct {
 // exchanged is a call that was answered.
 type exchanged struct{ input, answer string }
 
-// ToolHandler serves two tools: /add adds two numbers; /flaky does too, but fails at the first call with an input. With a
-// key it answers only calls that this has signed (S1.10): an exact repeat as the first time, and the same token with
+// ToolHandler serves two tools: /add adds two numbers; /flaky does too, but fails at the first call with an input. With
+// a key it answers only calls that this has signed (S1.10): an exact repeat as the first time, and the same token with
 // another input not at all.
 func ToolHandler(key ed25519.PublicKey) http.Handler {
 	t := &adders{key: key, seen: map[string]bool{}, answered: map[string]exchanged{}}

@@ -31,8 +31,9 @@ type wantedCall struct {
 }
 
 // prepare makes the calls of a transaction. Data with "calls" does these, all or none; type EXECUTE does the message or
-// messages of a processor's batch, all or none (S4.6); type TRANSFER moves amount to an account; any other type calls the method of its name, in lower case, on the app that
-// zkAppAddress, claimUid or planUid names, with its data. An error is Invalid and names the field.
+// messages of a processor's batch, all or none (S4.6); type TRANSFER moves amount to an account; any other type calls
+// the method of its name, in lower case, on the app that zkAppAddress, claimUid or planUid names, with its data. An
+// error is Invalid and names the field.
 func (w *Worker) prepare(typ string, data json.RawMessage) ([]devnet.Call, error) {
 	var want wanted
 	if len(data) > 0 && data[0] == '{' {

@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// parentEnv makes this test binary a parent: a process that starts a server, says so and waits for the end of its input.
+// parentEnv makes this test binary a parent: a process that starts a server, says so and waits for the end of its
+// input.
 const parentEnv = "POSTERN_DEVPG_TEST_PARENT"
 
 func maybeParent() {

@@ -21,8 +21,8 @@ type server struct {
 }
 
 // startServer runs postgres until it accepts connections, on the wanted port, or else on that of the last time if it is
-// free, or else on another. It tries more than once: a port can be lost between looking and taking, and the processes of
-// a server that was killed hold its memory for a moment.
+// free, or else on another. It tries more than once: a port can be lost between looking and taking, and the processes
+// of a server that was killed hold its memory for a moment.
 func (k *keeper) startServer() (*server, error) {
 	last := filepath.Join(k.Dir, "port")
 	port := k.Port
@@ -118,8 +118,8 @@ func (s *server) stop() error {
 	}
 }
 
-// awaitGone waits for a server that is just stopping in our directory, at most ten seconds; whether a start is safe then
-// PostgreSQL itself decides.
+// awaitGone waits for a server that is just stopping in our directory, at most ten seconds; whether a start is safe
+// then PostgreSQL itself decides.
 func (k *keeper) awaitGone() {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
 		pm, ok := readPostmaster(k.Dir)

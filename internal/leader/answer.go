@@ -30,7 +30,8 @@ type element struct {
 	told map[string]json.RawMessage // and what stands at the pointers that were asked for
 }
 
-// at returns what stands at a pointer, nil for nothing. Of an event that is too large, only what was asked for is known.
+// at returns what stands at a pointer, nil for nothing. Of an event that is too large, only what was asked for is
+// known.
 func (e element) at(pointer string) json.RawMessage {
 	if e.sum != nil {
 		return e.told[pointer]
@@ -87,9 +88,9 @@ const (
 )
 
 // takeApart reads a page whose events stand in the array at a pointer. Of an event with more than MaxEvent bytes only
-// what stands at pointers is kept: one of any size takes time and no memory. All that is kept may have most bytes, or it
-// is errLarge. An event ends where its brackets do, whatever stands between them, so that one that is no JSON does not
-// take its page with it; whether it is any is for others to say.
+// what stands at pointers is kept: one of any size takes time and no memory. All that is kept may have most bytes, or
+// it is errLarge. An event ends where its brackets do, whatever stands between them, so that one that is no JSON does
+// not take its page with it; whether it is any is for others to say.
 func takeApart(in io.Reader, list string, pointers []string, most int) (answer, error) {
 	s := &scanner{in: in, buf: make([]byte, 32<<10), most: most}
 	rest := &sink{most: most}

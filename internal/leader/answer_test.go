@@ -15,7 +15,8 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 )
 
-// An event of any size is known by its identity, takes none of the room of its page, and the others of the page are read.
+// An event of any size is known by its identity, takes none of the room of its page, and the others of the page are
+// read.
 func TestAnEventOfAnySizeIsPassedOver(t *testing.T) {
 	huge := strings.Repeat(`{"a\"]}": ["x", {"id": 7}, "\\"]},`, 1<<15)
 	for _, c := range []struct{ name, event, want string }{

@@ -152,8 +152,8 @@ func leaves(v *jsonschema.ValidationError, n int) []*jsonschema.ValidationError 
 	return list
 }
 
-// reason is a mismatch in words, without its place and without the value that stands there: it is read by people who may
-// not see bodies.
+// reason is a mismatch in words, without its place and without the value that stands there: it is read by people who
+// may not see bodies.
 func reason(v *jsonschema.ValidationError) string {
 	switch k := v.ErrorKind.(type) {
 	case *kind.FalseSchema:

@@ -47,7 +47,8 @@ func drawnJSON(t *rapid.T, depth int) any {
 	}
 }
 
-// drawnSchema is any document, or in half of the cases a schema that is valid by itself: of definitions with any two documents, one in thirty is.
+// drawnSchema is any document, or in half of the cases a schema that is valid by itself: of definitions with any two
+// documents, one in thirty is.
 func drawnSchema(t *rapid.T, depth int) any {
 	if rapid.Bool().Draw(t, "any document") {
 		return drawnJSON(t, depth)

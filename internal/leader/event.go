@@ -40,8 +40,8 @@ const (
 	OutcomeStale      = "stale"
 )
 
-// EventOfUID is the event whose first transactions have such a uid: "event:<id>:tool:<try>" and "event:<id>:result" (S1.5).
-// False: it is of none.
+// EventOfUID is the event whose first transactions have such a uid: "event:<id>:tool:<try>" and "event:<id>:result"
+// (S1.5). False: it is of none.
 func EventOfUID(uid string) (id uuid.UUID, ok bool) {
 	rest, ok := strings.CutPrefix(uid, "event:")
 	text, _, _ := strings.Cut(rest, ":")

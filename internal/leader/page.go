@@ -194,7 +194,8 @@ func member(name string) string {
 	return "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }
 
-// wants says whether an event has what the filter of a devnet wants; the others are passed over, but for what is no JSON.
+// wants says whether an event has what the filter of a devnet wants; the others are passed over, but for what is no
+// JSON.
 func (s Source) wants(e element) bool {
 	if e.sum == nil && !json.Valid(e.raw) {
 		return true

@@ -64,8 +64,8 @@ func NewSchema(at string, raw json.RawMessage) (*Schema, error) {
 	return s, nil
 }
 
-// StoredSchema reads what NewSchema has found fit, as the database has kept it: in jsonb's words it may be longer than it
-// was, with more digits, so that no bound is held against it again.
+// StoredSchema reads what NewSchema has found fit, as the database has kept it: in jsonb's words it may be longer than
+// it was, with more digits, so that no bound is held against it again.
 func StoredSchema(at string, raw json.RawMessage) (*Schema, error) {
 	c, err := compile(raw)
 	if err != nil {

@@ -37,9 +37,9 @@ func Readable(schema string) bool {
 	return sqlName.MatchString(schema) && !strings.HasPrefix(schema, "pg_") && !slices.Contains(ours, schema)
 }
 
-// AllowedBy refuses a table whose schema is not among those that the installation lets sources read. It is about the database
-// in which Postern is, where a source reads what the role of the process may; of another, the role in the URL says what
-// is read.
+// AllowedBy refuses a table whose schema is not among those that the installation lets sources read. It is about the
+// database in which Postern is, where a source reads what the role of the process may; of another, the role in the URL
+// says what is read.
 func (t SourceTable) AllowedBy(schemas []string) error {
 	schema := t.Relation()[0]
 	if slices.Contains(schemas, schema) {

@@ -62,7 +62,8 @@ type Dispatcher struct {
 	Capabilities []string `json:"capabilities,omitempty"`
 	// Schema is what data must fit, a JSON Schema of draft 2020-12; nil: anything.
 	Schema json.RawMessage `json:"schema,omitempty"`
-	// Secret signs what its worker is sent. Where a dispatcher is put, nil leaves the one that there is, and empty takes it away.
+	// Secret signs what its worker is sent. Where a dispatcher is put, nil leaves the one that there is, and empty
+	// takes it away.
 	Secret []byte `json:"-"`
 }
 

@@ -20,8 +20,8 @@
 //     follow from it.
 //   - mark: an exception about one transaction: cancelled, cancelling, suspended, held, watched, placed or unknown.
 //     Most have none.
-//   - unknown: the mark of a transaction in flight whose outcome is not known, and whose worker cannot be asked. It has no
-//     owner, timer or sender, and an operator says what came of it (S2.10). People are told that it is held.
+//   - unknown: the mark of a transaction in flight whose outcome is not known, and whose worker cannot be asked. It has
+//     no owner, timer or sender, and an operator says what came of it (S2.10). People are told that it is held.
 //   - attempt: one dispatch of a transaction. Its token is <id>.<arrival>.<attempt>: a worker recognises the attempt
 //     by it.
 //   - step: one decision of the state machine, written in one commit.

@@ -84,8 +84,8 @@ func TestTheLayoutOfAnID(t *testing.T) {
 	}
 }
 
-// TestWhatArrivedAtAnotherTimeHasAnotherToken, whatever place, attempt and day it shares with what was lost; and another
-// id, but for one in four million.
+// TestWhatArrivedAtAnotherTimeHasAnotherToken, whatever place, attempt and day it shares with what was lost; and
+// another id, but for one in four million.
 func TestWhatArrivedAtAnotherTimeHasAnotherToken(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -106,7 +106,8 @@ func TestWhatArrivedAtAnotherTimeHasAnotherToken(t *testing.T) {
 	})
 }
 
-// TestWhatWasMovedHasTheSaltOfWhereItWas: those of one batch arrive together, and stand in another order where they were moved to.
+// TestWhatWasMovedHasTheSaltOfWhereItWas: those of one batch arrive together, and stand in another order where they
+// were moved to.
 func TestWhatWasMovedHasTheSaltOfWhereItWas(t *testing.T) {
 	t.Parallel()
 	at := time.Now()

@@ -8,8 +8,8 @@ import (
 )
 
 // Event is something that somebody may want to hear of. Of a transaction these are that it was accepted,
-// and its end; the states between are no events. Of a batch it is its result, and each time it was not delivered and may
-// be sent again.
+// and its end; the states between are no events. Of a batch it is its result, and each time it was not delivered and
+// may be sent again.
 type Event string
 
 const (

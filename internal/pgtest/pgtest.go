@@ -1,9 +1,9 @@
-// Package pgtest gives each test a PostgreSQL database of its own, migrated: a clone of a template that is made once per
-// set of migrations. Tests of one package and of several may run at once.
+// Package pgtest gives each test a PostgreSQL database of its own, migrated: a clone of a template that is made once
+// per set of migrations. Tests of one package and of several may run at once.
 //
 // The server is that of POSTERN_TEST_DATABASE_URL (a superuser's URL; `make test` sets it), else one that this process
-// starts on first use, with fsync off. DATABASE_URL is never read: it may name production. Without any PostgreSQL a test
-// fails with the remedy. A package that uses pgtest should have
+// starts on first use, with fsync off. DATABASE_URL is never read: it may name production. Without any PostgreSQL a
+// test fails with the remedy. A package that uses pgtest should have
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //

@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
-// Store opens a store on the database, with a pool of its own as a process has it, of at most max connections; it is closed at
-// the end of the test.
+// Store opens a store on the database, with a pool of its own as a process has it, of at most max connections; it is
+// closed at the end of the test.
 func (db *DB) Store(t testing.TB, max int32) *stores.Store {
 	t.Helper()
 	pool, err := pg.Connect(t.Context(), db.URL, max)

@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/internal/strict"
 )
 
-// classify sorts what came of a dispatch into the classes of S2.8. Only a body of the contract is the worker's own word,
-// and only the worker's own word ends a transaction: anything else may come from what stands between.
+// classify sorts what came of a dispatch into the classes of S2.8. Only a body of the contract is the worker's own
+// word, and only the worker's own word ends a transaction: anything else may come from what stands between.
 func classify(p reply, now time.Time) outbox.Answer {
 	if p.status == 0 {
 		return unanswered(p)

@@ -41,7 +41,8 @@ func sign(header http.Header, method, target string, body []byte, key ed25519.Pr
 	return nil
 }
 
-// signatureBase is what is signed: each component on a line, and what stands in Signature-Input (RFC 9421, section 2.5).
+// signatureBase is what is signed: each component on a line, and what stands in Signature-Input (RFC 9421, section
+// 2.5).
 func signatureBase(params string, components ...[2]string) []byte {
 	var b strings.Builder
 	for _, c := range components {

@@ -63,7 +63,8 @@ type Worker interface {
 	StatusBatch(ctx context.Context, baseURL, typ string, hashes []string) []outbox.Status
 
 	// Hook tells the worker how c ended (S2.12). result is what the transaction ended with
-	// ({hash, done, data}), errObj its error; either may be nil. token is of the id (HookToken). Deliver again later unless the answer is OK or Missing.
+	// ({hash, done, data}), errObj its error; either may be nil. token is of the id (HookToken). Deliver again later
+	// unless the answer is OK or Missing.
 	Hook(ctx context.Context, c Call, hook outbox.Hook, result, errObj json.RawMessage, token string) HookAnswer
 
 	// MaxRetries asks how often the worker wants a type retried (S2.9): nil if it does not say (404).

@@ -104,7 +104,8 @@ func Hear(f func(*Panic)) (stop func()) {
 // provoked is what tests have run at the beginning of each place; nil outside of them.
 var provoked atomic.Pointer[func(place string)]
 
-// Provoke has f run at the beginning of all that this package runs, where it may panic, until stop is called. For tests.
+// Provoke has f run at the beginning of all that this package runs, where it may panic, until stop is called. For
+// tests.
 func Provoke(f func(place string)) (stop func()) {
 	provoked.Store(&f)
 	return func() { provoked.CompareAndSwap(&f, nil) }

@@ -14,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/internal/processor"
 )
 
-// subscribe: subscribe NAME [EVENT]... A consumer, which asks for what it is told. It is told of all that happens once this
-// command is over, since the time passes that it takes for everybody to know of it.
+// subscribe: subscribe NAME [EVENT]... A consumer, which asks for what it is told. It is told of all that happens once
+// this command is over, since the time passes that it takes for everybody to know of it.
 func subscribe(s *story, c *command, _ say) error {
 	v := outbox.Subscription{Name: c.word(), Kind: "pull", OnError: "skip"}
 	for _, name := range c.rest() {
@@ -81,8 +81,9 @@ func record(s *story, c *command, say say) error {
 	return err
 }
 
-// shuffle: shuffle FUNCTION PROCESSOR... [steps=200] [seed=1]. It puts batches anywhere into the lines of processors, looks
-// at any part of them and takes from anywhere, by lot. It compares each line with a plain list that goes through the same.
+// shuffle: shuffle FUNCTION PROCESSOR... [steps=200] [seed=1]. It puts batches anywhere into the lines of processors,
+// looks at any part of them and takes from anywhere, by lot. It compares each line with a plain list that goes through
+// the same.
 func shuffle(s *story, c *command, say say) error {
 	var lines []*shuffled
 	function := c.word()

@@ -135,8 +135,8 @@ func (o *outside) invokeSigned(w http.ResponseWriter, r *http.Request, fqn strin
 	_, _ = io.WriteString(w, text)
 }
 
-// source: source NAME [kind=http_json] [buffer=] [max_retries=3] [stale=] [input=] [page=50] [on_undecodable=]. It reads the
-// story's log, or is pushed to.
+// source: source NAME [kind=http_json] [buffer=] [max_retries=3] [stale=] [input=] [page=50] [on_undecodable=]. It
+// reads the story's log, or is pushed to.
 func source(s *story, c *command, _ say) (err error) {
 	v := leader.Source{Name: c.word(), Kind: c.option("kind", "http_json"), Map: leader.SourceMap{FQN: "/tool", Input: c.option("input", "")}, OnUndecodable: c.option("on_undecodable", "")}
 	if v.Kind == "http_json" {
@@ -160,8 +160,8 @@ func source(s *story, c *command, _ say) (err error) {
 	return err
 }
 
-// feed: feed ID... [tool=xyz.labs.add@1] [json=]: events in the log. feed [status=503]: what it answers with instead; 0: pages.
-// feed [input=TEXT]: from then on, inputs that the workflow is asked for end with that.
+// feed: feed ID... [tool=xyz.labs.add@1] [json=]: events in the log. feed [status=503]: what it answers with instead;
+// 0: pages. feed [input=TEXT]: from then on, inputs that the workflow is asked for end with that.
 func feed(s *story, c *command, _ say) (err error) {
 	o := s.outside()
 	o.mu.Lock()
@@ -184,8 +184,8 @@ func feed(s *story, c *command, _ say) (err error) {
 	return nil
 }
 
-// tool: tool FQN ANSWER...: registers it, if it is new; the last answer counts from then on. With the answer "signed" its
-// calls are signed. tool FQN removed
+// tool: tool FQN ANSWER...: registers it, if it is new; the last answer counts from then on. With the answer "signed"
+// its calls are signed. tool FQN removed
 func tool(s *story, c *command, _ say) error {
 	o, fqn := s.outside(), c.word()
 	list := c.rest()

@@ -47,8 +47,8 @@ func priority(c *command) processor.Priority {
 	return processor.Med
 }
 
-// actions reads what functions there are from words such as add, add+5 (retried 5 times), add+ (without limit) and add?bob
-// (confirmed by bob, who says {"ok":true}), and from atomic=true|5|forever, pause=5s|3blocks, lives=SECONDS.
+// actions reads what functions there are from words such as add, add+5 (retried 5 times), add+ (without limit) and
+// add?bob (confirmed by bob, who says {"ok":true}), and from atomic=true|5|forever, pause=5s|3blocks, lives=SECONDS.
 func actions(c *command, domain string, words []string) (a processor.Actions, err error) {
 	pause := processor.Interval{}
 	text := c.option("pause", "5s")
@@ -118,7 +118,8 @@ func messagesOf(words []string) (list []processor.Message) {
 	return list
 }
 
-// enqueue: enqueue PROCESSOR FUNCTION... [priority=Med] [at=POSITION] [expires=5s] [label=] [by=] and what actions reads
+// enqueue: enqueue PROCESSOR FUNCTION... [priority=Med] [at=POSITION] [expires=5s] [label=] [by=] and what actions
+// reads
 func enqueue(s *story, c *command, say say) error {
 	name := c.word()
 	words := c.rest()
@@ -225,8 +226,8 @@ func resend(s *story, c *command, say say) error {
 	return err
 }
 
-// tick: tick PROCESSOR [alone=true]. Looks at one batch; unless alone, n1 then executes what has begun. It says what the
-// tick did, and what the batch is then.
+// tick: tick PROCESSOR [alone=true]. Looks at one batch; unless alone, n1 then executes what has begun. It says what
+// the tick did, and what the batch is then.
 func tick(s *story, c *command, say say) error {
 	name, alone := c.word(), c.option("alone", "") == "true"
 	out, err := s.store.Batches.Tick(s.ctx, s.as(c), name)

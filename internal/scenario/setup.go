@@ -117,8 +117,8 @@ func queue(s *story, c *command, _ say) (err error) {
 	return err
 }
 
-// post: post UID... [queue=] [type=T] [sender=] [data=] [not_before=5s] [max_retries=n] [depends=uid,...]. Without a queue
-// each is unordered. It says only what was refused, or known already.
+// post: post UID... [queue=] [type=T] [sender=] [data=] [not_before=5s] [max_retries=n] [depends=uid,...]. Without a
+// queue each is unordered. It says only what was refused, or known already.
 func post(s *story, c *command, say say) error {
 	sub := pg.Submission{ContextID: s.by.Context, Queue: c.option("queue", ""), Type: c.option("type", "T"), Sender: c.option("sender", ""),
 		Data: json.RawMessage(c.option("data", "{}"))}

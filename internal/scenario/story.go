@@ -24,7 +24,8 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// start is when every story begins: on the day before it is told, whose partitions each database has, and always at ten.
+// start is when every story begins: on the day before it is told, whose partitions each database has, and always at
+// ten.
 var start = time.Now().UTC().Truncate(24 * time.Hour).Add(-14 * time.Hour)
 
 // story is one story while it is told.
@@ -225,7 +226,8 @@ var ids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[0-9a-f]{4}-[
 // arrivals are what tokens have between the id and the attempt.
 var arrivals = regexp.MustCompile(`(` + ids.String() + `)\.[0-9a-f]{12,14}\.`)
 
-// shorten shows tokens without the time of arrival, and ids as uids, or as the numbers of queue and position where they have none: an id has the day in it.
+// shorten shows tokens without the time of arrival, and ids as uids, or as the numbers of queue and position where they
+// have none: an id has the day in it.
 func (s *story) shorten(text string) string {
 	text = arrivals.ReplaceAllString(text, "$1.")
 	return ids.ReplaceAllStringFunc(strings.NewReplacer(s.short...).Replace(text), func(found string) string {

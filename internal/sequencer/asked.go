@@ -17,8 +17,8 @@ const (
 //   - pending or included: accepted, as in row 3 (ThenWait); included without a hash, or done: done, as in row 4;
 //   - failed: as in row 7, RETRY and in delay (ThenWait) or FAILED (ThenEnd);
 //   - the worker never saw the token: the same attempt is sent again, no retry consumed (ThenCall);
-//   - it has no /status: sent again if the dispatcher is idempotent (ThenCall), else held for an operator (ThenHold), or
-//     UNRESOLVED where the dispatcher says so (ThenEnd);
+//   - it has no /status: sent again if the dispatcher is idempotent (ThenCall), else held for an operator (ThenHold),
+//     or UNRESOLVED where the dispatcher says so (ThenEnd);
 //   - the answer is a proxy's 502 or 503, and the worker never saw the token or cannot be asked: WAITING again,
 //     as in row 5 (ThenBack);
 //   - the answer could not be read: sent again at most max_retries times, and each counts as a retry; then

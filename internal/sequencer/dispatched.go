@@ -19,8 +19,8 @@ func Dispatched(f Flight, a outbox.Answer, d outbox.Dispatcher, chance float64) 
 	r := begin(f, d, chance)
 	r.after, r.untouched, r.blocks = a.After, a.NothingDone(), a.Scope
 	if a.Class == outbox.ClassRetry && f.Called && !a.Told {
-		// It tells of this call alone. An earlier one of the same token may have had an effect, and the next attempt has
-		// another token: the worker is asked first.
+		// It tells of this call alone. An earlier one of the same token may have had an effect, and the next attempt
+		// has another token: the worker is asked first.
 		a.Class, r.askIn = outbox.ClassAmbiguous, a.After
 	}
 	event := eventOf(a)

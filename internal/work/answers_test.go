@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
-// fate is where a transaction comes to rest whose worker always answers the same: its state, how often it was called, how many
-// retries that used up, and the kind of blocker that /why names.
+// fate is where a transaction comes to rest whose worker always answers the same: its state, how often it was called,
+// how many retries that used up, and the kind of blocker that /why names.
 type fate struct {
 	state   outbox.State
 	class   outbox.Class
@@ -39,8 +39,8 @@ var fates = map[string]fate{
 	"used":   {state: outbox.DISPATCHING, class: outbox.ClassAmbiguous, calls: 3, retries: 2, why: "outcome_unknown"},
 }
 
-// answers is the table of S2.8: an answer, and the fates where the worker can be asked for the status and where it cannot; of
-// each the second is that of an idempotent dispatcher. says is a part of what people read.
+// answers is the table of S2.8: an answer, and the fates where the worker can be asked for the status and where it
+// cannot; of each the second is that of an idempotent dispatcher. says is a part of what people read.
 var answers = []struct {
 	name  string
 	reply remotetest.Reply
@@ -183,7 +183,8 @@ func TestWhatEachAnswerMeans(t *testing.T) {
 	}
 }
 
-// goesOn says whether a transaction with the fate of the cell has not ended, and waits for its worker or for an operator.
+// goesOn says whether a transaction with the fate of the cell has not ended, and waits for its worker or for an
+// operator.
 func (c *cell) goesOn() bool { return !c.fate.state.Terminal() && c.fate.state != outbox.REVISION }
 
 // columns name the fates of an answer.

@@ -12,7 +12,8 @@ import (
 )
 
 // How often a node looks for processors that have something to do; where there are none, less often, and where a look
-// takes long, since there are many, so that looking takes no more than a tenth of the time; every five seconds at the least.
+// takes long, since there are many, so that looking takes no more than a tenth of the time; every five seconds at the
+// least.
 const (
 	tickEvery     = 50 * time.Millisecond
 	tickEveryIdle = 500 * time.Millisecond

@@ -49,8 +49,8 @@ func (e *Engine) step(ctx context.Context, l *pg.Lease) *pg.Answer {
 	return a
 }
 
-// withheld says whether nothing may go out for a lease, since its type was put into quarantine behind it. It is asked right before
-// each call: what a heartbeat tells others is that it knows the quarantine by which this decides.
+// withheld says whether nothing may go out for a lease, since its type was put into quarantine behind it. It is asked
+// right before each call: what a heartbeat tells others is that it knows the quarantine by which this decides.
 func (e *Engine) withheld(l *pg.Lease) bool {
 	return e.Store.Quarantined(l.Dispatcher.ContextID, l.Task.Type)
 }

@@ -36,8 +36,9 @@ const deliverEvery = 250 * time.Millisecond
 // deliverRest is between two such looks, however often it is rung.
 const deliverRest = 25 * time.Millisecond
 
-// hooksLinger is how long what became of a few hooks waits for more of it, and for more that is due. Nothing waits for a hook, and each record is a
-// commit beside those that something waits for. Other tracks do not linger: the next of a queue goes out behind a record.
+// hooksLinger is how long what became of a few hooks waits for more of it, and for more that is due. Nothing waits for
+// a hook, and each record is a commit beside those that something waits for. Other tracks do not linger: the next of a
+// queue goes out behind a record.
 const hooksLinger = 20 * time.Millisecond
 
 // DeliveriesConfig is how deliveries reach endpoints. The hooks of workers go to the worker of the Node.
@@ -222,7 +223,8 @@ func (r *trackRun) await(ctx context.Context, due int) bool {
 
 func (r *trackRun) took(got deliveries.Receipt) { r.done, r.out = append(r.done, got), r.out-1 }
 
-// stop waits for the deliveries that are out, which are cut off, and records everything, so that others need not wait for it.
+// stop waits for the deliveries that are out, which are cut off, and records everything, so that others need not wait
+// for it.
 func (r *trackRun) stop(ctx context.Context) {
 	for r.out > 0 {
 		r.took(<-r.receipts)

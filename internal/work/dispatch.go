@@ -14,8 +14,9 @@ import (
 	"github.com/postern-dev/postern/internal/safe"
 )
 
-// A quantum is how much of one queue a flight does before it looks whether others wait. Its time is that of calls: while a
-// flight waits for our own commits it keeps its queue, since to give it back and claim it again are more commits to wait for.
+// A quantum is how much of one queue a flight does before it looks whether others wait. Its time is that of calls:
+// while a flight waits for our own commits it keeps its queue, since to give it back and claim it again are more
+// commits to wait for.
 const (
 	quantumTasks = 64
 	quantumTime  = 250 * time.Millisecond
@@ -54,8 +55,8 @@ const (
 	jobAwaited = 50 * time.Millisecond
 )
 
-// claimLoop claims where no job does: until River has started, and where it brings none. So losing a job costs jobAwaited, and
-// nothing is left undone.
+// claimLoop claims where no job does: until River has started, and where it brings none. So losing a job costs
+// jobAwaited, and nothing is left undone.
 func (e *Engine) claimLoop(ctx context.Context) {
 	alone := func() bool { return !e.carried() }
 	for {
@@ -84,8 +85,8 @@ func (e *Engine) claimLoop(ctx context.Context) {
 	}
 }
 
-// sendForJob has River bring this process a job that carries its claims. It waits for nothing: where the insert is slow, or
-// fails, the loop claims.
+// sendForJob has River bring this process a job that carries its claims. It waits for nothing: where the insert is
+// slow, or fails, the loop claims.
 func (e *Engine) sendForJob() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -112,8 +113,8 @@ func (e *Engine) jobMayCome() bool {
 }
 
 // carry is what a job does for d: it claims what this process hears of, starts the calls of that and of what
-// posts and timers have leased, and has another job follow if there was anything to do. Where another job carries already it
-// leaves that a bell.
+// posts and timers have leased, and has another job follow if there was anything to do. Where another job carries
+// already it leaves that a bell.
 func (e *Engine) carry(ctx context.Context, d time.Duration) {
 	ctx = e.Loops.In(ctx, "claims")
 	j := &carrier{make(chan []*pg.Lease), make(chan struct{})}
@@ -146,8 +147,8 @@ func (e *Engine) carry(ctx context.Context, d time.Duration) {
 	}
 }
 
-// hand leaves the start of flights that are counted to the job that is at work. Where there is none, or it ends meanwhile, they
-// wait for no other.
+// hand leaves the start of flights that are counted to the job that is at work. Where there is none, or it ends
+// meanwhile, they wait for no other.
 func (e *Engine) hand(calls context.Context, leases []*pg.Lease) {
 	if j := e.claims.job.Load(); j != nil {
 		select {
@@ -173,7 +174,8 @@ func (e *Engine) startHanded(j *carrier) (any bool) {
 	}
 }
 
-// claimAll claims while it may, until there is nothing more to claim or no room, and says whether it found anything, or could not look.
+// claimAll claims while it may, until there is nothing more to claim or no room, and says whether it found anything, or
+// could not look.
 func (e *Engine) claimAll(ctx context.Context, may func() bool) (found bool) {
 	e.claims.Lock()
 	defer e.claims.Unlock()
@@ -183,7 +185,8 @@ func (e *Engine) claimAll(ctx context.Context, may func() bool) (found bool) {
 	return found
 }
 
-// claim leases queues as far as there is room, starts a flight for each, and says whether to go on at once. e.claims is held.
+// claim leases queues as far as there is room, starts a flight for each, and says whether to go on at once. e.claims is
+// held.
 func (e *Engine) claim(ctx context.Context) (again bool) {
 	c := &e.claims
 	if e.stopping.Load() {

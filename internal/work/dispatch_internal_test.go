@@ -94,8 +94,8 @@ func (c *cell) eventually(want string) {
 	c.t.Fatalf("%s, want %s", got, want)
 }
 
-// River's worker claims and calls, what is there and what comes while it runs; a second one goes, and once the process stops
-// none claims.
+// River's worker claims and calls, what is there and what comes while it runs; a second one goes, and once the process
+// stops none claims.
 func TestADispatchJobCarriesTheClaims(t *testing.T) {
 	t.Parallel()
 	ctx, e := t.Context(), newCell(t)

@@ -23,8 +23,8 @@ const (
 	drainQuietShare     = 1000
 )
 
-// drainWait is how long a process waits after a look that took so long and found nothing, when nothing was staged for that
-// long: no longer than drainEveryQuiet for the quiet's sake.
+// drainWait is how long a process waits after a look that took so long and found nothing, when nothing was staged for
+// that long: no longer than drainEveryQuiet for the quiet's sake.
 func drainWait(every, took, quiet time.Duration) time.Duration {
 	return max(every, 10*took, min(quiet/drainQuietShare, drainEveryQuiet))
 }

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// The longer nothing was staged, the longer until the next look, up to 50 ms; one that takes long is a tenth of the time.
+// The longer nothing was staged, the longer until the next look, up to 50 ms; one that takes long is a tenth of the
+// time.
 func TestTheDrainLooksLessOftenWhenItIsQuiet(t *testing.T) {
 	for _, c := range []struct{ every, took, quiet, want time.Duration }{
 		{drainEvery, 0, 0, 15 * time.Millisecond},

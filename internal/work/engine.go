@@ -359,8 +359,8 @@ func (e *Engine) releaseSlot(d *pg.Dispatcher) {
 	}
 }
 
-// awaitRing waits for a signal on c, or for d, and for rest at the least, in which all signals are one; false is the end of
-// ctx.
+// awaitRing waits for a signal on c, or for d, and for rest at the least, in which all signals are one; false is the
+// end of ctx.
 func awaitRing(ctx context.Context, c <-chan struct{}, d, rest time.Duration) bool {
 	began := time.Now()
 	if !pause(ctx, c, d) {

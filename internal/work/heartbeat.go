@@ -77,8 +77,8 @@ func (e *Engine) beatOnce(ctx context.Context) {
 	}
 }
 
-// disown ends the engine, whose node has no row any more: either it was frozen for more than a day, or the database went back to a
-// time before its start, which its newest commits tell.
+// disown ends the engine, whose node has no row any more: either it was frozen for more than a day, or the database
+// went back to a time before its start, which its newest commits tell.
 func (e *Engine) disown(ctx context.Context, gone error) {
 	err := e.Store.Inspect(ctx)
 	if err != nil && fault.CodeOf(err) != "database_went_back" {

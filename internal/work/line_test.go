@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// TestFencesAreToldWithTheirLine: each call for a queue names the same line, two queues have two, and what is in no queue
-// has none. A queue that was reaped comes back with its line.
+// TestFencesAreToldWithTheirLine: each call for a queue names the same line, two queues have two, and what is in no
+// queue has none. A queue that was reaped comes back with its line.
 func TestFencesAreToldWithTheirLine(t *testing.T) {
 	h := newHouse(t)
 	h.dispatcher("T", nil)

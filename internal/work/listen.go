@@ -123,10 +123,10 @@ func (e *Events) readSource(ctx context.Context, l *events.SourceLease) {
 	}
 }
 
-// page asks a source once for what comes after its cursor: for fewer events than last time, where those were too large for
-// a page or took too long, and of the fewest for as many bytes as one reading of a node at a time may hold. How many that are
-// is this node's to remember, so that no reading takes longer than its lease. An event that is too large to be stored is none
-// of those bytes.
+// page asks a source once for what comes after its cursor: for fewer events than last time, where those were too large
+// for a page or took too long, and of the fewest for as many bytes as one reading of a node at a time may hold. How
+// many that are is this node's to remember, so that no reading takes longer than its lease. An event that is too large
+// to be stored is none of those bytes.
 func (e *Events) page(ctx context.Context, l *events.SourceLease) (leader.Page, *leader.Trouble) {
 	if l.Table != nil {
 		return e.Store.Events.TablePage(ctx, l, e.Dial)

@@ -200,7 +200,8 @@ func TestATableOfAnotherDatabase(t *testing.T) {
 		t.Errorf("%s: %+v", got, h.state("far"))
 	}
 
-	// Another database of Postern's is as ours is, whose URL it may be: the list holds. In one of others the role of the URL counts.
+	// Another database of Postern's is as ours is, whose URL it may be: the list holds. In one of others the role of
+	// the URL counts.
 	h.s.Events.SourceSchemas = nil
 	again := func() *events.Source {
 		h.exec(`UPDATE postern.source SET next_at = clock_timestamp()`)
@@ -218,8 +219,8 @@ func TestATableOfAnotherDatabase(t *testing.T) {
 	}
 }
 
-// A source reads the schemas that it was given: one that was made when its schema was allowed stops when it is no more, and
-// says why.
+// A source reads the schemas that it was given: one that was made when its schema was allowed stops when it is no more,
+// and says why.
 func TestASourceWhoseSchemaIsNoLongerAllowedStops(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -15,7 +15,8 @@ import (
 )
 
 // driver is River's for pgx, but that it listens as we do: River's own listener waits for a notification as others wait
-// for an answer, so that the watch of the pool would end it, and asks only every five seconds whether the server is there.
+// for an answer, so that the watch of the pool would end it, and asks only every five seconds whether the server is
+// there.
 type driver struct {
 	*riverpgxv5.Driver
 	pool *pgxpool.Pool

@@ -42,8 +42,8 @@ func (h *house) within(what string, met func() bool) {
 	}
 }
 
-// A panic at the beginning of anything that a process runs by itself ends that, and nothing else: it is begun anew, and what was
-// posted goes out once. (Tests that provoke panics run alone.)
+// A panic at the beginning of anything that a process runs by itself ends that, and nothing else: it is begun anew, and
+// what was posted goes out once. (Tests that provoke panics run alone.)
 func TestAPanicAnywhereLosesNothing(t *testing.T) {
 	for _, place := range []string{"claims", "look back", "heartbeat", "timers", "deliveries", "sources", "events", "configuration", "staged rows", "processors", "tools",
 		"transaction", "settle", "doorbell", "ring", "practice of a connection",

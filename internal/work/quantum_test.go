@@ -10,7 +10,8 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// A queue whose calls are slow gives its place to who waits, after a quarter of a second of calls; one that waits for commits keeps it.
+// A queue whose calls are slow gives its place to who waits, after a quarter of a second of calls; one that waits for
+// commits keeps it.
 func TestAQuantumIsOfCalls(t *testing.T) {
 	for name, c := range map[string]struct {
 		call, commit time.Duration

@@ -35,8 +35,8 @@ func (h *house) release(q pg.Quarantine) {
 	h.must(err)
 }
 
-// Behind the entering no call begins, of a worker or of an endpoint, though there is work for both; posts are accepted, and all go
-// out once and in order when it is released.
+// Behind the entering no call begins, of a worker or of an endpoint, though there is work for both; posts are accepted,
+// and all go out once and in order when it is released.
 func TestBehindAQuarantineNoCallBegins(t *testing.T) {
 	h := newHouse(t)
 	var begun atomic.Int64

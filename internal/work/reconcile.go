@@ -132,8 +132,8 @@ func (r *reconciler) one(ctx context.Context, u *pg.Unended) (moved bool, err er
 	return moved, nil
 }
 
-// ask asks for one token after the other, until one is unknown to every worker that may have it. attempt is the highest that one
-// knows, 0 for none, and known what it says of that; none is the answer that ended it.
+// ask asks for one token after the other, until one is unknown to every worker that may have it. attempt is the highest
+// that one knows, 0 for none, and known what it says of that; none is the answer that ended it.
 func (r *reconciler) ask(ctx context.Context, u *pg.Unended) (attempt int, known, none outbox.Status) {
 	for n := u.Attempt; n < u.Attempt+reconcileAttempts && ctx.Err() == nil; n++ {
 		var got outbox.Status

@@ -129,8 +129,8 @@ func stopRiver(life context.Context, client *river.Client[pgx.Tx]) {
 	}
 }
 
-// ringJobs has jobs claim what is about to be ready: one in this process, unless it has one, and, inserted in the commit that
-// makes it ready, one in another, if any of them has to hear of it.
+// ringJobs has jobs claim what is about to be ready: one in this process, unless it has one, and, inserted in the
+// commit that makes it ready, one in another, if any of them has to hear of it.
 func (e *Engine) ringJobs(ctx context.Context, begin func(context.Context) (pgx.Tx, error)) error {
 	if !e.carried() {
 		e.sendForJob()
@@ -181,8 +181,8 @@ func newRiver(pool *pgxpool.Pool, c *river.Config, log *slog.Logger, stopping *a
 	return client, nil
 }
 
-// dispatchJob carries the claims of this process, or, where another job does, leaves that a bell. A process without room
-// keeps the job until it has some or a second has passed, so that the next one goes to another process. ctx is the
+// dispatchJob carries the claims of this process, or, where another job does, leaves that a bell. A process without
+// room keeps the job until it has some or a second has passed, so that the next one goes to another process. ctx is the
 // process's: River has no reason to end a claim.
 func (e *Engine) dispatchJob(ctx context.Context) {
 	e.ringLater()

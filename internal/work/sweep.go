@@ -38,8 +38,8 @@ func (e *Engine) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// calm says whether this process has run for long enough to look at all queues, which takes a microsecond for each: for as long
-// as sparing would rest afterwards. A process that starts has better things to do.
+// calm says whether this process has run for long enough to look at all queues, which takes a microsecond for each: for
+// as long as sparing would rest afterwards. A process that starts has better things to do.
 func (e *Engine) calm(ctx context.Context) (bool, error) {
 	n, err := e.Store.QueuesAbout(ctx)
 	return time.Since(e.born) > restAfter(time.Duration(n)*time.Microsecond), err

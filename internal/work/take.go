@@ -6,9 +6,9 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// postRoom says which part of the room for calls posts may take. A claim that is under way has reserved half of what was
-// free before, or all where a transaction is known to wait. Posts get no room where a transaction may wait that was there
-// first, so that a stream of posts does not overtake what claims would find. The mutex of the engine guards it.
+// postRoom says which part of the room for calls posts may take. A claim that is under way has reserved half of what
+// was free before, or all where a transaction is known to wait. Posts get no room where a transaction may wait that was
+// there first, so that a stream of posts does not overtake what claims would find. The mutex of the engine guards it.
 type postRoom struct {
 	reserved reservation    // for the claim that is under way; zero without one
 	full     bool           // others may wait for room of any kind
@@ -78,8 +78,8 @@ func (e *Engine) someoneWaits(dispatcher int32) bool {
 	return e.more.Load() || e.posts.full || e.posts.fullFor[dispatcher]
 }
 
-// Taking returns the node under which posts may take room now. It and Begin, End, Reserve, Release, Start and Doubt make
-// the engine a pg.Taker.
+// Taking returns the node under which posts may take room now. It and Begin, End, Reserve, Release, Start and Doubt
+// make the engine a pg.Taker.
 func (e *Engine) Taking() (pg.Node, bool) {
 	return *e.node.Load(), e.carried() && e.trusted() && !e.stopping.Load() && !e.draining.Load()
 }

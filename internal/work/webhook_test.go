@@ -142,8 +142,8 @@ func (h *house) subscribe(v outbox.Subscription, secret []byte) *deliveries.Subs
 	return s
 }
 
-// inOrder compares the messages of each queue with what is wanted: each once, in the order of its first arrival. A message
-// that arrived again is passed over.
+// inOrder compares the messages of each queue with what is wanted: each once, in the order of its first arrival. A
+// message that arrived again is passed over.
 func (r *receiver) inOrder(want map[string][]string) {
 	r.t.Helper()
 	got, seen := map[string][]string{}, map[string]bool{}

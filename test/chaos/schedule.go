@@ -109,8 +109,8 @@ func known() string {
 	return strings.Join(names, ", ")
 }
 
-// run breaks one thing after another until ctx ends, with a pause between two that lets some of them meet a system that is
-// still recovering.
+// run breaks one thing after another until ctx ends, with a pause between two that lets some of them meet a system that
+// is still recovering.
 func (w *world) run(ctx context.Context, list []fault, seed uint64, every time.Duration) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	for wait(ctx, time.Duration(float64(every)*(0.3+1.4*r.Float64()))) {

@@ -166,9 +166,9 @@ func TestContainersAreStartedAsTheProgramWants(t *testing.T) {
 	}
 }
 
-// goes returns how long a container sleeps before it is told to stop, and how long it answers all afterwards. What has a port
-// of the API does both: the first for those who are told of endpoints, the second for those who ask /readyz, which
-// have the time to do so.
+// goes returns how long a container sleeps before it is told to stop, and how long it answers all afterwards. What has
+// a port of the API does both: the first for those who are told of endpoints, the second for those who ask /readyz,
+// which have the time to do so.
 func goes(t *testing.T, name string, c *corev1.Container, api bool) (sleep, delay time.Duration) {
 	t.Helper()
 	if !api {

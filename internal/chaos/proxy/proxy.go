@@ -120,8 +120,8 @@ func (p *Proxy) SwallowSome(w Way, n int) {
 	})
 }
 
-// Hold has all connections that are open now stand still, as a proxy that is frozen; Release lets everything pass on that
-// was sent meanwhile.
+// Hold has all connections that are open now stand still, as a proxy that is frozen; Release lets everything pass on
+// that was sent meanwhile.
 func (p *Proxy) Hold() { p.each(func(c *pair) { c.held = true }) }
 
 // Release ends Hold and Mute.
@@ -225,7 +225,8 @@ type chunk struct {
 	text []byte
 }
 
-// pass passes on what from says to the other side. A side that closes closes the other, unless that is not to hear of it.
+// pass passes on what from says to the other side. A side that closes closes the other, unless that is not to hear of
+// it.
 func (p *Proxy) pass(c *pair, from, to net.Conn, way Way) {
 	queue := make(chan chunk, 1024)
 	go func() {

@@ -3,8 +3,9 @@
 //	go run ./internal/pgtest/cmd/with-postgres -- go test ./...
 //
 // It starts a server for tests (nothing is synced to disk), names it in POSTERN_TEST_DATABASE_URL, and ends with the
-// command's exit code (go run itself says 1 for any failure). If the variable is set already, it just runs the command. With -keep, the server of a command that
-// failed stays until Ctrl-C, so that the databases of failed tests can be looked at.
+// command's exit code (go run itself says 1 for any failure). If the variable is set already, it just runs the command.
+// With -keep, the server of a command that failed stays until Ctrl-C, so that the databases of failed tests can be
+// looked at.
 package main
 
 import (
