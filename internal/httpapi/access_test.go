@@ -46,7 +46,7 @@ func TestEveryOperationStandsInTheTableOfAccess(t *testing.T) {
 	}
 }
 
-// who asks, in the matrix.
+// who names a caller of the matrix, and what it may do.
 type who struct {
 	name    string
 	headers []string
@@ -187,7 +187,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	if cells < 700 {
 		t.Errorf("only %d cells", cells)
 	}
-	// what lies in shop is not there for a foreign admin in its own context either
+	// a foreign admin that asks in its own context does not find the things of shop either
 	d2 := everybody[slices.IndexFunc(everybody, func(w who) bool { return w.name == "foreign admin" })].headers[0]
 	for _, op := range operations(t, d) {
 		method, path, _ := strings.Cut(op, " ")

@@ -33,7 +33,7 @@ type Config struct {
 	// Ready lists the checks behind /readyz; nil for the database alone.
 	Ready   func(context.Context) []Check
 	Version string
-	Loops   *safe.Loops        // nil for none: nobody is told of a loop that panics often
+	Loops   *safe.Loops        // nil: no check of readiness reports a loop that panics often
 	Metrics *telemetry.Metrics // nil for none
 	Traces  *telemetry.Traces  // nil for none
 	// DebugClock runs what has become due after POST /debug/clock; nil: there is no such route.
@@ -61,7 +61,7 @@ type API struct {
 	waits   *hub
 	news    *news
 	ticks   *pace
-	paces   *pace // of requests; nil: nobody is held back
+	paces   *pace // of requests; nil: no actor is held back
 	keys    cache[actors.UsedKey]
 	actors  cache[principal]
 	issuers issuers

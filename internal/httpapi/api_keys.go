@@ -112,8 +112,8 @@ func mayHand(ctx context.Context, only []string) error {
 	return fault.New(fault.Forbidden, "forbidden", "this API key may only %s: the secret that it is shown needs an only of these", strings.Join(have, " and "))
 }
 
-// postAPIKey makes a key for the context of the request and shows its secret, this once: 201. Who is narrowed
-// cannot hand out more than it has.
+// postAPIKey makes a key for the context of the request and shows its secret, this once: 201. A narrowed key cannot
+// make a key that may do more than it may itself.
 func (a *API) postAPIKey(ctx context.Context, in *postAPIKeyInput) (*apiKeyOutput, error) {
 	now, err := a.now(ctx)
 	if err != nil {

@@ -45,7 +45,7 @@ var noLever = map[string]string{
 	"POST /channels/{name}/messages/{id}/nack": "likewise",
 }
 
-// pulled is one lever: what is there when it is pulled, and what it leaves behind.
+// pulled is one lever: the state in which it is pulled, and the records that it leaves behind.
 type pulled struct {
 	arrange func() (path string)       // the object, or where it is made
 	body    string                     // without the reason
@@ -328,7 +328,7 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 			}
 		}
 		var rows []any
-		for _, in := range []string{"default", "system", "shop", "new"} { // what is nobody's is kept in system
+		for _, in := range []string{"default", "system", "shop", "new"} { // rows of no other context are kept in system
 			if in == "new" && object != "/contexts/new" {
 				continue
 			}

@@ -256,7 +256,7 @@ type deleteAuthorizationInput struct {
 	Conditions
 }
 
-// deleteAuthorization removes an authorization of which nothing runs; 409 in_use.
+// deleteAuthorization removes an authorization. 409 in_use: an execution of it has not ended.
 func (a *API) deleteAuthorization(ctx context.Context, in *deleteAuthorizationInput) (*struct{}, error) {
 	return nil, a.Store.Batches.RemoveAuthorization(ctx, by(ctx, ""), in.Label)
 }

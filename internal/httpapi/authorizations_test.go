@@ -100,7 +100,7 @@ func TestAnActorIsGivenCalls(t *testing.T) {
 	d.refused(422, "invalid", "PUT", "/authorizations/pay/grants/eve", `{"calls": 0}`)
 }
 
-// S4.14: nobody took it in time; whoever asks sends it again, under the same id, while its ttl lasts.
+// S4.14: a batch was not delivered in time. Any caller may have it sent again, under the same id, while its ttl lasts.
 func TestWhatWasNotDeliveredIsSentAgain(t *testing.T) {
 	d := newPlant(t)
 	if p := d.want(200, "PATCH", "/processors/main", `{"deliver_within": "1ms"}`, "Content-Type: application/merge-patch+json"); p.str("deliver_within") != "1ms" {

@@ -31,8 +31,8 @@ const (
 	nowhere               // none
 )
 
-// access is who may do what: every operation stands here, and a test compares it with the contract. Who has
-// no role in a context gets 404 for all of it.
+// access says for each operation which callers may use it. A test compares its operations with the contract. A caller
+// without a role in a context gets 404 for everything in it.
 var access = map[string]rule{
 	"get-livez":     {least: nobody, where: nowhere},
 	"get-readyz":    {least: nobody, where: nowhere},
@@ -148,7 +148,7 @@ var access = map[string]rule{
 	"post-callback":     {least: executors, post: true}, // whom the function names (S4.8)
 	"put-peer":          {least: admins},
 	"delete-peer":       {least: admins},
-	"deliver-batch":     {least: nobody, where: nowhere}, // of these, whoever signs as the peer (S4.14)
+	"deliver-batch":     {least: nobody, where: nowhere}, // the peer signs this call and ask-batch (S4.14)
 	"ask-batch":         {least: nobody, where: nowhere},
 	"get-peer-health":   {least: nobody, where: nowhere},
 
@@ -260,7 +260,7 @@ func (a *API) authorise(ctx huma.Context, next func(huma.Context)) {
 func (a *API) allowed(ctx huma.Context) error {
 	op := ctx.Operation()
 	r, known := access[op.OperationID]
-	if !known { // a test keeps it from happening; if it does, nobody may
+	if !known { // a test keeps it from happening; if it does, every caller is refused
 		return fault.New(fault.Internal, "internal", "operation %s is missing from the table of access", op.OperationID)
 	}
 	if r.least == nobody {

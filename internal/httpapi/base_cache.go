@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// cache remembers look-ups of credentials for a moment. What was not found is not remembered, so that
-// guessing does not fill it.
+// cache remembers look-ups of credentials for a moment. It does not remember a look-up that found nothing, so that
+// guesses do not fill it.
 type cache[V any] struct {
 	life time.Duration
 	mu   sync.Mutex

@@ -53,8 +53,8 @@ func equalJSON(a, b any) bool {
 	return a == b
 }
 
-// equalNumber compares two numbers exactly. Long ones are compared as text: nobody should make us
-// compute them.
+// equalNumber compares two numbers: exactly, unless one is longer than 400 characters or has an exponent. Those are
+// compared as rounded to 200 bits, since an exact value could take as much memory as a client likes.
 func equalNumber(a, b json.Number) bool {
 	if len(a) > 400 || len(b) > 400 || bytes.ContainsAny([]byte(a+b), "eE") {
 		x, _, err1 := big.ParseFloat(string(a), 10, 200, big.ToNearestEven)

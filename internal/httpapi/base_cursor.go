@@ -29,7 +29,8 @@ func (p *Paging) limit(a *API) (int, error) {
 	return p.Limit, nil
 }
 
-// sealed is a cursor before it is encoded: where to go on, and of which filters.
+// sealed is a cursor before it is encoded: the hash of the filters that it was made with, and the key at which the next
+// page begins.
 type sealed struct {
 	Of string          `json:"of"`
 	At json.RawMessage `json:"at"`

@@ -25,7 +25,7 @@ func ParseKey(key string) (prefix string, hash []byte, ok bool) {
 	return m[1], sum[:], true
 }
 
-// DrawKey returns a new API key that nobody knows yet.
+// DrawKey returns a new API key, drawn at random.
 func DrawKey() string {
 	key, _, _ := newKey("")
 	return key

@@ -34,8 +34,8 @@ func listBy[T, V, K any](ctx context.Context, a *API, in *namedPage, filters []a
 	return cutTo(ctx, &p, limit, filters, found, key, view)
 }
 
-// cutTo answers the first limit of what was found, of which there may be one more: then with the cursor of what comes
-// after the last that is shown.
+// cutTo answers the first limit of the rows that were found. If one more was found, there is a next page: the answer
+// then has the cursor that begins after the last row shown.
 func cutTo[T, V, K any](
 	ctx context.Context, p *Paging, limit int, filters []any, found []T, key func(T) K, view func(T) (V, error),
 ) (body listed[V], link string, err error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
-// name is what people configure by: up to 200 characters, none of which needs escaping in a path.
+// name is a name that people give to a thing they configure: up to 200 characters that need no escaping in a path.
 type name string
 
 // uidName is the client's own name of a transaction: the same alphabet, up to 255.

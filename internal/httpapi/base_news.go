@@ -83,7 +83,7 @@ func (n *news) after(ctx context.Context, sub int32, at int64, d time.Duration) 
 	return true
 }
 
-// run looks until nobody waits.
+// run looks for new events until no request waits for any.
 func (n *news) run() {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()

@@ -25,8 +25,8 @@ type OIDC struct {
 // algorithms are those that a token may be signed with: none that needs a secret of ours.
 var algorithms = []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA}
 
-// issuers are the providers that were asked, each when its first token came: so that one that is away keeps
-// nobody from starting.
+// issuers are the identity providers that were asked, each of them when its first token came: a provider that does not
+// answer keeps no process from starting.
 type issuers struct {
 	mu    sync.Mutex
 	known map[string]*issuer
@@ -118,8 +118,8 @@ func (a *API) verify(ctx context.Context, token string) (issuer, subject string,
 	return verified.Issuer, verified.Subject, nil
 }
 
-// readToken checks a bearer token of an identity provider: (issuer, subject) is an actor, whose roles are those
-// of a member. What was verified is asked about again for each request, and the actor after a second.
+// readToken checks a bearer token of an identity provider: (issuer, subject) is an actor, whose roles are those of a
+// member. The token is verified again for each request, and its actor is looked up again after a second.
 func (a *API) readToken(r *http.Request) (*principal, error) {
 	token, err := bearer(r)
 	if err != nil || token == "" || strings.HasPrefix(token, apiKeyPrefix) || len(a.OIDC.Issuers) == 0 {

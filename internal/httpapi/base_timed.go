@@ -18,12 +18,12 @@ import (
 )
 
 // timed is the writer of one answer, which holds its request to its times: the body arrives within Limits.BodyRead, the
-// answer begins within Limits.Answer (what the request itself asks to wait comes on top), and the client reads it within
-// Limits.Taken; a stream sets that anew with each event. It stands outside of all that could refuse a request, so what
-// net/http reads of a body after the answer ends in time, too.
+// answer begins within Limits.Answer (what the request itself asks to wait comes on top), and the client reads it
+// within Limits.Taken; a stream sets that anew with each event. It wraps every handler that could refuse a request, so
+// that net/http also stops in time to read a body after the answer.
 //
-// What is answered while the body is still on its way closes the connection: nothing is read for what is refused. Once the
-// process is about to go, every answer does.
+// An answer that is given while the body is still on its way closes the connection: the rest of a refused request is
+// not read. Once the process is about to end, every answer closes its connection.
 type timed struct {
 	http.ResponseWriter
 	api    *API

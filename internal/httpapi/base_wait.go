@@ -59,7 +59,7 @@ func stateNames() string {
 	return strings.Join(list, ", ")
 }
 
-// preferred reads wait=N out of a Prefer header; what is not understood is ignored, as RFC 7240 wants.
+// preferred reads wait=N out of a Prefer header. It ignores preferences that it does not understand, as RFC 7240 wants.
 func preferred(header string) (time.Duration, bool) {
 	for _, part := range strings.FieldsFunc(header, func(r rune) bool { return r == ',' || r == ';' }) {
 		k, v, _ := strings.Cut(strings.TrimSpace(part), "=")
@@ -70,7 +70,7 @@ func preferred(header string) (time.Duration, bool) {
 	return 0, false
 }
 
-// reached says whether there is nothing more to wait for. What is terminal never changes again.
+// reached says whether there is nothing more to wait for. A terminal state never changes again.
 func (s *waitSpec) reached(t *pg.Transaction) bool {
 	switch {
 	case s.change:

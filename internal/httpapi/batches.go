@@ -253,7 +253,7 @@ type oneBatchInput struct {
 	ID   string `path:"id" maxLength:"20"`
 }
 
-// id is that of a batch; what is no number names none.
+// id returns the id of the batch in the path. A text that is no number names no batch: 404.
 func (in *oneBatchInput) id() (int64, error) {
 	id, err := strconv.ParseInt(in.ID, 10, 64)
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 	bulkTime = 20 * time.Second
 )
 
-// oneOrMore is a filter in a body: a value, or a list of which one must hold.
+// oneOrMore is a filter in a body: a value, or a list, where one value of the list must match.
 type oneOrMore []string
 
 // UnmarshalJSON reads a string or a list of them.
@@ -225,7 +225,7 @@ func (r *bulkRun) byFilter(ctx context.Context) error {
 			ids[i] = t.ID
 		}
 		if err := r.do(ctx, ids); err != nil {
-			if body.Matched == 0 || after == "" { // what was done stays so when it is sent again
+			if body.Matched == 0 || after == "" { // the client sends the same again: what this one did stays done
 				return err
 			}
 			r.a.Log.WarnContext(ctx, "a bulk broke off", "request", scopeOf(ctx).RequestID, "error", err)

@@ -45,7 +45,7 @@ type channelSettings struct {
 	SweepInterval string `json:"sweep_interval,omitempty" example:"30s" doc:"integrity"`
 }
 
-// channelView is a channel as clients read it; what is of the other kind is missing.
+// channelView is a channel as clients read it. Fields of the other kind are missing.
 type channelView struct {
 	Warned
 	Name         string     `json:"name"`

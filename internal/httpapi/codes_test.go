@@ -29,7 +29,7 @@ func TestEveryCodeOfTheDesignIsThereOrExplained(t *testing.T) {
 			continue
 		}
 		names, _, _ := strings.Cut(cells[2], "; `Retry-After`")                        // a header
-		said := regexp.MustCompile(`\([^)]*\)|`+"`[^`]*`").ReplaceAllString(names, "") // what is beside the codes
+		said := regexp.MustCompile(`\([^)]*\)|`+"`[^`]*`").ReplaceAllString(names, "") // texts beside the codes
 		for _, m := range regexp.MustCompile(`\b([a-z]+(?:_[a-z]+)*)( R\b)?[ ]*(?:[,;]|$)`).FindAllStringSubmatch(said, -1) {
 			n++
 			p, ok := problems[m[1]]

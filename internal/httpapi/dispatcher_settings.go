@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 )
 
-// DispatcherSettings is what people write of a dispatcher; what is left out takes the defaults of S2.16.
+// DispatcherSettings is what people write of a dispatcher. A field that is left out takes its default (S2.16).
 type DispatcherSettings struct {
 	Type        name               `json:"type,omitempty" doc:"If given, the type in the path."`
 	WorkerURL   string             `json:"worker_url" maxLength:"2000" doc:"Where transactions of the type are executed; noop: is built in and does nothing."`

@@ -89,7 +89,7 @@ func (g *drawer) world() {
 	d.want(201, "PUT", "/subscriptions/all", `{"kind": "pull"}`)
 	d.want(201, "PUT", "/contexts/shop", `{}`)
 	d.want(201, "PUT", "/processors/main", `{"tick_interval": "0s"}`)
-	// of a type that nobody executes, so that no tick has to wait for its end
+	// of a type without a worker, so that no tick has to wait for its end
 	f := `{"non_atomic": {"functions": [{"domain": "main", "contract_address": "gone", "message_details": {"message": {"name": "add"}}}]}}`
 	for range 9 {
 		d.want(201, "POST", "/processors/main/batches", `{"actions_config": `+f+`, "msgs": [{"msg": {"add": {}}}]}`)
@@ -122,7 +122,7 @@ func (g *drawer) world() {
 		"/channels name": {"between", "cap-9"}, "/events id": events, "/sources name": {"app"}, "source": {"app"}, "secret": {"whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}, "retry_interval": {"5s"}, "stale_after": {"5m"}, "sweep_interval": {"30s"}}
 }
 
-// odd are texts that nobody should send.
+// odd are texts that no field takes.
 var odd = []string{"", " ", "a b", "\x00", "\x7f", "ä€𝄞", "..", "%2F", "-", strings.Repeat("x", 300), "null", "0", "9999999999999999999999", "'; --", "\u202e", "0001-01-01T00:00:00Z"}
 
 func (g *drawer) request(t *rapid.T, op operation) request {

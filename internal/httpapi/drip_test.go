@@ -178,7 +178,7 @@ func TestARefusalClosesInsteadOfReadingOn(t *testing.T) {
 		}
 		r.closed(t)
 	}
-	// whoever sends all of it at once, and reads then, gets the answer too
+	// a client that sends all of its request before it reads gets the answer, too
 	for _, size := range []int{10, 200_000, 2_000_000} {
 		r := d.dial(t, "POST /transactions HTTP/1.1", fmt.Sprintf("Content-Length: %d", size))
 		_, _ = io.WriteString(r, strings.Repeat("x", size))
@@ -217,7 +217,7 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	within(t, "it has lost its connection", func() bool { return d.open() == 0 })
 }
 
-// What waits, because it asks for that, and streams have times of their own.
+// Requests that ask to wait, and streams, have times of their own.
 func TestWaitsAndStreamsOutlastTheTimesOfOthers(t *testing.T) {
 	d := newDoor(t, func(c *httpapi.Config) { c.Limits.Answer, c.Limits.Taken, c.Limits.BodyRead = 4, 1, 1 })
 	d.dispatcher("pay")
@@ -255,8 +255,8 @@ func (d *door) holdCommits(seconds int) {
 	}
 }
 
-// A post whose commit does not answer in time is answered: nobody knows. So are those that were gathered behind it. Repeated
-// under its key, it is the same transaction.
+// A post whose commit does not answer in time is answered commit_unknown, and so are the posts that were gathered
+// behind it. A post that is repeated under its key finds the same transaction.
 func TestAPostWhoseCommitIsHeldIsUnknown(t *testing.T) {
 	d := newDoor(t, func(c *httpapi.Config) { c.Limits.Answer = 4 })
 	d.dispatcher("pay")

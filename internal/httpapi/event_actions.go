@@ -118,8 +118,8 @@ type redriveEventsInput struct {
 	}
 }
 
-// redriveEvents redrives many Dead events, oldest first: by id, or by filter up to max. What is sent again with the
-// same filter goes on, since what was redriven is not met again.
+// redriveEvents redrives many Dead events, oldest first: by id, or by filter up to max. The same request with a filter
+// goes on with the next events, since the filter leaves out those that were redriven.
 func (a *API) redriveEvents(ctx context.Context, in *redriveEventsInput) (*bulkOutput, error) {
 	b, out := &in.Body, &bulkOutput{}
 	out.Body.Refused, out.Body.DryRun = []refusedView{}, in.DryRun || b.DryRun

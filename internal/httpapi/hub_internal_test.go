@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// A look that was slow holds nobody up: only where looks are slow, they become rare.
+// One slow look delays no later look. Looks become rare where two in a row were slow.
 func TestTheHubRestsByHowSlowItsLooksAre(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
@@ -39,11 +39,11 @@ func TestTheHubRestsByHowSlowItsLooksAre(t *testing.T) {
 	}
 }
 
-// Everybody who waits for an end is told of it by the process that made it, and nobody else is woken.
+// The process that ends a transaction tells every request that waits for this end, and wakes no other one.
 func TestTheHubHearsOfEndsInItsProcess(t *testing.T) {
 	t.Parallel()
 	h := newHub(nil, 10, nil)
-	h.running = true // nobody looks
+	h.running = true // no loop looks into the database
 	one, other := outbox.ID{Queue: 1}, outbox.ID{Queue: 2}
 	ctx := context.WithValue(t.Context(), scopeKey{}, &scope{Context: new(pg.Context)})
 	var left sync.WaitGroup

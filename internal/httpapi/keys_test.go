@@ -92,7 +92,7 @@ func TestAKeyIsRotatedWithAnOverlapRevokedAndExpires(t *testing.T) {
 	d, root := closedDoor(t)
 	start := time.Now().UTC().Truncate(time.Second)
 	now := start
-	at := func(t time.Time) { now = t; d.store.SetNow(&now); time.Sleep(1100 * time.Millisecond) } // what is remembered is over
+	at := func(t time.Time) { now = t; d.store.SetNow(&now); time.Sleep(1100 * time.Millisecond) } // the cache has forgotten
 	at(start)
 	a := d.want(201, "POST", "/api-keys", `{"name": "k", "role": "admin", "expires_at": "`+start.Add(10*time.Hour).Format(time.RFC3339)+`"}`, root)
 	id := a.str("id")

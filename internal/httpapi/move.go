@@ -156,7 +156,7 @@ func (a *API) moveMany(ctx context.Context, in *moveManyInput) (*bulkOutput, err
 		}
 		r, err := a.moving(into, to)(ctx, by, id)
 		switch {
-		case err == nil && r.Moved != nil && !dry: // what was only tried stands nowhere
+		case err == nil && r.Moved != nil && !dry: // a dry run left nothing to stand behind
 			last[line] = *r.Moved
 		case err == nil && r.Moved == nil:
 			last[line] = id

@@ -47,7 +47,7 @@ func viewNode(n *pg.NodeView) nodeView {
 		Types: n.Types, Concurrency: n.Concurrency, Calls: n.Calls}
 }
 
-// listNodes lists the newest first; who has stopped stays for a day.
+// listNodes lists the newest first. A node that has stopped stays in the list for a day.
 func (a *API) listNodes(ctx context.Context, in *namedPage) (*pageOf[nodeView], error) {
 	var err error
 	out := &pageOf[nodeView]{}

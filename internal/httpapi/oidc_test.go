@@ -51,7 +51,7 @@ func TestATokenOfAnIdentityProviderIsAnActor(t *testing.T) {
 	mine := func(subject string) string {
 		return token(p.key, "ES256", p.url, `["x", "postern-eu"]`, subject, time.Hour)
 	}
-	d.refused(401, "unauthenticated", "GET", "/queues", "", mine("ann")) // a token that holds, of nobody here
+	d.refused(401, "unauthenticated", "GET", "/queues", "", mine("ann")) // a valid token whose subject is no actor here
 	ann := d.want(201, "POST", "/actors", fmt.Sprintf(`{"oidc": {"issuer": %q, "subject": "ann"}}`, p.url), root).str("id")
 	for _, name := range []string{"shop", "other"} {
 		d.want(201, "PUT", "/contexts/"+name, `{}`, root)

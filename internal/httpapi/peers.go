@@ -93,7 +93,7 @@ type signedCall struct {
 	Body      workerBody
 }
 
-// workerBody is a body of the worker contract, of which only what concerns a batch is read.
+// workerBody is a body of the worker contract. Only its fields about a batch are read.
 type workerBody map[string]any
 
 // believe returns the context of a call that its peer has signed. 404: there is no such processor or peer; 401: it is not
@@ -191,8 +191,9 @@ func transactionOf(token string) string {
 	return token[:i]
 }
 
-// toWorkerCaller adds to a refusal what the worker contract calls it (S2.8): blocked where nothing was done and the same call
-// may be taken later; rejected where it never will be; left to the status, and so asked about, where nobody knows.
+// toWorkerCaller adds to a refusal what the worker contract calls it (S2.8): blocked where nothing was done and the
+// same call may be taken later; rejected where it never will be; ambiguous where it is unknown whether anything was
+// done, so that the caller asks about it.
 func toWorkerCaller(err error) error {
 	f := fault.As(err)
 	class := worker.ClassRejected
@@ -228,7 +229,7 @@ func (a *API) askBatch(ctx context.Context, in *signedCall) (*askedOutput, error
 	out := &askedOutput{}
 	out.Body.State, out.Body.Hash = "unknown", q.Hash
 	number, _, _ := strings.Cut(q.Hash, "@")
-	id, _ := strconv.ParseInt(number, 10, 64) // what is no number is the hash of nothing
+	id, _ := strconv.ParseInt(number, 10, 64) // a hash without a number is the hash of no batch
 	b, err := a.Store.Batches.Sent(ctx, contextID, string(in.Name), string(in.Peer), id, transactionOf(q.Token))
 	if err != nil || b == nil || q.Token == "" && q.Hash != hashOf(b) {
 		return out, err

@@ -50,7 +50,7 @@ func viewPool(p *pg.Pool) poolView {
 		Blocked: p.Blocked, Waiting: p.Waiting, Version: p.Version, CreatedAt: p.CreatedAt.UTC()}
 }
 
-// pools says what is a pool's own among named things. Nobody has to put one: a pool comes into being with its first
+// pools says how a pool differs from other named things. A pool need not be put: it comes into being with its first
 // sender.
 func (a *API) pools() resource[poolSettings, *pg.Pool, poolView] {
 	return resource[poolSettings, *pg.Pool, poolView]{

@@ -15,7 +15,7 @@ const (
 	addOne      = `{"actions_config": {"non_atomic": {"functions": [` + addFunction + `]}}, "msgs": [{"msg": {"add": {"n": 1}}}]}`
 )
 
-// newPlant is a door with a processor and a type that nobody works on.
+// newPlant is a door with a processor and a type, and without a node.
 func newPlant(t *testing.T, change ...func(*httpapi.Config)) *door {
 	t.Helper()
 	t.Parallel()
@@ -114,7 +114,8 @@ func TestBatchesArePutListedAndEvicted(t *testing.T) {
 	for _, query := range []string{"priority=Med&from=3&to=1", "priority=Med&to=6", "priority=High&from=1", "from=1", "priority=Med&result=executed"} {
 		d.refused(422, "invalid", "GET", "/processors/main/batches?"+query, "")
 	}
-	for _, which := range []string{`{}`, `{"priority": "Med"}`, `{"id": 1, "position": 0}`} { // nobody is evicted for want of a word
+	// an eviction that names no batch is refused
+	for _, which := range []string{`{}`, `{"priority": "Med"}`, `{"id": 1, "position": 0}`} {
 		d.refused(422, "invalid", "POST", "/processors/main/evict", which)
 	}
 	if b := d.want(200, "POST", "/processors/main/evict", `{"priority": "Med", "position": 2, "reason": "no"}`); b.body["id"] != 5.0 ||
@@ -292,7 +293,8 @@ func TestTicksAreLimitedForEachActor(t *testing.T) {
 	}
 	key := d.want(201, "POST", "/api-keys", `{"name": "other", "role": "reader"}`).str("secret")
 	d.refused(409, "nothing_to_process", "POST", "/processors/main/tick", "", "Authorization: Bearer "+key)
-	d.refused(422, "invalid", "POST", "/transactions", `{"type": "ADD", "uid": ":processor:1:1", "data": {}}`) // nobody gets in the way of a batch
+	// a client cannot take the uid of an execution
+	d.refused(422, "invalid", "POST", "/transactions", `{"type": "ADD", "uid": ":processor:1:1", "data": {}}`)
 }
 
 // S4.4: a tick waits for the execution of another batch, and looks at the next one then.

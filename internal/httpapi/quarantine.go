@@ -64,7 +64,7 @@ type waitByType struct {
 	Transactions int64  `json:"transactions"`
 }
 
-// openView is a transaction of which nobody knows what the lost time did to it.
+// openView is a transaction that reconciling has not settled: it is not known what happened to it in the lost time.
 type openView struct {
 	ID      string `json:"id"`
 	Context string `json:"context"`

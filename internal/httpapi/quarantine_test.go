@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What is in quarantine is taken, read and explained, says so with the lever, and calls nobody.
+// Transactions of a scope in quarantine are accepted, read and explained, and why names the lever that ends it. No
+// worker is called.
 func TestWhatIsInQuarantineSaysSo(t *testing.T) {
 	d := newDoor(t)
 	d.dispatcher("pay")

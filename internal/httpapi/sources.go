@@ -182,7 +182,7 @@ type rewindInput struct {
 	}
 }
 
-// rewindSource reads a source again from a cursor; what is stored is not stored twice.
+// rewindSource reads a source again from a cursor. An event that is stored already is not stored twice.
 func (a *API) rewindSource(ctx context.Context, in *rewindInput) (*leverOutput, error) {
 	cursor := in.Body.Cursor
 	if string(cursor) == "null" {

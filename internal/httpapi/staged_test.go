@@ -157,7 +157,7 @@ func TestSQLRefusesAsHTTPDoes(t *testing.T) {
 			d.refusedInBoth(t, fmt.Sprintf(`{"queue": "q", "type": "T", "callback": {"url": %s}}`, url))
 		})
 	}
-	// what is the same through both doors
+	// requests that both doors answer alike
 	for _, item := range []string{
 		`{"queue": "q", "type": "T", "uid": "known", "data": {"n": [1.0, 25e-1]}, "tags": {}}`,
 		`{"queue": "q", "type": "T", "uid": "dependent", "depends_on": ["known", "known"]}`,

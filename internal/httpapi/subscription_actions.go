@@ -77,7 +77,8 @@ type redeliverOutput struct {
 	}
 }
 
-// redeliver sends what happened in a while once more; what is pulled is taken back to its beginning.
+// redeliver sends the events of a span of time once more. The feed of a pull subscription is rewound to the begin of
+// the span.
 func (a *API) redeliver(ctx context.Context, in *redeliverInput) (*redeliverOutput, error) {
 	now, err := a.now(ctx)
 	if err != nil {

@@ -156,7 +156,7 @@ func (a *API) putSubscription(ctx context.Context, in *putNamed[subscriptionSett
 		return nil, err
 	}
 	out, err := a.subscriptions().written(ctx, called, in.Body, created)
-	if err == nil && created && !in.DryRun { // the secret of a rehearsal is nobody's
+	if err == nil && created && !in.DryRun { // the secret of a dry run signs nothing
 		out.Body.Secret = showSecret(secret)
 	}
 	return out, err

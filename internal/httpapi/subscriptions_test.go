@@ -98,7 +98,7 @@ func TestAFeedIsPulledAndAcknowledged(t *testing.T) {
 	if got := f.items(); len(got) != 2 || got[0]["type"] != "transaction.accepted" || got[1]["type"] != "transaction.cancelled" || !strings.Contains(f.raw, "12345678901234567890") {
 		t.Fatal(f.raw)
 	}
-	// what is told is what the list shows, as far as it is told
+	// each field that the event tells is as the list shows it
 	var listed map[string]any
 	for _, i := range d.want(200, "GET", "/transactions?uid=one&include=data", "").items() {
 		listed = i

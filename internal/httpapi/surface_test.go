@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// What clients may have come to need does not go by accident: a line of the golden has an operation with what may be asked
-// in its query, or an object with its fields. -update adds what is new; what is gone is taken out by hand.
+// Operations, parameters and fields that clients may use do not go by accident. A line of the golden file has an
+// operation with the parameters of its query, or an object with its fields. -update adds new ones; a line that is gone
+// is taken out by hand.
 func TestNothingOfTheSurfaceIsGone(t *testing.T) {
 	const path = "testdata/surface.txt"
 	now := surface(newDoor(t).want(200, "GET", "/openapi.json", "").body)

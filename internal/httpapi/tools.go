@@ -149,8 +149,8 @@ type putToolInput struct {
 	Body toolSettings
 }
 
-// putTool registers a tool or replaces what it is registered with: 201, 200; 412; 422 with the pointer to what is
-// wrong in the definition, whoever wrote it.
+// putTool registers a tool or replaces its registration: 201, 200; 412. 422 points to the fault in the definition,
+// whether the client wrote it or the tool's /meta did.
 func (a *API) putTool(ctx context.Context, in *putToolInput) (*one[toolView], error) {
 	return a.tools().replace(ctx, string(in.FQN), in.Conditions, in.Body)
 }

@@ -156,7 +156,7 @@ func checkTags(tags map[string]string) error {
 	return nil
 }
 
-// checkTime refuses a time that nobody can mean.
+// checkTime refuses a time that cannot be meant: before 1970, after 9999, or more than 100 years ahead.
 func checkTime(pointer string, t, now time.Time) error {
 	switch {
 	case t.Year() < 1970 || t.Year() > 9999:

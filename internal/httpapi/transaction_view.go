@@ -108,7 +108,7 @@ func viewTransaction(t *pg.Transaction, with include) transactionView {
 	return v
 }
 
-// accepted is a transaction right after its commit, which nobody need read again: it waits.
+// accepted is a transaction right after its commit. It waits, so that it need not be read from the database.
 func accepted(sub *pg.Submission, a pg.Accepted, context string) *pg.Transaction {
 	t := &pg.Transaction{ID: a.ID, Context: context, Queue: sub.Queue, UID: sub.UID, Actor: sub.Actor, Type: sub.Type, Data: sub.Data,
 		MaxRetries: sub.MaxRetries, Callback: sub.Callback, Tags: sub.Tags, State: outbox.WAITING, QueueState: string(outbox.FREE), Sender: sub.Sender, ReceivedAt: a.At}
