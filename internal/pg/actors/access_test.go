@@ -144,7 +144,8 @@ func TestAPausedContextSendsNothing(t *testing.T) {
 	if !r.Changed {
 		t.Error("it was paused already")
 	}
-	// what is out ends; the node does not go on with the next of its queue, and nobody takes another
+	// a transaction in flight ends; its node does not go on with the next of the queue, and no claim takes another
+	// queue
 	if s := w.Settle(w.Answer(leases[0], pgworld.Done())); s[0].Next != nil {
 		t.Errorf("a node went on: %+v", s[0].Next)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// Actor is an identity: who may be a member of contexts. Outside it is known by public keys or by what an
-// identity provider calls it.
+// Actor is an identity that may be a member of contexts. Its callers prove that they are this actor with one of its
+// public keys, or with a token in which an identity provider names its issuer and subject.
 type Actor struct {
 	ID              string
 	PublicKeys      []string

@@ -87,8 +87,8 @@ func (s *Store) Key(ctx context.Context, contextID int32, id uuid.UUID) (*Key, e
 
 func noKey(id uuid.UUID) error { return fault.New(fault.NotFound, "not_found", "no API key %s", id) }
 
-// CreateKey stores a key of by.Context under the hash of its secret. replay says that the same request was
-// answered before; id is then that of the first, whose secret nobody can show again.
+// CreateKey stores a key of by.Context under the hash of its secret. replay says that the same request was answered
+// before. id is then that of the first key, and its secret cannot be shown again.
 func (s *Store) CreateKey(ctx context.Context, by db.By, k Key, hash []byte, once db.Once) (id uuid.UUID, replay bool, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
 		id, replay = k.ID, false

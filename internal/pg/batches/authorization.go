@@ -70,9 +70,10 @@ func labelTaken(label string) error {
 
 const authorizationLock = `SELECT version, removed_at IS NOT NULL FROM postern.batch_authorization WHERE context_id = $1 AND label = $2 FOR UPDATE`
 
-// PutAuthorization creates an authorization or, with its version, replaces it: without one a label that is taken is
-// refused (Conflict "in_use"). What has been counted stays; its duration begins anew. The height is that of
-// its processor, read before: a height only rises, so that it ends no later than it says.
+// PutAuthorization creates an authorization or, with its version, replaces it: without a version, a label that is taken
+// is refused (Conflict "in_use"). The calls that were counted stay counted, and its duration begins anew. Its end is
+// reckoned from the height of its processor, read before the lock: a height only rises, so that the authorization ends
+// no later than it says.
 func (s *Store) PutAuthorization(ctx context.Context, by db.By, a processor.Authorization, version int64) (created bool, err error) {
 	return s.writeAuthorization(ctx, by, a, version, true)
 }
@@ -147,7 +148,7 @@ func (s *Store) EnableAuthorization(ctx context.Context, by db.By, label string,
 		WHERE context_id = $1 AND label = $2 AND removed_at IS NULL AND enabled <> $3`, authorizationLock, label, enabled)
 }
 
-// RemoveAuthorization removes an authorization of which nothing runs; Conflict "in_use" while something does.
+// RemoveAuthorization removes an authorization. Conflict "in_use": a batch under it has not ended.
 func (s *Store) RemoveAuthorization(ctx context.Context, by db.By, label string) error {
 	return s.Run(ctx, func(t *db.Txn) error {
 		missing, err := t.LockVersion(ctx, 0, authorizationLock, by.Context, label)
@@ -178,8 +179,8 @@ func (s *Store) RemoveAuthorization(ctx context.Context, by db.By, label string)
 	})
 }
 
-// authorization reads one behind its processor's lock and locks it: what is counted of it is changed under both. The
-// processor comes first in the order of locks, and calls of configuration lock the authorization alone.
+// authorization reads an authorization behind the lock of its processor, and locks it: its counts of calls change under
+// both locks. The processor comes first in the order of locks; calls of configuration lock the authorization alone.
 func (h *heldProcessor) authorization(ctx context.Context, t *db.Txn, contextID int32, label, actor string) (a *Authorization, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT FROM postern.batch_authorization WHERE context_id = $1 AND label = $2 FOR UPDATE`, contextID, label)

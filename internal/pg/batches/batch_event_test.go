@@ -63,7 +63,7 @@ func TestEveryEndOfABatchIsToldOnce(t *testing.T) {
 	p.Must(err)
 	p.Later(time.Second)
 	p.ticks(refusing("no"), `executed 3 {"add":{"i":1}}`)
-	p.Must(p.S.Batches.AdvanceProcessor(p.Ctx, p.ID, "main")) // once more: what has ended is told of no more
+	p.Must(p.S.Batches.AdvanceProcessor(p.Ctx, p.ID, "main")) // a second pass tells of no end again
 	for _, name := range []string{"results", "here"} {
 		p.Same(p.told(name), "1 expired", "2 executed", "4 removed_by_owner", "3 partially_executed")
 	}

@@ -179,7 +179,7 @@ func TestAnOwnerInsertsAndEvictsAnywhere(t *testing.T) {
 	}
 }
 
-// S4.9: by nobody else.
+// S4.9: every other actor is refused.
 func TestOnlyTheOwnerAndAuthorizationsReachTheLines(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
@@ -241,7 +241,7 @@ func (p *plant) count(label, actor string) (running int, spent int64) {
 	return a.Running, a.Spent
 }
 
-// S4.12, S4.13: what is held with a batch, and what its end gives back.
+// S4.12, S4.13: a batch holds a call of its authorization; its end spends the call or gives it back.
 func TestACallIsHeldAndBurnedOrGivenBack(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)

@@ -12,12 +12,13 @@ import (
 	"github.com/postern-dev/postern/internal/processor"
 )
 
-// The lines of a processor are changed under its lock only: what is read of places behind the lock stays true until the
-// commit, except by what the transaction changes itself. It changes a line once, but for a due tick, which may put back
-// what it ends and then look at who stands first: what is queued is sent before, and the heads are read anew, where that
-// matters (concluded), as deal sends it before it reads. Each read goes down the primary key of batch_place once;
-// front and back need no read at all, since the bounds in batch_line are places that are free beyond. Only a
-// position is counted, from the nearer end: 50,000 entries at most in a line of 100,000.
+// The lines of a processor change under its lock only. A place that is read behind the lock therefore stays true until
+// the commit, unless the same SQL transaction changes it. A SQL transaction changes a line once, except for a due tick:
+// it may put the batch that it ends back into its line and then look for the first batch. A read does not see the
+// effect of statements that are only queued. So deal sends them before it reads, and concluded sends them and reads the
+// heads anew where others may stand there now: on a fair processor, and after a deal. Each read goes down the primary
+// key of batch_place once. The front and the back need no read at all, since batch_line has the bounds and all places
+// beyond them are free. Only a position is counted, from the nearer end: 50,000 entries at most in a line of 100,000.
 
 // standing is a batch and where it stands.
 type standing struct{ Place, Batch int64 }
@@ -166,7 +167,7 @@ func (h *heldProcessor) middle(ctx context.Context, t *db.Txn, b *pgx.Batch, pri
 func (h *heldProcessor) deal(ctx context.Context, t *db.Txn, b *pgx.Batch, prio processor.Priority, before, after int64) (int64, error) {
 	l := h.lines[prio]
 	h.dealt = true
-	if err := t.Send(ctx, b); err != nil { // what is queued may take away what would be read here
+	if err := t.Send(ctx, b); err != nil { // statements queued in b may remove places that are read here
 		return 0, err
 	}
 	b.QueuedQueries = nil

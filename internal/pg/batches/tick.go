@@ -181,7 +181,7 @@ func (h *heldProcessor) concluded(ctx context.Context, t *db.Txn, b *pgx.Batch, 
 	}
 	a.running = nil
 	h.now = h.now.Add(time.Microsecond)
-	if h.Fair || h.dealt { // what would be read has changed
+	if h.Fair || h.dealt { // the heads may have changed
 		if err := t.Send(ctx, b); err != nil {
 			return nil, err
 		}

@@ -201,7 +201,7 @@ func TestATypeThatIsGoneIsARejection(t *testing.T) {
 	p.ended(w, processor.Result{Kind: processor.Rejected, Reason: `type "ADD" executes nothing atomically: want one whose dispatcher has the capability atomic`})
 }
 
-// confirmed is a batch of two actions of which the first is confirmed by the oracle.
+// confirmed is a batch of two actions; the oracle confirms the first.
 func (p *plant) confirmed(logic *processor.RetryLogic) *batches.Batch {
 	p.T.Helper()
 	a, m := adding(2, false, logic)
@@ -245,7 +245,7 @@ func TestAnActionWaitsForItsCallback(t *testing.T) {
 	p.ended(v, processor.Result{Kind: processor.Executed})
 }
 
-// S4.5: what is confirmed while its execution is not known to have ended, too late, or never.
+// S4.5: a confirmation comes before the end of its execution is known, too late, or never.
 func TestACallbackComesEarlyOrNever(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
@@ -295,7 +295,7 @@ func TestACallbackComesEarlyOrNever(t *testing.T) {
 	}
 }
 
-// S4.15: whoever ticked dies between the commit of the tick and the post of the transaction, or after both.
+// S4.15: the process that ticked dies between the commit of the tick and the post of the transaction, or after both.
 func TestAnExecutionThatBeganIsBroughtOnOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
@@ -408,7 +408,8 @@ func TestADueTickEndsWhatWasExecutedAndGoesOn(t *testing.T) {
 			{pgworld.Done(), `executing 2 [{"add":{"i":0}},{"add":{"i":1}}]`}, {pgworld.Done(), `executing 1 {"add":{"i":1}}`}, {pgworld.Done(), "finished 1 "},
 		} {
 			if p.Later(time.Second); i == 5 {
-				_, err := p.S.Batches.PauseProcessor(p.Ctx, p.By, "main", fair) // what was begun ends in spite of it
+				// a batch that was begun ends all the same
+				_, err := p.S.Batches.PauseProcessor(p.Ctx, p.By, "main", fair)
 				p.Must(err)
 			}
 			out, err := p.S.Batches.TickDue(p.Ctx, p.By, "main")
@@ -461,7 +462,7 @@ func TestWhatADueTickEndsIsToldInOrder(t *testing.T) {
 	}
 }
 
-// What a batch executes is tried again by its processor, and by nobody beside it.
+// Only the processor tries the execution of a batch again: a redrive of its transaction is refused.
 func TestAnExecutionIsNotRedrivenBesideItsBatch(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)

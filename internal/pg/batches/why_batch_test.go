@@ -151,7 +151,7 @@ func TestAnExecutionOutlivesItsDay(t *testing.T) {
 	p.Same(p.Lines(`SELECT key FROM postern.idempotency`))
 }
 
-// Nobody executes again what may have been executed on a day that retention has dropped.
+// An execution whose transaction retention has dropped is not tried again, since it may have been executed.
 func TestAnExecutionWhoseOutcomeWasDroppedEndsUnexpectedly(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)

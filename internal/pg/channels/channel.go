@@ -18,13 +18,13 @@ type ChannelSettings struct {
 	Capacity   int // how many are offered at most; more are stored, and wait
 	MaxRetries int // nacks after which a message is dropped, from 1
 	RetryEvery time.Duration
-	StaleAfter time.Duration // what is held for longer is taken back
+	StaleAfter time.Duration // a message that is held for longer is taken back
 	SweepEvery time.Duration
 }
 
 const channelWaitMost = 365 * 24 * time.Hour
 
-// DefaultChannel are the settings of a channel of which nothing is said.
+// DefaultChannel returns the settings that a channel has where none are given.
 func DefaultChannel() ChannelSettings {
 	return ChannelSettings{Capacity: 100, MaxRetries: 5, RetryEvery: 5 * time.Second, StaleAfter: 5 * time.Minute, SweepEvery: 30 * time.Second}
 }
@@ -101,9 +101,9 @@ func noChannel(name string) error {
 
 const channelVersion = `SELECT version, false FROM postern.channel WHERE context_id = $1 AND name = $2 FOR UPDATE`
 
-// PutChannel creates a channel or replaces its settings; version as in MatchVersion. What is offered beyond a
-// smaller capacity stays offered. Two that create one at a time both insert: the second waits in its upsert
-// for the first, and then replaces what it made.
+// PutChannel creates a channel or replaces its settings; version as in MatchVersion. Messages that are offered beyond a
+// smaller capacity stay offered. Two calls that create one channel at a time both insert: the upsert of the second
+// waits for the first, and then replaces the settings that the first has written.
 func (s *Store) PutChannel(ctx context.Context, by db.By, c ChannelSettings, version int64) (created bool, err error) {
 	if err := c.Validate(); err != nil {
 		return false, err

@@ -25,8 +25,8 @@ func (s *Store) Caps(ctx context.Context, contextID int32, after string, limit i
 	return list, db.Known(err)
 }
 
-// OwnedChannel says whether a channel of that name is the leader's own: it has settings, but nobody else sends
-// over it or removes it.
+// OwnedChannel says whether a channel of that name is the leader's own: people may change its settings, but only the
+// leader sends and receives over it, and people cannot remove it.
 func OwnedChannel(name string) bool {
 	return name == ChannelOfResults || strings.HasPrefix(name, ChannelOfSource)
 }

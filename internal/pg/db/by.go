@@ -16,8 +16,8 @@ type By struct {
 	Via       string
 	Reason    string
 	RequestID string
-	// Match says whether an entity tag is one that the client last saw; nil if it does not care. What is
-	// about to change is compared under its lock: Conflict "precondition_failed" with the present version.
+	// Match says whether an entity tag is one that the client last saw; nil if it does not care. It is asked under the
+	// lock of the object that is about to change: Conflict "precondition_failed" with the present version.
 	Match func(tag string) bool
 }
 

@@ -42,7 +42,8 @@ func (g *Group[T, R]) waits(n int) {
 	}
 }
 
-// Whoever flies when its context ends gets the answer of its commit; whoever waits leaves, and its item goes out.
+// A caller that runs the commit itself gets its answer, although the context of the caller ends. A caller that waits
+// for another round leaves when its context ends, and its item goes out all the same.
 func TestAnItemGoesOutWhoeverLeaves(t *testing.T) {
 	batches, leave := make(chan []int), make(chan error)
 	g := doubling(batches, leave)
@@ -128,8 +129,8 @@ func TestARoundThatEndsBadlyIsFollowedByTheNext(t *testing.T) {
 	}
 }
 
-// All who wait for a round that panics are told that nobody knows, and so are those whom it has no answer for; those who came
-// later have rounds of their own.
+// Every caller of a round that panics is told commit_unknown, and so is a caller for whom a round has no answer.
+// Callers that came later have rounds of their own.
 func TestAPanicIsAnsweredToAllWhoWaitForIt(t *testing.T) {
 	batches, leave := make(chan []int), make(chan error)
 	g := doubling(batches, leave)
@@ -211,7 +212,8 @@ func TestManyCallersGetTheirOwnAnswers(t *testing.T) {
 	}
 }
 
-// A round carries what it may in weight, in the order in which it came; what is heavier goes by itself.
+// A round carries items up to its limit of weight, in the order in which they came. An item that is heavier than the
+// limit goes by itself.
 func TestARoundGoesByWeight(t *testing.T) {
 	batches, leave := make(chan []int), make(chan error)
 	g := doubling(batches, leave)

@@ -19,7 +19,7 @@ type joint struct {
 	conn   *pgxpool.Conn
 	free   func()   // gives conn back
 	broken bool     // by an error of the database; a dry run begins anew then
-	lacks  error    // what has to be made or read before it can be done, on another connection than this one
+	lacks  error    // the error that mend has to remove, on another connection, before all of it can be tried again
 	Dry    bool     // rolled back in the end, whatever happens
 	undo   []func() // what its end takes back of what this process remembers of it
 	newest Acked    // a row by which its commit can be found again

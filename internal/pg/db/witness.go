@@ -21,15 +21,16 @@ import (
 )
 
 // Witness remembers the newest commits that a process was told of, and looks for them whenever a connection is opened,
-// before anything else is done on it. All are there: the server is the one it was, or one that lost nothing, and the
-// process goes on. One is missing: the database went back in time (a restore, a failover that lost something, an old
-// primary), the process may no longer be what its memory says, and no connection is opened any more: Store.Lost tells.
+// before anything else is done on it. All are there: the server is the same as before, or one that lost nothing, and
+// the process goes on. One is missing: the database went back in time (a restore, a failover that lost something, an
+// old primary), the memory of the process may be wrong, and no connection is opened any more. Store.Lost tells of it.
 //
-// A commit is remembered once it was acknowledged, by one row that it wrote: what a commit wrote is there as a whole
-// or not at all. One that ended as commit_unknown is not remembered. A server loses the end of what it wrote, so that
-// the newest of our commits tells of all; which one that is in the order of the log is not known, as commits under way
-// side by side are acknowledged in any order. A ring as long as the pools have connections holds it: what was
-// acknowledged after it and written before it was under way at the same time, one such commit per connection.
+// A commit is remembered once it was acknowledged, by one row that it wrote: either all rows of a commit are there or
+// none. A commit that ended as commit_unknown is not remembered. A server that loses commits loses the end of its log,
+// so that the newest of our commits in the log tells of all. It is not known which one that is, since commits that are
+// under way side by side are acknowledged in any order. But a ring as long as the pools have connections contains it: a
+// commit that was acknowledged later and yet stands earlier in the log was under way at the same time, and each
+// connection has one such commit at most.
 type Witness struct {
 	mu     sync.Mutex
 	ring   []Acked
@@ -86,7 +87,7 @@ const (
 type Loss struct {
 	Server      string    // where they are missing
 	Newest      time.Time // when the newest of them was made
-	From, Until time.Time // what was committed between may be missing; From is zero where nothing tells
+	From, Until time.Time // commits between them may be missing; zero From: not known
 }
 
 // NewWitness remembers nothing yet.

@@ -76,7 +76,7 @@ func (s *Store) Feed(ctx context.Context, sub int32, include []string, after int
 		}
 		return rows.Err()
 	})
-	// behind the events: what is dropped between is seen
+	// it is read after the events, so that a drop between the two reads is seen
 	var dropped, most int64
 	b.Queue(`SELECT newest, dropped, greatest(newest, postern.micros(coalesce($2::timestamptz, clock_timestamp()))) FROM postern.subscription WHERE subscription_id = $1`,
 		sub, s.LeaseNow()).QueryRow(func(row pgx.Row) error { return row.Scan(&newest, &dropped, &most) })

@@ -150,7 +150,7 @@ func quarantine(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	return found, err
 }
 
-// queues names those whose head has not moved for long, though nobody paused it and nothing is due later.
+// queues names the queues that are not paused, whose head has not moved for long and has no timer that is due later.
 func queues(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	rows, err := c.Query(ctx, `
 		SELECT x.name, coalesce(n.name, ''), q.phase, clock_timestamp() - s.since
@@ -292,7 +292,7 @@ func blocked(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 // Worker is one whose reachability is to be tried.
 type Worker struct{ Type, URL string }
 
-// Workers lists the workers of all dispatchers, for whoever wants to call them.
+// Workers lists up to 100 workers of all dispatchers, so that the caller can try to reach them.
 func Workers(ctx context.Context, url string) ([]Worker, error) {
 	c, err := session.Connect(ctx, url)
 	if err != nil {

@@ -156,8 +156,8 @@ func TestAResultThatWasMovedIsRedrivenAgain(t *testing.T) {
 	}
 }
 
-// Who was told the result of an event once more is not told another one after retention has dropped the transactions
-// that told it; an event whose result was never told can be redriven then.
+// A workflow that was told the result of an event once more is told no other result after retention has dropped the
+// transactions that told it. An event whose result was never told can be redriven then.
 func TestATransactionThatToldAResultIsRemembered(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour

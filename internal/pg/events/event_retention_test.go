@@ -9,8 +9,9 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// What ended long ago goes, with its history and the records of its messages. What has not ended stays, and so does what a source knows its
-// place by: an inclusive cursor brings the last event again, and it is not stored a second time.
+// An event that ended long ago goes, with its history and the records of its messages. An event that has not ended
+// stays, and so does the last event of a source: an inclusive cursor brings it again, and it is not stored a second
+// time.
 func TestRetentionForgetsEventsAndNotWhereASourceIs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -141,8 +142,9 @@ func TestWhatWasPushedLastIsKept(t *testing.T) {
 	}
 }
 
-// An outcome that an event has not heard of outlives its day, which nobody's waiting holds: also where whoever posted the
-// call died before the event knew of it, so that only its uid says that the tool was called.
+// An outcome that its event has not heard of outlives its day, and does not keep the day from being dropped. The same
+// holds where the process that posted the call died before the event knew of it, so that only the uid of the call says
+// that the tool was called.
 func TestWhatAnEventGoesByOutlivesItsDay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -215,7 +217,7 @@ func TestASurvivorIsKeptForTheEventThatGoesByIt(t *testing.T) {
 	of("the result is posted", "0 0 0 1") // its own key
 }
 
-// What is awaited is asked of those that are Active, however many others there are.
+// The query of awaited ends reads only events that are Active, however many others there are.
 func TestWhatIsAwaitedIsFoundByIndexes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -94,8 +94,8 @@ func TestTwoWhoTakeFillTheRoomOnce(t *testing.T) {
 	}
 }
 
-// Who dies between making events Active and posting their calls leaves them to the next one, also where they fill the
-// room themselves.
+// A process that dies after it made events Active and before it posted their calls leaves them to the next process,
+// also where these events alone fill the room.
 func TestWhatSomebodyTookAndDidNotPostIsPostedByTheNext(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

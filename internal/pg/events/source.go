@@ -178,8 +178,8 @@ func (s *Store) PauseSource(ctx context.Context, by db.By, name string, paused b
 	return s.changeSource(ctx, by, name, "resume", `state = 'running', failures = 0, last_error = ''`)
 }
 
-// RewindSource reads a source again from a cursor of its own, nil for its start. What is stored is not stored
-// twice.
+// RewindSource reads a source again from a cursor of its own, nil for its start. An event that is stored already is not
+// stored twice.
 func (s *Store) RewindSource(ctx context.Context, by db.By, name string, cursor json.RawMessage) (pg.LeverResult, error) {
 	return s.changeSource(ctx, by, name, "rewind", `cursor = $4::text::jsonb, caught_up_at = NULL, kept_from = NULL`, jsonText(cursor))
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// DueTool is a tool of which something is to be learned.
+// DueTool is a tool that is to be asked something.
 type DueTool struct {
 	*Tool
 	Check   bool // whether it is ready
 	Refresh bool // what its /meta says
 }
 
-// failedAgain is how soon a /meta is read again that could not be read.
+// failedAgain is how soon a /meta that could not be read is read again.
 const failedAgain = 30 * time.Second
 
 // ToolsDue takes up to limit tools whose probe is due, or whose /meta was believed for long enough. Each is handed to
-// one caller: who takes it moves its next time on in the same statement and skips what another holds, so a caller that
-// dies loses one probe.
+// one caller: the statement that takes a tool moves its next time on, and skips tools that another one holds, so that a
+// caller that dies loses one probe.
 func (s *Store) ToolsDue(ctx context.Context, limit int) ([]*DueTool, error) {
 	quarantine := s.QuarantineView()
 	if quarantine.Whole() {

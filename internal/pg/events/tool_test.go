@@ -200,7 +200,8 @@ func TestAToolIsProbedAndReadAgainInTime(t *testing.T) {
 	}
 }
 
-// What was read of a tool before it was registered anew changes nothing, whichever of the two commits first.
+// The /meta of a tool, or a probe, that was read before the tool was registered anew changes nothing, whichever of the
+// two commits first.
 func TestALookBesideARegistrationChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -61,9 +61,9 @@ func (s *Store) RollUp(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// rollHour rolls up one hour, so many ends and arrivals at once; pace is told so many and what they took, and says how many
-// the next statement reads. It goes on where another has left off. What is committed behind its back is missed: as_of is the
-// moment at which the run began.
+// rollHour rolls up one hour, atOnce ends and arrivals in a statement. pace is told this number and how long the
+// statement took, and returns the number for the next one. It goes on where another process has left off. Commits that
+// come after its run began may be missing: as_of is the moment at which the run began.
 func (s *Store) rollHour(ctx context.Context, hour time.Time, atOnce int, pace func(ctx context.Context, atOnce int, took time.Duration) (int, error)) error {
 	for run := (*time.Time)(nil); ; {
 		began := time.Now()

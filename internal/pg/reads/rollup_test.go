@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// What is rolled up is what happened, in whatever order and however often it is rolled up.
+// The figures of an hour count its transactions, in whatever order and however often they are rolled up.
 func TestFiguresByTheHourAreThoseOfTheirTransactions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -25,7 +25,7 @@ func TestFiguresByTheHourAreThoseOfTheirTransactions(t *testing.T) {
 		_, err := w.S.Reads.RollUp(w.Ctx)
 		w.Must(err)
 	}
-	rollUp() // what is under way counts as accepted
+	rollUp() // transactions that have not ended count as accepted
 	w.Later(2 * time.Second)
 	leases, started := w.Claim(n, pgworld.Everything()), w.Now
 	w.Later(8 * time.Minute) // into the next hour

@@ -1,7 +1,7 @@
 package verify
 
 // events are the invariants of seed 1: no event is lost between its source, the engine and its workflow, none ends
-// twice, and none is Successful of which the workflow was not told.
+// twice, and none is Successful unless its workflow was told.
 var events = []Invariant{
 	// S1.2
 	{

@@ -120,7 +120,7 @@ func TestEachInvariantOfEventsSeesWhatItIsFor(t *testing.T) {
 			`UPDATE postern.queue SET sender_id = (SELECT sender_id FROM postern.sender WHERE account = 'cap-1') WHERE sender_id IS NOT NULL`},
 	} {
 		t.Run(strings.ReplaceAll(c.invariant+" "+c.sentence, " ", "_"), func(t *testing.T) {
-			tx, err := pool.Begin(t.Context()) // one database for all: what is planted is rolled back
+			tx, err := pool.Begin(t.Context()) // one database for all: each planted fault is rolled back
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,9 +8,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// The two sentences of S2.4, "per queue at most one transaction in {DISPATCHING, REVISION, RETRY}; per sender at
-// most one queue", are held by the schema itself: the one in flight is one column of one row per queue, and the
-// queue of a sender is one unique column. Whoever tries is refused by name.
+// The two sentences of S2.4, "per queue at most one transaction in {DISPATCHING, REVISION, RETRY}; per sender at most
+// one queue", are held by the schema itself: the transaction in flight is one column of the one row of its queue, and
+// the queue of a sender is one unique column. A statement that would break one is refused with the name of the
+// constraint.
 func TestTheSchemaItselfRefuses(t *testing.T) {
 	pool := busy(t)
 	for _, c := range []struct{ constraint, sentence, sql string }{

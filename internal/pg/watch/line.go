@@ -18,7 +18,7 @@ import (
 // it has waited, and may close it at any time.
 type link struct {
 	net.Conn
-	moves   atomic.Uint64 // what has begun or ended on it
+	moves   atomic.Uint64 // reads and writes that have begun or ended on it
 	busy    atomic.Int32  // reads and writes that are under way
 	listens atomic.Bool   // its read waits for a notification, not for an answer
 	ended   atomic.Pointer[error]
@@ -74,7 +74,7 @@ func (l *link) why(err error) error {
 	return err
 }
 
-// reset closes the line at once. What has not arrived at the server never does, and what may still come is not waited for.
+// reset closes the line at once. Bytes that have not arrived at the server never do, and no answer is waited for.
 func (l *link) reset(why error) {
 	if l.ended.CompareAndSwap(nil, &why) {
 		if tcp, ok := l.Conn.(*net.TCPConn); ok {
@@ -108,7 +108,7 @@ func (l *link) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// talking says whether something has come that nobody has read: then it is we who are slow.
+// talking says whether bytes have come that this process has not read: then it is slow, and not the server.
 func (l *link) talking() bool {
 	raw, err := l.SyscallConn()
 	return err == nil && wire.Look(raw) == wire.Talking

@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// acquireWithin is how long a wait for a connection of a pool takes, whatever those wait for who have them.
+// acquireWithin is how long a wait for a connection of a pool takes at most, whatever the connections are in use for.
 const acquireWithin = 10 * time.Second
 
-// tracer hears of what pgx tells nobody else: that a connection is being opened, on however many sockets, and that
-// somebody waits for one of a pool. It bounds both, and traces nothing.
+// tracer hears of two things that pgx tells only a tracer: that a connection is being opened, on however many sockets,
+// and that a caller waits for one of a pool. It bounds both, and traces nothing.
 type tracer struct{ open *opening }
 
 type acquireKey struct{}

@@ -27,7 +27,7 @@ const (
 	graceLeast  = 250 * time.Millisecond // for an answer that the server has given, and as long as the question after it took
 	openWithin  = 10 * time.Second       // a connection, where the URL does not say it
 	probeWithin = 4 * time.Second        // a connection that asks after others
-	limitMargin = 5 * time.Second        // a wait of which nothing is known, beyond the server's own timeout
+	limitMargin = 5 * time.Second        // added to the server's own timeout, where it cannot be asked after a wait
 	limitMost   = 10 * time.Minute       // where the server has none
 )
 
@@ -309,8 +309,8 @@ func (w *Watch) probe(began time.Time) {
 	a.err = err
 }
 
-// askResting asks the connections of the pool that have rested since the last time. What does not answer is found out by
-// its wait.
+// askResting pings the connections of the pool that have rested since the last time. The watch finds out a connection
+// that does not answer by its wait.
 func (w *Watch) askResting(links []*link) {
 	w.mu.Lock()
 	pool := w.pool

@@ -260,7 +260,8 @@ func TestTheRowsOfADeadConnectionAreFreeSoon(t *testing.T) {
 	t.Logf("the row was free after %s", time.Since(began))
 }
 
-// Whoever listens hears on, may stop waiting and go on, and learns soon that the server is not there any more.
+// A listener hears a notification, may stop waiting and use its connection on, and learns soon that the server is not
+// there any more.
 func TestWhoListensLearnsThatTheServerIsGone(t *testing.T) {
 	t.Parallel()
 	db, p, pool := through(t, 1)
@@ -325,8 +326,8 @@ func TestAllGoesOnSoonAfterConnectionsCanBeOpenedAgain(t *testing.T) {
 	}
 }
 
-// A server that is not there is not stormed: after a failure nothing is tried for a moment, and whoever asks is told so at
-// once.
+// A server that is not there is not stormed: after a failure no connection is tried for a moment, and a caller that
+// asks for one is told so at once.
 func TestAServerThatIsAwayIsNotStormed(t *testing.T) {
 	t.Parallel()
 	cfg, err := pgx.ParseConfig("postgres://nobody@127.0.0.1:1/nothing?sslmode=disable")
@@ -354,8 +355,8 @@ func TestAServerThatIsAwayIsNotStormed(t *testing.T) {
 	}
 }
 
-// Where an attempt needs several sockets, as without TLS where it was asked for first, the failure of one is none of the
-// attempt: nobody pauses.
+// An attempt may need several sockets, as where TLS is tried first and the server has none. The failure of one socket
+// is not a failure of the attempt, and begins no pause.
 func TestAnotherSocketOfAnAttemptIsTriedAtOnce(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
