@@ -24,9 +24,9 @@ type Pulled struct {
 	Refused *fault.Error
 }
 
-// Bulk pulls a lever on many transactions in the order of ids, in chunks of one commit each, and returns one
-// result for each that was tried. A refusal concerns one transaction; an error, of the database say, ends
-// the bulk: what is in the list then has been done. With dry nothing is kept.
+// Bulk pulls a lever on many transactions in the order of ids, in chunks of one commit each, and returns one result for
+// each that was tried. A refusal concerns one transaction. An error, of the database for instance, ends the bulk: the
+// transactions in the list have been done then. With dry nothing is kept.
 func (s *Store) Bulk(ctx context.Context, by db.By, ids []outbox.ID, dry bool, pull Pull) (done []Pulled, err error) {
 	for len(ids) > 0 {
 		n := min(len(ids), bulkChunk)
@@ -40,7 +40,7 @@ func (s *Store) Bulk(ctx context.Context, by db.By, ids []outbox.ID, dry bool, p
 				part, err = pullEach(ctx, by, ids[:n], pull)
 				return err
 			})
-			if fault.CodeOf(err) == "broken" { // each in its own transaction waits for nobody else's queue
+			if fault.CodeOf(err) == "broken" { // each in a commit of its own waits for one queue at a time
 				part, err = pullEach(ctx, by, ids[:n], pull)
 				done = append(done, part...)
 				part = nil
@@ -87,8 +87,9 @@ func pullEach(ctx context.Context, by db.By, ids []outbox.ID, pull Pull) ([]Pull
 	return list, nil
 }
 
-// PurgeQueue cancels up to most transactions that wait in a queue, oldest first; what is in flight goes on.
-// more says that some wait still. With posts coming all the while it ends with what waited at its begin.
+// PurgeQueue cancels up to most transactions that wait in a queue, oldest first. A transaction in flight goes on. more
+// says that some wait still. It leaves alone transactions that are posted after its begin, so that it ends also where
+// posts come all the while.
 func (s *Store) PurgeQueue(ctx context.Context, by db.By, name string, most int) (cancelled int, more bool, err error) {
 	q, err := s.Queue(ctx, by.Context, name)
 	if err != nil {

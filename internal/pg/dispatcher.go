@@ -70,8 +70,8 @@ func (s *Store) Dispatcher(ctx context.Context, contextID int32, typ string) (*D
 	return list[0], nil
 }
 
-// PutDispatcher creates or replaces a dispatcher. A version other than 0 must be the present one. What
-// waits in lanes that no longer fit is moved by Relane.
+// PutDispatcher creates or replaces a dispatcher. A version other than 0 must be the present one. Relane moves queues
+// that wait in lanes that no longer fit.
 func (s *Store) PutDispatcher(ctx context.Context, by pgdb.By, d outbox.Dispatcher, version int64) (created bool, err error) {
 	settings, err := json.Marshal(d)
 	if err != nil {

@@ -174,7 +174,8 @@ const lookBackSQL = `SELECT b.* FROM (SELECT k.lane,
 	FROM ROWS FROM (unnest($1::int[]), unnest($2::timestamptz[]), unnest($3::timestamptz[]), unnest($4::timestamptz[]), unnest($5::timestamptz[])) k(lane, from0, to0, from1, to1)
 	) b WHERE high IS NOT NULL OR low IS NOT NULL`
 
-// back says what a LookBack found, and how long it took. Claims begin there, once: what is free is taken then.
+// back notes what a LookBack found, and how long it took. The next claim of each lane begins at the queue that was
+// found, and takes it if it is free.
 func (f *fronts) back(whole bool, took time.Duration, found map[int32]front, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -29,8 +29,8 @@ func (in *Insertion) key() string {
 func placed(sub *Submission) bool { return sub.Insertion != nil }
 
 // ingestPlaced is SubmitBatch with submissions that have a place. Each goes out from there, as by Move, or is refused
-// as Move refuses, and then it does not exist: its post and its place are one commit. What is not atomic is
-// stored in its order, each with a place by a commit of its own.
+// as Move refuses, and then it does not exist: its post and its place are one commit. Without atomic, subs are stored
+// in their order, each that has a place by a commit of its own.
 func (s *Store) ingestPlaced(ctx context.Context, subs []*Submission, atomic bool) (out []Accepted, err error) {
 	if atomic {
 		return s.insert(ctx, subs)

@@ -161,8 +161,9 @@ type Answer struct {
 	// gate.
 	Verdict sequencer.Verdict
 	Gate    sequencer.Move
-	// Unclear is what came of a call before the question that this answer is the answer to, nil if there
-	// was none: kept, since an outcome that nobody knows is what people ask about most (S2.5 row 8).
+	// Unclear is the answer of the call before, where it left the outcome unknown, so that the worker was asked and
+	// this answer came. nil: there was no such call. It is kept, since people ask about unknown outcomes most (S2.5 row
+	// 8).
 	Unclear *outbox.Answer
 
 	// found is the row of a queue that no node has, as it was when the worker was asked about the lost time; nil: a lease has it.

@@ -12,12 +12,12 @@ import (
 )
 
 // Maker is a system that posts transactions of its own and goes by how they end. The core asks it before a lever on one
-// of them, and tells it what becomes of them besides their ends; it knows no more of a system than this. A transaction
-// that no maker owns costs no call.
+// of them, lets it lead a redrive, and tells it when one is moved or forgotten. The core knows no more of a system than
+// this. A transaction that no maker owns costs no call.
 //
-// What is called inside a commit (May, Moved) adds statements to its batch and does nothing else: it locks nothing out of
-// the order of this package, takes no connection, and waits for nothing. Commits that several calls share and dry runs
-// call it like any other.
+// Methods that are called inside a commit (May, Moved) add statements to its batch and do nothing else: they lock
+// nothing out of the order of this package, take no connection, and wait for nothing. Commits that several calls share
+// and dry runs call them like any other.
 type Maker interface {
 	// May refuses a lever on t, whose queue is locked. It decides by its arguments.
 	May(by db.By, lever string, t *Task) error

@@ -77,17 +77,18 @@ func (q Quarantine) Object() string {
 	return "/quarantine/contexts/" + q.Context + "/types/" + q.Type
 }
 
-// EnterQuarantine puts a scope into quarantine; where it lies there already, its lost time may grow, and
-// its questions begin anew: nobody has asked about what was lost since. The first entering of
+// EnterQuarantine puts a scope into quarantine. If the scope is in quarantine already, its lost time may grow, and its
+// questions to workers begin anew, since they did not cover commits that were lost since. The first entering of
 // everything draws a new life of the store, and so does one whose lost time begins earlier than was known.
 //
-// No commit that comes after this one leases what is in quarantine. A claim, a take and a wake lock the key of their node's row,
-// under the number of the quarantine that their process knows (liveNodeSQL). This commit changes that key: it waits for those that
-// hold it, whose leases were committed before, and whoever comes later finds another number, takes nothing and reads the
-// configuration again. A node that registers meanwhile waits for the row of postern.store, which is locked first.
+// No commit that comes after this one leases what is in quarantine. A claim, a take and a wake lock the key of their
+// node's row, under the number of the quarantine that their process knows (liveNodeSQL). This commit changes that key.
+// It waits for the commits that hold the key, so that their leases are committed before it. A later one finds another
+// number, takes nothing, and its process reads the configuration again. A node that registers meanwhile waits for the
+// row of postern.store, which is locked first.
 //
-// What a process has leased and not yet called, what it settles and hands on, and what it delivers is decided in the process, by
-// the same number: AwaitQuarantine waits until all know it.
+// A process decides by the same number whether it calls the worker of a queue that it has leased, hands on the next
+// transaction after a settle, or delivers an event. AwaitQuarantine waits until all processes know the number.
 func (s *Store) EnterQuarantine(ctx context.Context, by db.By, q Quarantine) error {
 	if err := s.Run(ctx, func(t *db.Txn) error { return s.enterQuarantine(ctx, t, by, q) }); err != nil {
 		return err
@@ -156,9 +157,10 @@ func (s *Store) AnnounceDeployment(ctx context.Context, by db.By, name string) (
 	return r, err
 }
 
-// CompareDeployment is asked by a process at its start. The first that has a deployment gives it to the database. One that has another
-// may run on a copy of the database: everything enters quarantine; where it is there already, the quarantine notes the
-// deployment, so that nobody is told to ask the workers of the original. was is the deployment of the database, "" if it fits.
+// CompareDeployment is called by a process at its start. The first process that has a deployment gives it to the
+// database. A process with another deployment may run on a copy of the database: everything enters quarantine. If
+// everything is in quarantine already, the quarantine notes the deployment, so that no operator is told to ask the
+// workers of the original. was is the deployment of the database, "" if it fits.
 func (s *Store) CompareDeployment(ctx context.Context, by db.By, name string) (was string, err error) {
 	if name == "" {
 		return "", nil
@@ -264,7 +266,7 @@ func (q *Quarantined) Whole() bool { return slices.Contains(q.scopes, scope{}) }
 // Any says whether anything is.
 func (q *Quarantined) Any() bool { return len(q.scopes) > 0 }
 
-// Contexts lists the contexts of which all types are, where not everything is.
+// Contexts lists the contexts that are in quarantine with all of their types. A quarantine of everything adds none.
 func (q *Quarantined) Contexts() []int32 {
 	list := []int32{}
 	for _, s := range q.scopes {

@@ -69,13 +69,13 @@ type WaitingType struct {
 
 // Why a transaction is not reconciled.
 const (
-	OpenUnreachable = "unreachable" // nobody answered
+	OpenUnreachable = "unreachable" // its worker did not answer
 	OpenUnsupported = "unsupported" // its worker cannot be asked, and its dispatcher is not idempotent
 	OpenAhead       = "ahead"       // its worker knows it, but one before it in its queue has not ended
 	OpenBusy        = "busy"        // a node had it in hand, or it changed while its worker was asked
 )
 
-// Unreconciled is a transaction of which a round of questions has not found out what became of it.
+// Unreconciled is a transaction whose fate a round of questions to workers has not found out.
 type Unreconciled struct {
 	ID            outbox.ID
 	Context, Type string
@@ -89,7 +89,8 @@ const openListed = 100
 // ViaStart is how a process enters a quarantine which finds another deployment in the database when it starts.
 const ViaStart = "start"
 
-// scopesSQL reads the scopes. What is noted of a copy with everything holds for each part.
+// scopesSQL reads the scopes. If the quarantine of everything notes that the database is a copy, this holds for each
+// part.
 const scopesSQL = `SELECT x.quarantine_id, coalesce(c.name, ''), coalesce(x.type, ''), x.reason, x.actor, x.via, x.entered_at,
 		coalesce(x.lost_from, '0001-01-01 00:00:00+00'), coalesce(x.lost_until, '0001-01-01 00:00:00+00'),
 		coalesce(copy.deployment, ''), coalesce(copy.original, ''),
@@ -125,7 +126,7 @@ func (s *Store) QuarantineScopes(ctx context.Context) ([]*QuarantinedScope, erro
 	return list, db.Known(err)
 }
 
-// Quarantine reads all of it, in a few statements: what waits is counted in the rows of the queues that do.
+// Quarantine reads the whole status in a few statements. It counts waiting transactions in the rows of their queues.
 func (s *Store) Quarantine(ctx context.Context) (v *QuarantineStatus, err error) {
 	v = &QuarantineStatus{}
 	if err := s.Db(ctx).QueryRow(ctx, `SELECT deployment, life FROM postern.store`).Scan(&v.Deployment, &v.Life); err != nil {

@@ -153,7 +153,8 @@ func (s *Store) Declared(ctx context.Context, contextID int32, name string) (yes
 
 // PutQueue creates or replaces the settings of a queue (S2.19).
 func (s *Store) PutQueue(ctx context.Context, by db.By, v Queue, version int64) (created bool, err error) {
-	if version > 0 || version == db.AnyVersion { // what is not there has no version: it is not made for the comparison
+	// a version is compared before the queue is made: one that is not there has no version
+	if version > 0 || version == db.AnyVersion {
 		if _, err := s.Queue(ctx, by.Context, v.Name); fault.KindOf(err) == fault.NotFound {
 			return false, db.MatchVersion(version, 0, true)
 		} else if err != nil {

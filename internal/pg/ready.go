@@ -31,11 +31,12 @@ type question struct {
 	err  error // set when it is done
 }
 
-// Ready looks at what the database must be: it has answered within a second, in the last five, and takes writes, has the
-// migrations of this program and the grants and days that it needs, and lets nobody believe in what a crash can take
-// back. Further migrations do no harm: while a newer program is rolled out, those that run go on. (Whoever has all connections at work waits for one of his own: that
-// is no reason to be asked for less.) One question is asked at a time, and is not ended by those who stop waiting for it:
-// each end would cost a connection, just when the database is slow.
+// Ready lists what this program needs of its database, with a detail where it is not so: the database answers within a
+// second, or has answered in the last five; it takes writes; it has the migrations of this program, and the grants and
+// days that it needs; and it acknowledges no commit that a crash can take back. Further migrations do no harm: while a
+// newer program is rolled out, the processes that run go on. A process whose connections are all at work waits for one
+// of its own, and stays ready for these five seconds. One question is asked at a time. It goes on when its callers stop
+// waiting, since ending it would cost a connection, just when the database is slow.
 func (s *Store) Ready(ctx context.Context) []Readiness {
 	last := &s.answered
 	last.Lock()

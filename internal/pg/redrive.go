@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// Redrive is what a redrive changes; what is empty stays as it was.
+// Redrive is what a redrive changes. An empty field stays as it was.
 type Redrive struct {
 	Queue *string // "" = unordered
 	Data  json.RawMessage

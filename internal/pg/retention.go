@@ -22,15 +22,15 @@ func (s *Store) Keep(ctx context.Context, keep time.Duration) error {
 	return db.Known(err)
 }
 
-// Retain drops the spans in which everything ended at least keep ago, the oldest first, and returns how many.
-// A span goes as a whole, once its last day is old enough, so that its first day is kept for at most the width of a
-// span longer. A span that something holds ends it: report.retention says what. Survivors (what has not ended, and
-// what a Maker waits for, so that no context holds a span) keep their ids and uids, in partitions of their own; a uid
-// is free again when its transaction is forgotten.
+// Retain drops the spans in which everything ended at least keep ago, the oldest first, and returns how many. A span
+// goes as a whole, once its last day is old enough, so that its first day is kept for at most the width of a span
+// longer. It stops at a span that is held, and report.retention says by what. Survivors keep their ids and uids, in
+// partitions of their own: transactions that have not ended, and ended ones that a Maker waits for. So no context holds
+// a span. A uid is free again when its transaction is forgotten.
 //
-// The keys go first, in chunks, so that dropping the span is short (also what was depended on, and what was redriven);
-// until then what has ended can still be read by its id. Whoever posts a forgotten uid meanwhile gets a new transaction,
-// as afterwards. Two processes at once do the same, and the second one finds the span gone.
+// The keys go first, in chunks, so that dropping the span is short; so do the rows of dependencies and redrives. Until
+// the drop, an ended transaction can still be read by its id. A client that posts a forgotten uid meanwhile gets a new
+// transaction, as it does afterwards. Two processes at once do the same, and the second one finds the span gone.
 func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, err error) {
 	now, err := s.Now(ctx)
 	if err != nil {

@@ -121,8 +121,8 @@ func (s *Store) RemoveSender(ctx context.Context, by db.By, account string) erro
 
 const senderExists = `SELECT version, removed_at IS NOT NULL FROM postern.sender WHERE context_id = $1 AND account = $2 FOR UPDATE`
 
-// PauseSender keeps a sender from another transaction, or lets it again, and ends a drain. What is in flight keeps it;
-// then its queue goes on with another one.
+// PauseSender keeps a sender from further transactions, or lets it take them again and ends a drain. A transaction in
+// flight keeps its sender; then the queue goes on with another one.
 func (s *Store) PauseSender(ctx context.Context, by db.By, account string, paused bool) (LeverResult, error) {
 	return s.SetFlag(ctx, by, Verb(paused), "/senders/"+account, `UPDATE postern.sender SET paused = $3, draining = draining AND $3, version = version + 1
 		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL AND (paused <> $3 OR draining AND NOT $3)`, senderExists, account, paused)

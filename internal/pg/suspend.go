@@ -10,13 +10,13 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// Suspend keeps a transaction from going out until Resume (S2.21): it keeps its place, and what stands behind
-// it waits. What is out already goes on; before it would be sent once more it is held, with its sender, since
+// Suspend keeps a transaction from going out until Resume (S2.21): it keeps its place, and the transactions behind it
+// wait. An attempt that is out already goes on; before the next attempt the transaction is held, with its sender, since
 // a retry has to replace what that sender sent (pending). Changed is false for one that is suspended.
 //
-// Why nothing suspended goes out: the mark is written under the lock of its queue, which claim and settle
-// hold when they hand something out; a head that stood ready leaves its lane in the same commit, and with a
-// mark in the queue each settle reads, behind its lock, what holds the next one and the one in hand.
+// Why nothing suspended goes out: the mark is written under the lock of its queue, and claim and settle hold this lock
+// when they hand something out. A head that stood ready leaves its lane in the same commit. While the queue has a mark,
+// each settle reads, behind its lock, the marks of the next transaction and of the one in hand.
 func (s *Store) Suspend(ctx context.Context, by db.By, id outbox.ID) (r LeverResult, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
 		r = LeverResult{}

@@ -94,7 +94,7 @@ func (d *Dispatcher) takeable() bool {
 	return d.PoolID == 0 && (d.Exclusive == "" || d.Exclusive == "none")
 }
 
-// readOpen adds to b the reading of which types of subs may be taken now. One ingest of a process takes at a time: if
+// readOpen adds to b a query for the types of subs that may be taken now. One ingest of a process takes at a time: if
 // several held the key of its node without a gap, the node could not be buried.
 func (t *taking) readOpen(b *pgx.Batch, view *confView, subs []*Submission) {
 	if t.by == nil {

@@ -75,10 +75,10 @@ type stretch struct {
 	from             outbox.Day
 }
 
-// nextTasks reads the tasks of each stretch: what is next where nothing is marked. It runs as a statement of
-// its own behind the lock: the locking statement's snapshot is older than its lock and may miss the newest
-// row. The first of a stretch comes whatever its size, those behind it only if they are small. The bounds of
-// the day are the same for all, so that partitions are left out before the statement begins.
+// nextTasksSQL reads the tasks of each stretch, so the next transaction where the queue has no marks. It runs as a
+// statement of its own behind the lock: the locking statement's snapshot is older than its lock and may miss the newest
+// row. The first of a stretch comes whatever its size, those behind it only if they are small. The bounds of the day
+// are the same for all, so that partitions are left out before the statement begins.
 var nextTasksSQL = db.ForRows(func(one bool) string {
 	return `SELECT ` + TaskSelect + ` FROM ` + db.Given(one, 1, "queue_id bigint", "seq bigint", "last bigint") + `
 	CROSS JOIN LATERAL (SELECT * FROM postern.task t WHERE t.queue_id = n.queue_id AND t.seq BETWEEN n.seq AND n.last

@@ -98,8 +98,9 @@ var TransactionsSQL = TransactionSelect + `, v.data, v.result
 	FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::date[])) n(queue_id, seq, day)
 	` + TxOf("n") + ` WHERE v.context_id = $1`
 
-// Transactions reads several transactions of a context by id, with their bodies, mostly in one statement (ofDays). What
-// does not exist is missing from the map; what was moved to another queue is there under both its ids.
+// Transactions reads several transactions of a context by id, with their bodies, mostly in one statement (ofDays). An
+// id without a transaction is missing from the map. A transaction that was moved to another queue is there under both
+// of its ids.
 func (s *Store) Transactions(ctx context.Context, contextID int32, ids []outbox.ID) (map[outbox.ID]*Transaction, error) {
 	return s.transactions(ctx, s.Db(ctx), contextID, ids)
 }

@@ -24,7 +24,8 @@ type Woken struct {
 // which the node must be done with it, so that there is never a second waiter for one transaction (S2.5 row 10).
 const delayBackstop = 30 * time.Second
 
-// quarantineRest is how long what is in quarantine is put off. So it goes on that long after its release at the latest.
+// quarantineRest is how long a timer of a scope in quarantine is put off. So it runs that long after the release at the
+// latest.
 const quarantineRest = 10 * time.Second
 
 // noRoom is how long a due delay is put off by a node that has its hands full.
@@ -37,8 +38,8 @@ const noRoom = 100 * time.Millisecond
 // It never waits for a lock: timers and queues are locked with SKIP LOCKED. A timer whose queue is in
 // other hands stays for the next round.
 //
-// What is in quarantine is put off; while everything is, nothing is looked at. Timers of types that the node does not
-// work on are left to other nodes, except those of HELD, behind which nothing is called.
+// Timers of scopes in quarantine are put off; while everything is in quarantine, no timer is read. Timers of types that
+// the node does not work on are left to other nodes, except those of HELD queues, which lead to no call.
 func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, err error) {
 	if s.QuarantineView().Whole() {
 		return Woken{}, nil
