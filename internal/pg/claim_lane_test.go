@@ -86,7 +86,7 @@ func TestReadyRowsAreFoundBehindAFrontAndBeforeIt(t *testing.T) {
 	if got := taken(w.Claim(n, pgworld.Everything())); !slices.Equal(got, []string{"1early"}) {
 		t.Errorf("nearby: %v", got)
 	}
-	ago := func(queue string) { // what is posted has waited for two minutes in a lane that claims have read on in
+	ago := func(queue string) { // it posts to a lane that claims have read on in, as if two minutes ago
 		w.Post(queue, "T", "1"+queue)
 		for _, sql := range []string{`UPDATE postern.queue q SET entered_at = entered_at - interval '2 minutes'`, `UPDATE postern.ready q SET since = since - interval '2 minutes'`} {
 			_, err := w.S.Pool().Exec(w.Ctx, sql+` WHERE queue_id = (SELECT queue_id FROM postern.queue_name WHERE name = $1)`, queue)

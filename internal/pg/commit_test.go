@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// What goes wrong while a transaction is committed, after all of its statements have been answered, is told: also where
-// one batch is the whole transaction, without a BEGIN of its own.
+// An error that comes while a SQL transaction is committed, after all of its statements have been answered, is told:
+// also where one batch is the whole transaction, without a BEGIN of its own.
 func TestWhatGoesWrongInACommitIsTold(t *testing.T) {
 	for name, forget := range map[string]bool{"one batch": false, "more than one": true} {
 		for _, c := range []struct {

@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// A server that has ended the connections of a pool, as a restart does, is found out before the next statement is
-// sent, however shortly before they were used: nobody is told of a failure.
+// A server ends the connections of a pool, as a restart does. The pool finds that out before the next statement is
+// sent, however shortly before they were used, so that no caller is told of a failure.
 func TestConnectionsThatTheServerHasEndedAreNotUsed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

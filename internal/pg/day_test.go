@@ -10,7 +10,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// A queue that is worked on over midnight: what is in flight, by an end of the day before, is told as such.
+// A queue is worked on over midnight: the end of a transaction of the day before puts the next one, of the new day, in
+// flight, and it is read as in flight.
 func TestATransactionOfANewDayIsReadOverMidnight(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

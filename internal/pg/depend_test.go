@@ -281,8 +281,8 @@ func TestAnEndReachesMoreDependentsThanOneTransactionTakes(t *testing.T) {
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
-// S3.2, S2.15: all of them fail in the SQL transaction of the end, in a chain and side by side; where it is lost half-way,
-// nobody has.
+// S3.2, S2.15: all dependents, in a chain and side by side, fail in the SQL transaction of the end that they depend on.
+// If that is lost half-way, none has failed.
 func TestTenThousandDependentsFailWithWhatTheyDependOn(t *testing.T) {
 	t.Parallel()
 	const chain, fan = 8000, 2000

@@ -26,9 +26,10 @@ type call struct {
 	committed  time.Time // zero: rolled back
 }
 
-// Sixteen sessions submit to three queues and commit in shuffled order, after random sleeps, and roll some
-// back, while two processes drain, a third posts what HTTP would, and one transaction stays open all the time.
-// What had committed before another was called goes out before it; nothing is skipped, nothing goes twice.
+// Sixteen sessions submit to three queues and commit in shuffled order, after random sleeps, and roll some back, while
+// two processes drain, a third posts what HTTP would, and one transaction stays open all the time. A transaction whose
+// submit had committed before the submit of another one of its queue was called goes out before it. None is skipped,
+// and none goes out twice.
 func TestSixteenSessionsThatCommitInShuffledOrder(t *testing.T) {
 	t.Parallel()
 	const sessions, transactions, most = 16, 12, 4

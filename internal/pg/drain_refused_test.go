@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// What was accepted by submit and is not any more when it is drained ends FAILED, in whatever state its queue
-// is, and holds up nobody.
+// A transaction that submit accepted and that is refused when it is drained ends FAILED, in whatever state its queue
+// is, and holds up no other one.
 func TestWhatIsRefusedInTheDrainEndsFailedAtTheEndOfItsQueue(t *testing.T) {
 	t.Parallel()
 	refusals := map[string]func(w *world){

@@ -48,7 +48,7 @@ func TestADrainedSenderTakesOnlyWhatNamesIt(t *testing.T) {
 			t.Error(out, err)
 		}
 	}
-	if next := w.Settle(w.Answer(l, pgworld.Done()))[0].Next; next != nil { // b names nobody
+	if next := w.Settle(w.Answer(l, pgworld.Done()))[0].Next; next != nil { // b names no sender
 		t.Fatal(next.Task.UID)
 	}
 	for _, uid := range []string{"mine-1", "mine-2"} {

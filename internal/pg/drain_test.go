@@ -217,7 +217,7 @@ func TestAnOpenTransactionHoldsUpNobody(t *testing.T) {
 	long := w.Begin(app)
 	w.Must(w.submit(long, "q", "T", "long"))
 	other := w.Begin(app)
-	_, err = other.Exec(w.Ctx, `SET lock_timeout = '1ms'`) // whoever has to wait at all fails
+	_, err = other.Exec(w.Ctx, `SET lock_timeout = '1ms'`) // a statement that has to wait at all fails
 	w.Must(err)
 	w.Must(w.submit(other, "q", "T", "a"))
 	w.Must(w.submit(other, "r", "T", "b"))

@@ -34,7 +34,7 @@ var late = []struct {
 		a.Must(err)
 	}},
 	{"after an abandon", func(a *arena, id outbox.ID) {
-		_, _ = a.S.Cancel(a.Ctx, a.By, id) // what is in RETRY is abandoned only when its cancel stays pending
+		_, _ = a.S.Cancel(a.Ctx, a.By, id) // a transaction in RETRY can be abandoned only while its cancel is pending
 		_, err := a.S.Abandon(a.Ctx, a.By, id)
 		a.Must(err)
 	}},

@@ -64,7 +64,7 @@ func TestOneRowIsStoredAsManyAre(t *testing.T) {
 				}
 				subs = append(subs, sub)
 			}
-			for range 2 { // what has a uid is known the second time
+			for range 2 { // a transaction with a uid is known the second time
 				out, err := w.S.Ingest(w.Ctx, subs, false)
 				w.Must(err)
 				for _, a := range out {

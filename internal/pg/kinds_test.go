@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
-// TestWhoWaitsForTheFirstOfAKindHearsOfIt: at once in the process that made it, and in another with its next reading of the
-// configuration; what is of another kind wakes nobody for good.
+// TestWhoWaitsForTheFirstOfAKindHearsOfIt: at once in the process that made it, and in another process with its next
+// reading of the configuration. A thing of another kind ends no wait.
 func TestWhoWaitsForTheFirstOfAKindHearsOfIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

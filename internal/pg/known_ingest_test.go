@@ -112,7 +112,8 @@ func TestTheDayNeverFallsAlongAQueueWhenTheClockGoesBack(t *testing.T) {
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
-// What is configured or in use stays, and keeps nothing behind it from going, however few are taken at once.
+// A queue that is configured or in use stays, and keeps no queue behind it from going, however few a reap takes at
+// once.
 func TestAReapGoesPastWhatStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -282,13 +283,13 @@ func TestAQueueThatDropsItsOldestTakesWhateverComes(t *testing.T) {
 		}
 	}
 	n := w.Node("n")
-	l := w.Claim(n, pgworld.Everything())[0] // what is in flight is not dropped
+	l := w.Claim(n, pgworld.Everything())[0] // a transaction in flight is not dropped
 	more := w.Post("q", "T", "h", "i", "j")
 	if w.State(l.ID()) != outbox.DISPATCHING || w.State(more[2]) != outbox.WAITING || w.State(more[0]) != outbox.CANCELLED {
 		t.Error(w.State(l.ID()), w.State(more[0]), w.State(more[2]))
 	}
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
-	// a batch that wants all or nothing is refused, since what would be dropped lies in it
+	// an atomic batch is refused, since it would drop some of its own
 	var subs []*pg.Submission
 	for i := range 4 {
 		subs = append(subs, w.Sub("q", "T", fmt.Sprint("atomic", i)))

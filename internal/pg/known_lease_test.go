@@ -236,7 +236,8 @@ func TestTheDepthIsExactInALazyRun(t *testing.T) {
 	pgworld.HoldsTrue(t, a.Ctx, a.S.Pool())
 }
 
-// TestACancelWhileTheWorkerIsAskedIsCarriedOutNext: what was decided without knowing of it does not go out.
+// TestACancelWhileTheWorkerIsAskedIsCarriedOutNext: an attempt that was decided without knowing of the cancel does not
+// go out.
 func TestACancelWhileTheWorkerIsAskedIsCarriedOutNext(t *testing.T) {
 	t.Parallel()
 	a := newArena(t)

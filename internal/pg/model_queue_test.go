@@ -75,7 +75,7 @@ func (q *mQueue) append(x *mTx) {
 	}
 }
 
-// lose takes the lease away from whoever has it; what it answers is late from now on.
+// lose takes the lease away from its node, whose answers are late from now on.
 func (q *mQueue) lose() {
 	if q.lease != nil {
 		q.m.late = append(q.m.late, q.lease)

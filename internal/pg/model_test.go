@@ -60,7 +60,7 @@ type model struct {
 	queues map[string]*mQueue
 	uids   map[string]*mTx
 	nodes  []*mNode
-	late   []*pg.Lease // of whoever lost them
+	late   []*pg.Lease // lost by their nodes
 	made   int
 }
 
@@ -249,7 +249,7 @@ func (q *mQueue) settle(rt *rapid.T, a *pg.Answer) {
 	q.apply(a, out)
 }
 
-// answerLate lets one answer come that nobody waits for any more.
+// answerLate lets one answer come under a lease that its node has lost.
 func (m *model) answerLate(rt *rapid.T) {
 	if len(m.late) == 0 {
 		rt.Skip("nobody is late")

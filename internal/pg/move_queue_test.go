@@ -18,7 +18,7 @@ func TestWhatIsMovedToAnotherQueueGoesOutThere(t *testing.T) {
 	for name, c := range map[string]struct {
 		arrange func(w *world)
 		to      *pg.Place
-		want    string // what goes out, in the order of each queue
+		want    string // the uids that go out, in the order of each queue
 	}{
 		"to its end":                 {nil, nil, "a c | x y b"},
 		"first of what waits":        {nil, &pg.Place{}, "a c | b x y"},
@@ -170,7 +170,7 @@ func TestAMoveToAnotherQueueThatCannotBeIsRefused(t *testing.T) {
 		}
 		pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 	}
-	w.MoveTo("b", "q", &pg.Place{}) // before x nobody waits for anybody in vain
+	w.MoveTo("b", "q", &pg.Place{}) // b closes no circle ahead of x, which depends on it
 	w.MoveTo("x", "p", nil)
 }
 

@@ -24,8 +24,8 @@ import (
 type op struct {
 	name string
 	run  func(a *arena, s *stores.Store) string // what it said
-	// skips says that it takes only what nobody holds, and so never waits. What it left out then, its next
-	// round finds: it is run again before the comparison.
+	// skips says that it takes only rows that no other holds, and so never waits. Its next round finds the rows that it
+	// left out: it is run again before the comparison.
 	skips bool
 	// held is which of its commits is held open; the first if 0.
 	held int

@@ -116,7 +116,7 @@ func TestAPanicInATransactionIsAnsweredAsUnknown(t *testing.T) {
 	}
 }
 
-// A claim of which nobody knows the end, since the program panicked behind it, says which queues the node may own.
+// It is unknown how a claim ended if the program panicked behind it. The error says which queues the node may own.
 func TestAPanicInAClaimSaysWhatMayBeOwned(t *testing.T) {
 	quietly(t)
 	w := newWorld(t)

@@ -120,7 +120,8 @@ func theOther(account string) string {
 	return "acct-1"
 }
 
-// pinnedTo has acct-1 called for the head of queue q, which comes back so that nobody knows whether it had an effect.
+// pinnedTo calls the head of queue q by a sender. The answer leaves unknown whether the call had an effect, so that the
+// head is pinned to that sender.
 func (w *world) pinnedTo(n pg.Node) (id outbox.ID, account string) {
 	w.T.Helper()
 	id = w.Post("q", "S", "a")[0]
@@ -130,7 +131,8 @@ func (w *world) pinnedTo(n pg.Node) (id outbox.ID, account string) {
 	return id, l.Account
 }
 
-// The sender is free for others while what is pinned to it waits, and what is pinned keeps none from the other sender.
+// A sender is free for others while a transaction that is pinned to it waits, and this one keeps no transaction from
+// the other sender.
 func TestAPinnedTransactionHoldsNeitherItsSenderNorItsLane(t *testing.T) {
 	w, n := twoSenders(t)
 	id, account := w.pinnedTo(n)
@@ -242,7 +244,7 @@ func TestWhatIsPinnedWaitsForASenderThatIsTakenAway(t *testing.T) {
 	}
 }
 
-// What was called keeps its place: elsewhere it would have another id, and so another token.
+// A transaction that was called cannot be moved to another queue: there it would have another id, and so another token.
 func TestWhatWasCalledIsNotMovedToAnotherQueue(t *testing.T) {
 	for _, c := range []struct {
 		name, sender string
@@ -267,8 +269,8 @@ func TestWhatWasCalledIsNotMovedToAnotherQueue(t *testing.T) {
 	}
 }
 
-// A node dies in its call, and the one that goes on hears that the worker never saw the token: it is the same sender's
-// still, also after a refused connection.
+// A node dies in its call, and the node that goes on hears that the worker never saw the token. The transaction stays
+// with its sender, also after a refused connection.
 func TestWhatADeadNodeCalledStaysWithItsSender(t *testing.T) {
 	w, n := twoSenders(t)
 	w.Post("q", "S", "a")
@@ -313,8 +315,8 @@ func TestARedriveOfWhatWasPinnedHasAnotherToken(t *testing.T) {
 	}
 }
 
-// A pinned transaction competes for its sender with all that any sender of the pool may take: whoever waits longer is
-// first, so that neither starves.
+// A pinned transaction competes for its sender with the transactions that any sender of the pool may take. The one that
+// has waited longer is first, so that neither starves.
 func TestWhatWaitsLongerForASenderGoesFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// crowd fills the tables as if 100,000 transactions had come in two days to 1,000 queues, of which one in
-// a hundred ended FAILED and the last of each queue waits; and 20,000 senders and names of queues.
+// crowd fills the tables as if 100,000 transactions had come in two days to 1,000 queues. Those of every hundredth
+// queue ended FAILED, and the last of each queue waits. There are 20,000 senders and names of queues, too.
 func (w *world) crowd() {
 	w.T.Helper()
 	w.Dispatcher("T", nil)

@@ -11,7 +11,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// Whoever needs a pool locks its row, so that a removal which is open at the same time comes before or after.
+// A statement that makes a sender, a type or a queue need a pool locks the row of the pool, so that a removal which is
+// open at the same time comes before or after.
 func TestAPoolIsNotRemovedUnderWhoNeedsIt(t *testing.T) {
 	t.Parallel()
 	a := newArena(t)

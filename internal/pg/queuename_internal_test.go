@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// What is asked for again and again stays known, whatever else comes; what nobody asks for is given up, so that names are bounded.
+// A name that is asked for again and again stays known, however many others come. A name that is not asked for is given
+// up, so that their number is bounded.
 func TestNamesKeepWhatIsAskedFor(t *testing.T) {
 	var n names
 	key := func(i int64) nameKey { return nameKey{1, fmt.Sprintf("q-%d", i)} }

@@ -110,8 +110,8 @@ func (w *world) instead(sub *pg.Submission) {
 	w.Must(w.postAll(sub)[0].Err)
 }
 
-// What is still to be said to the worker of a type that was removed is signed as what was said before; the type of that name
-// which is put afterwards has its own secret, or none.
+// Calls that are still due to the worker of a removed type are signed with the secret of that type. A type of the same
+// name that is put afterwards has a secret of its own, or none.
 func TestTheSecretOfARemovedTypeStaysWithIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -49,7 +49,7 @@ func TestADatabaseThatCannotBeWorkedWithIsSeen(t *testing.T) {
 	}
 }
 
-// Whoever asks whether a slow database is ready costs it no connection, and gets an answer in time.
+// A question whether a slow database is ready costs no connection, and is answered in time.
 func TestASlowDatabaseIsNotReadyAndLosesNothing(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -80,7 +80,8 @@ func TestASlowDatabaseIsNotReadyAndLosesNothing(t *testing.T) {
 	}
 }
 
-// Who has all connections at work has no other database than a moment ago; after five seconds it may be gone.
+// A process whose connections are all at work takes its database for as ready as it was at its last answer, for five
+// seconds.
 func TestABusyProcessIsReady(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

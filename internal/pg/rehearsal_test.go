@@ -140,8 +140,8 @@ func (w *world) traced(queue, uid string) *pg.Submission {
 	return s
 }
 
-// What a connection has prepared may become invalid: a newer program's migration changes a type, or a pooler drops it. Nobody is told
-// of a failure, and the connection is replaced.
+// A statement that a connection has prepared may become invalid: a newer program's migration changes a type, or a
+// pooler drops the statement. No caller is told of a failure, and the connection is replaced.
 func TestStatementsThatAreNoLongerPreparedFailNobody(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]string{
@@ -178,8 +178,8 @@ func TestStatementsThatAreNoLongerPreparedFailNobody(t *testing.T) {
 	}
 }
 
-// What a process may use is there before it begins: all connections of its pool, each of which has practised. A
-// database that says nothing holds it up no longer than it is asked to.
+// All connections of a pool are open before its process begins, and each has rehearsed its statements. A database that
+// does not answer holds the process up no longer than the context allows.
 func TestConnectionsAreThereBeforeTheyAreUsed(t *testing.T) {
 	t.Parallel()
 	url := pgtest.New(t).URL

@@ -103,8 +103,8 @@ func scanned(node map[string]any) (tables []string) {
 	return tables
 }
 
-// Each report is served by indexes and by the partitions that it needs. With POSTERN_LARGE=10000000 (make
-// test-large) at that many rows, where each answers within 50 ms; what was measured is written to the file.
+// Each report reads indexes, and only the partitions that it needs. POSTERN_LARGE=10000000 (make test-large) tries that
+// with so many rows: each report answers within 50 ms then, and the times are written to the file.
 func TestReportsUseIndexes(t *testing.T) {
 	t.Parallel()
 	n, tries, large := 100000, 1, os.Getenv("POSTERN_LARGE")

@@ -12,7 +12,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// What has ended goes with its day and frees its uid; what has not ended stays, keeps its id, and goes out.
+// A transaction that has ended goes with its day and frees its uid. One that has not ended stays, keeps its id, and
+// goes out.
 func TestRetentionDropsDaysAndKeepsWhatHasNotEnded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -70,8 +71,8 @@ func TestRetentionDropsDaysAndKeepsWhatHasNotEnded(t *testing.T) {
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
-// Who depended on something whose day was dropped goes by the rest: it is not held for an end that nobody can read any more, and can
-// be redriven as it is.
+// A dependent whose cause went with a dropped day goes by its other dependencies: it does not wait for an end that
+// cannot be read any more, and can be redriven as it is.
 func TestADependencyOnADroppedDayHoldsNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -108,7 +109,7 @@ func TestADependencyOnADroppedDayHoldsNobody(t *testing.T) {
 	}
 }
 
-// A day of which something ended late waits, and so do the days behind it; report.retention says why.
+// A day is held by a transaction that ended late, and so are the days behind it. report.retention says why.
 func TestADayIsHeldByWhatEndedLate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -130,7 +131,8 @@ func TestADayIsHeldByWhatEndedLate(t *testing.T) {
 	}
 }
 
-// A day of many chunks is gone through to its end: what has not ended of each survives with its uid, and only that.
+// A day of many chunks is gone through to its end: of each chunk, the transactions that have not ended survive with
+// their uids, and no others.
 func TestRetentionOfALargeDay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -173,8 +175,8 @@ func TestRetentionOfALargeDay(t *testing.T) {
 	w.Same(w.Lines(`SELECT count(*)::text FROM postern.idempotency`), "10001")
 }
 
-// What ends while the keys of its day are gone through holds the day and keeps its own: it is found by its uid, and is no
-// transaction of which nobody has heard.
+// A transaction that ends while the keys of its day are gone through holds the day and keeps its own keys, so that its
+// uid still finds it and a post of this uid makes no second one.
 func TestWhatEndsWhileKeysAreForgottenKeepsItsOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -256,7 +258,7 @@ func TestRetentionGivesWay(t *testing.T) {
 	}
 }
 
-// Days are made while others write, and nobody waits for anybody.
+// Days are made while others write, and neither waits for the other.
 func TestDaysAreMadeBesideWriters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -280,5 +280,5 @@ func TestEveryTableAndViewKeepsContextsApart(t *testing.T) {
 	shows(t, c, `SELECT c.relname::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'context'
 		WHERE c.relkind = 'v' AND c.relnamespace::regnamespace::text IN ('postern', 'report')
 			AND (pg_get_viewdef(c.oid) NOT LIKE '%contexts_of(CURRENT_USER)%' OR c.reloptions IS NULL OR NOT 'security_barrier=true' = ANY (c.reloptions))`,
-		"tx") // what the views are made of: nobody but the service may read it
+		"tx") // the views are made of tx, and only the service may read it
 }

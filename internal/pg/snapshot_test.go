@@ -94,10 +94,10 @@ func oneDay(t *testing.T, w *world) {
 	}
 }
 
-// sight is all that a reader or the next statement can see.
+// sight is everything that a reader or the next statement can see.
 type sight struct {
-	rows   string            // what is compared, a line per row
-	tables map[string]string // each table with what is unlike
+	rows   string            // the columns that are compared, a line per row
+	tables map[string]string // each table whole, with the columns that are not compared
 }
 
 func (s sight) whole() string {

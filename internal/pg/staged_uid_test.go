@@ -56,7 +56,7 @@ func TestSubmitWaitsForTheUIDOfAnOpenSubmit(t *testing.T) {
 				queue := map[bool]string{true: "q", false: "r"}[equal]
 				go func() { ended <- w.submit(second, queue, "T", "u") }()
 				w.AwaitBlocked(pid)
-				// nobody else waits: not the door of HTTP, not the drain
+				// a post by HTTP and a drain do not wait
 				if a := w.Ingest(w.S, w.posted("q", "T", "other")); a[0].Err != nil {
 					t.Error(a[0].Err)
 				}

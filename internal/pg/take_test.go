@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// crew takes what is posted for a node, and calls nobody.
+// crew takes posted queues for a node, and calls no worker.
 type crew struct {
 	node    pg.Node
 	away    bool
@@ -41,7 +41,7 @@ func (c *crew) Release(*pg.Dispatcher) { c.room++ }
 func (c *crew) Start(l []*pg.Lease)    { c.started = append(c.started, l...) }
 func (c *crew) Doubt(d *pg.Doubtful)   { c.doubt = d }
 
-// takenBy lets n take what w posts, with so many places.
+// takenBy lets n take the queues that w posts to, with so many places.
 func (w *world) takenBy(n pg.Node, seats int) *crew {
 	c := &crew{node: n, room: seats}
 	w.S.Take(c)
@@ -119,7 +119,8 @@ func TestPairsOfATakingPost(t *testing.T) {
 	}
 }
 
-// What is posted to a queue in which nothing waits is leased in the same commit, exactly as a claim would have leased it.
+// A post to a queue in which nothing waits leases the queue in the same commit, exactly as a claim would have leased
+// it.
 func TestAPostTakesItsQueue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -230,8 +231,8 @@ func TestAPostLeavesToClaimsWhatNeedsMoreThanRoom(t *testing.T) {
 
 func drop(_ pg.LeverResult, err error) error { return err }
 
-// What is not stored is not called, and gives its place back; where nobody knows, the queue is given up, and whoever
-// has it next asks first.
+// A post that is not stored is not called, and gives its place back. Where it is unknown whether it is stored, the
+// queue is given up, and the node that has it next asks the worker first.
 func TestAPostThatIsNotStoredIsNotCalled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -364,7 +365,7 @@ func TestALateAnswerToWhatAPostTookChangesNothing(t *testing.T) {
 	}
 }
 
-// A claim, or timers, of whose commit nobody knows the end, say which queues that concerns.
+// A claim, or a wake of timers, whose commit is unknown names the queues that it may have leased.
 func TestADoubtfulClaimNamesItsQueues(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

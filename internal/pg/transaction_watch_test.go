@@ -8,7 +8,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// Whoever waits for ends learns of each that Watch would show: of what still waits not, and of what was moved that it is to be looked for.
+// Ended tells of each end that Watch would show. It leaves out a transaction that still waits, and says of a moved one
+// that it has to be looked for.
 func TestEndsThatAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
