@@ -102,8 +102,8 @@ func (a *API) ApplyFile(ctx context.Context, body ApplyBody) (*Applied, error) {
 // fileActor is who changes what the configuration file of a process says.
 const fileActor = "config-file"
 
-// applied runs an apply until it is committed or refused. What a tool has to say of itself is asked between two
-// runs, so that no lock is held meanwhile.
+// applied runs an apply until it is committed or refused. The /meta of a tool is asked for between two runs, so that no
+// lock is held meanwhile.
 func (a *API) applied(ctx context.Context, body ApplyBody, dry bool) (*Applied, error) {
 	if body.Prune && body.Label == "" {
 		return nil, fault.At("/prune", "prune: want a label: only what was applied under it is removed")

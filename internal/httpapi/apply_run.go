@@ -226,8 +226,8 @@ func (r *applying) tenant(ctx context.Context, name string) (*pg.Context, error)
 	return &t.Context, nil
 }
 
-// label keeps what the label names now and, to prune, removes what it named before, the last kinds first. What another
-// label names as well is let go.
+// label keeps what the label names now and, to prune, removes what it named before, the last kinds first. A thing that
+// another label names as well stays, and this label forgets it.
 func (r *applying) label(ctx context.Context) error {
 	of, label := contextID(ctx), string(r.body.Label)
 	var names, gone []labels.Thing

@@ -6,7 +6,7 @@ import (
 )
 
 // pace lets each key do something so many times a second, and as many at once after a second of rest. Each process
-// keeps its own. What it remembers of a key is the time at which it would be up to date again.
+// keeps its own. For each key it remembers the time at which the key is at rest again.
 type pace struct {
 	every time.Duration
 	mu    sync.Mutex

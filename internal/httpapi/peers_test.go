@@ -140,7 +140,7 @@ func TestABatchThatComesAtOnceIsOne(t *testing.T) {
 	}
 }
 
-// What became of a batch is asked by its hash, or by the token that brought it; of others' batches nothing is told.
+// A peer asks after a batch by its hash, or by the token that brought it. It is told nothing of batches of other peers.
 func TestAPeerAsksAfterItsBatches(t *testing.T) {
 	d := newPlant(t)
 	c := newCaller(d)

@@ -93,8 +93,8 @@ func (a *API) viewSubscription(s *deliveries.Subscription) subscriptionView {
 	return v
 }
 
-// subscriptions says what is a subscription's own among named things. What one that is removed did not deliver stays
-// listed, as failed.
+// subscriptions says how a subscription differs from other named things. Deliveries of a removed one that had not gone
+// out stay listed, as failed.
 func (a *API) subscriptions() resource[subscriptionSettings, *deliveries.Subscription, subscriptionView] {
 	return resource[subscriptionSettings, *deliveries.Subscription, subscriptionView]{
 		a:        a,

@@ -164,7 +164,7 @@ func TestEveryLeverOfBatchesAndSourcesIsTaken(t *testing.T) {
 	}
 }
 
-// What can be in the way is in one of the tables whose levers are tried.
+// Each kind of blocker is in one of the tables whose levers are tried.
 func TestEverythingInTheWayIsTried(t *testing.T) {
 	tried := map[string]bool{"held": true}
 	for _, c := range pgworld.Stands {

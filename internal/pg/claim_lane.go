@@ -83,14 +83,13 @@ func (c *claim) findLanes(b *pgx.Batch) {
 	})
 }
 
-// candidatesSQL locks the queues that stand first in a lane. What the ready row says is compared with
-// the locked row, since another claim may have taken and given back the queue after our snapshot: its
-// entered_at has risen then.
+// candidatesSQL locks the queues that stand first in a lane. The ready row is compared with the locked row, since
+// another claim may have taken and given back the queue after our snapshot: its entered_at has risen then.
 var candidatesSQL = candidates("")
 
-// exclusiveSQL is candidatesSQL for an exclusive lane, which holds what is pinned to a sender (S2.9) beside what any
-// may take: it passes over those whose sender cannot be taken now, so that they do not keep the others from their
-// turn. That is a look without locks; who takes the sender is decided where it is locked.
+// exclusiveSQL is candidatesSQL for an exclusive lane, which holds queues that are pinned to a sender (S2.9) beside
+// queues that any sender may take. It passes over those whose sender cannot be taken now, so that they do not keep the
+// others from their turn. This reads senders without locks; a sender is taken later, behind its lock.
 var exclusiveSQL = candidates(` AND NOT EXISTS (SELECT FROM postern.queue p
 			JOIN postern.sender s ON s.sender_id = p.pin_sender_id
 			WHERE p.queue_id = r.queue_id AND p.era >= r.era AND (s.queue_id IS NOT NULL OR s.paused OR s.removed_at IS NOT NULL

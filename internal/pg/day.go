@@ -111,8 +111,8 @@ var txOfSpan = sync.OnceValue(func() string {
 		" AND (q.head_day >= '%s'::date) IS NOT FALSE"
 })
 
-// Since returns sql for what lies on a day or later: it reads no partition of the days before, and locks none. What it
-// says of the rows there is the same as without.
+// Since returns sql for rows of a day or later: it reads no partition of the days before, and locks none. It answers
+// the same about these rows as sql itself.
 func Since(sql string, first outbox.Day) string {
 	day := first.Time().Format(time.DateOnly)
 	sql = strings.Replace(sql, "FROM postern.tx x", "FROM ("+strings.ReplaceAll(txSince(), "%s", day)+") x", 1)

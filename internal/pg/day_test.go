@@ -47,7 +47,7 @@ func TestATransactionOfANewDayIsReadOverMidnight(t *testing.T) {
 	}
 }
 
-// Who makes up an id of a day that has no partitions yet is told that there is no such transaction.
+// A made-up id of a day that has no partitions yet names no transaction.
 func TestAnIDOfADayThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

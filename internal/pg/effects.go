@@ -191,7 +191,7 @@ func (e *effects) write(b *pgx.Batch) {
 	e.writeWaits(b)
 }
 
-// save writes a row at the end. What several moves of one transaction save is written once.
+// save writes a row at the end. A row that several moves of one SQL transaction save is written once.
 func (e *effects) save(q *QueueRow) { e.saved = append(e.saved, q) }
 
 // once leaves each row once: a join with a doubled key updates once, silently.

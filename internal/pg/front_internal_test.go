@@ -25,7 +25,7 @@ func TestAFrontThatIsMovedBackStaysUntilItWasLookedAt(t *testing.T) {
 	}
 }
 
-// What takes long is not done by claims; and what is done beside them is a bounded share of the time.
+// Claims do not look back where that takes long. The look beside them takes a bounded share of the time.
 func TestALookThatIsFeltIsNotTheClaims(t *testing.T) {
 	var f fronts
 	l := f.view(false)

@@ -51,7 +51,7 @@ func TestNothingIsHandedBackThatWasNotMeant(t *testing.T) {
 	})
 }
 
-// What a node has by the rows is read along the key, chunk by chunk, timers and calls alike, and nothing of others.
+// The queues that a node owns are read along the key, chunk by chunk, timers and calls alike, and none of other nodes.
 func TestWhatANodeOwnsIsReadByTheKey(t *testing.T) {
 	t.Parallel()
 	a := newArena(t)

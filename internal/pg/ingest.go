@@ -381,8 +381,8 @@ func (in *ingest) admit(ctx context.Context, t *db.Txn, sub *Submission, f fate)
 	return task.ID, nil
 }
 
-// wanted returns the dispatcher of a submission and the sender that it names, 0 for none, or why it cannot be taken. What
-// the configuration does not know is looked for once more.
+// wanted returns the dispatcher of a submission and the sender that it names, 0 for none, or why it cannot be taken. A
+// type or a sender that the configuration of this process does not know is looked for in the database once.
 func (in *ingest) wanted(sub *Submission) (d *Dispatcher, senderID int32, err error) {
 	view := in.e.view
 	d = view.dispatcherOf(sub.ContextID, sub.Type)

@@ -180,7 +180,7 @@ func TestPositionsAndFencesGoOnAfterAReapAlsoForAProcessThatRemembersTheQueue(t 
 	}
 }
 
-// What a process remembers of where the row of a queue stands is of the row before the reap, and its era a later one.
+// A process remembers the row of a queue as it was before the reap, and with a later era than the new row has.
 func TestAQueueThatWasReapedIsFoundByAProcessThatRemembersALaterEra(t *testing.T) {
 	t.Parallel()
 	for how, put := range map[string]func(*world, *stores.Store, string){

@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 )
 
-// What loops look for goes through the few connections that are theirs: each look is made while the other pool is closed.
+// The queries of loops go through the few connections that are theirs: each is made while the other pool is closed.
 func TestLooksGoThroughTheirOwnPool(t *testing.T) {
 	w := newWorld(t)
 	looks := w.Second(1)

@@ -113,7 +113,7 @@ func (s *Store) Reincarnate(ctx context.Context, n Node) (Node, error) {
 	return n, db.Known(err)
 }
 
-// Leave ends a node that stops by itself. What it still owns is released by the next Release.
+// Leave ends a node that stops by itself. The next Release releases the queues that it still owns.
 func (s *Store) Leave(ctx context.Context, n Node) error {
 	_, err := s.Pool().Exec(ctx, `UPDATE postern.node SET dead_at = coalesce($3::timestamptz, clock_timestamp()), epoch = epoch + 1
 		WHERE node_id = $1 AND epoch = $2`, n.ID, n.Epoch, s.LeaseNow())

@@ -10,13 +10,14 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
-// An end is decided on the row as its lease remembers it where that is simple, without reading it first: one round
-// trip instead of two while the lock is held. That is safe since guardSQL goes before all that is written: it locks
-// the rows, in the order of their ids, and fails the whole SQL transaction unless each still says whatever decided.
-// What it does not compare is not looked at by an end of a first attempt without marks. A lock that has to be waited
-// for is no exception: PostgreSQL compares the row again as it is then.
+// guardSQL goes before everything that is written by an end that was decided without reading its row, on the row as its
+// lease remembers it: that takes one round trip instead of two while the lock is held. It is done where the row is
+// simple, and is safe since guardSQL locks the rows, in the order of their ids, and fails the whole SQL transaction
+// unless each row still has the values that the decision went by. The decision about the end of a first attempt without
+// marks reads no column that guardSQL does not compare. A lock that has to be waited for is no exception: PostgreSQL
+// compares the row again as it is then.
 //
-// A tail is compared only where the queue becomes empty: elsewhere what was added behind changes nothing.
+// A tail is compared only where the queue becomes empty: elsewhere transactions that were added behind change nothing.
 var guardSQL = db.ForRows(func(one bool) string {
 	rows := db.Given(one, 1, "queue_id bigint", "fence bigint", "cur_seq bigint", "tail_seq bigint", "lane int", "prio smallint", "sender_id int", "era int")
 	if !one {
@@ -66,7 +67,8 @@ func (q *QueueRow) simple() bool {
 		q.Blocked.IsZero()
 }
 
-// recall is load by memory. What it says is true only if b, which has the guard, goes before everything else.
+// recall is load by memory. The rows that it gives are true only if b, which has the guard, goes before everything
+// else.
 func (st *settlement) recall(b *pgx.Batch) {
 	n := len(st.answers)
 	ids, fences, curs, lanes, prios := make([]int64, n), make([]int64, n), make([]int64, n), make([]int32, n), make([]int16, n)

@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// What a lease remembers of its row decides an end only while it is true: whatever changed meanwhile counts, be it what
-// a lever did, what was posted, or another owner.
+// The row that a lease remembers decides an end only while it is true. A change meanwhile counts, whether by a lever, a
+// post or another owner.
 func TestAnEndByMemoryHoldsOnlyWhileNothingHasChanged(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -30,8 +30,9 @@ type Unended struct {
 	row        *QueueRow
 }
 
-// ReconcileRound begins a round of questions about a scope, or goes on with one that has not reached its end. NotFound: nothing of
-// that name is in quarantine. Conflict: the database may be a copy, whose workers are those of the original. What dead nodes have left is released first, so that its rows say where it stands.
+// ReconcileRound begins a round of questions about a scope, or goes on with one that has not reached its end. NotFound:
+// nothing of that name is in quarantine. Conflict: the database may be a copy, whose workers are those of the original.
+// Queues of dead nodes are released first, so that their rows say how far they are.
 func (s *Store) ReconcileRound(ctx context.Context, by db.By, q Quarantine, anew bool) (*QuarantinedScope, error) {
 	if _, err := s.Bury(ctx); err != nil {
 		return nil, err

@@ -215,7 +215,7 @@ func TestConnectionsAreThereBeforeTheyAreUsed(t *testing.T) {
 	}
 }
 
-// What the server ends is opened anew, all of it, before it is needed: once anybody has asked for one.
+// Connections that the server has ended are all opened anew before they are needed, as soon as one was asked for.
 func TestConnectionsThatEndAreOpenedAnew(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)

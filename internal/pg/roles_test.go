@@ -268,7 +268,7 @@ func TestAMigratorNeedsNoRightToMakeRoles(t *testing.T) {
 	}
 }
 
-// Who adds a table or a view says here how contexts are kept apart in it.
+// A new table or view is listed here, unless it keeps contexts apart as the others do.
 func TestEveryTableAndViewKeepsContextsApart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -33,7 +33,7 @@ type kept struct {
 	changed []string          // the tables that were not as kept when they were looked at last
 }
 
-// keep copies all rows. What brings them again is a function, so that its statements are planned once a session.
+// keep copies all rows. A function brings them again, so that its statements are planned once a session.
 func keep(t *testing.T, ctx context.Context, pool *pgxpool.Pool) *kept {
 	t.Helper()
 	var copies, body strings.Builder

@@ -368,9 +368,9 @@ func TestARetentionThatChanges(t *testing.T) {
 	}
 }
 
-// What a statement locks does not depend on the age of the database: neither where a connection begins, nor where
-// posts are stored, claimed and settled, nor where the newest transactions are listed. The same holds for the pages
-// of memory that PostgreSQL reads for their plans.
+// The number of locks that a statement takes does not depend on the age of the database: neither where a connection
+// begins, nor where posts are stored, claimed and settled, nor where the newest transactions are listed. The same holds
+// for the pages of memory that PostgreSQL reads for their plans.
 func TestLocksDoNotGrowWithAge(t *testing.T) {
 	t.Parallel()
 	type cost struct{ locks, buffers int }

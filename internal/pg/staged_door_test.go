@@ -29,7 +29,7 @@ func tenant(t *testing.T) (w *world, app *pgx.Conn, name string) {
 // shop is the number of the context shop, as SQL.
 const shop = `(SELECT context_id FROM postern.context WHERE name = 'shop')`
 
-// A role that submits may insert rows itself. What submit refuses is refused there, in the same words.
+// A role that submits may insert rows itself. A row that submit would refuse is refused there, in the same words.
 func TestARowThatIsInsertedPastSubmitIsJudgedLikeOneOfSubmit(t *testing.T) {
 	t.Parallel()
 	w, app, _ := tenant(t)

@@ -46,8 +46,8 @@ type Store struct {
 	tellers  []Teller
 }
 
-// Connect opens a pool for url, see Witness.Connect, without a witness. What a process does all the time is said by parts:
-// connections are made ready for that.
+// Connect opens a pool for url, see Witness.Connect, without a witness. parts say what the process does all the time:
+// each connection is made ready for the statements of these parts.
 func Connect(ctx context.Context, url string, conns int32, parts ...Part) (*pgxpool.Pool, error) {
 	return ConnectBy(ctx, nil, url, conns, parts...)
 }

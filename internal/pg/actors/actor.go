@@ -177,8 +177,8 @@ func lockActor(ctx context.Context, t *db.Txn, id string) (a *Actor, err error) 
 	return a, nil
 }
 
-// RemoveActor forgets an actor that is no member of any context. Who makes it one at the same moment waits
-// for the lock, by the foreign key, and is refused.
+// RemoveActor forgets an actor that is no member of any context. A commit that makes it a member at the same moment
+// waits for the lock, by the foreign key, and is refused.
 func (s *Store) RemoveActor(ctx context.Context, by db.By, id string) error {
 	return s.Run(ctx, func(t *db.Txn) error {
 		before, err := lockActor(ctx, t, id)

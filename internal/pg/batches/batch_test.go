@@ -365,7 +365,7 @@ func TestTheLastPlaceIsGivenOnce(t *testing.T) {
 	}
 }
 
-// What a dry run does with a batch is not counted.
+// A batch that ends in a dry run is not counted.
 func TestADryRunCountsNoBatch(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)

@@ -68,8 +68,8 @@ func (s *Store) redrivesNoBatch(ctx context.Context, contextID int32, t *pg.Tran
 	return refusal.With("batch", path).With("lever", lever)
 }
 
-// submit posts the execution that a tick has begun. What the core refuses for good is a failure of the execution;
-// what it cannot take now is brought on by AdvanceProcessor.
+// submit posts the execution that a tick has begun. An execution that the core refuses for good has failed.
+// AdvanceProcessor brings on one that the core cannot take now.
 func (s *Store) submit(ctx context.Context, contextID int32, v *Batch) error {
 	err := error(nil)
 	if v.DeliverAs == "" {

@@ -30,7 +30,8 @@ func (s *Store) PutPeer(ctx context.Context, by db.By, name, peer string, secret
 	})
 }
 
-// RemovePeer takes nothing more from an installation, and answers it no more. What it has sent is executed. NotFound.
+// RemovePeer takes nothing more from an installation, and answers it no more. Batches that it has sent are executed.
+// NotFound.
 func (s *Store) RemovePeer(ctx context.Context, by db.By, name, peer string) error {
 	return s.onProcessor(ctx, by.Context, name, func(t *db.Txn, h *heldProcessor) error {
 		if err := by.Seen(h.Version); err != nil {

@@ -57,9 +57,10 @@ func (s *Store) Tick(ctx context.Context, by db.By, name string) (Ticked, error)
 	return s.tick(ctx, by, name, false)
 }
 
-// TickDue is Tick for a processor that ticks by itself: a zero Ticked when its interval is not over, or nothing is to
-// be done, which is compared behind the lock. What it executes is ended on the way, in the same commit, if its transaction
-// has ended, and is what is returned where nothing else is begun; if not, AdvanceProcessor knows more.
+// TickDue is Tick for a processor that ticks by itself: a zero Ticked when its interval is not over, which is compared
+// behind the lock, or when nothing is to be done. If the transaction of the batch that is being executed has ended, the
+// same commit ends this batch, and TickDue returns it unless it begins another one. If the transaction has not ended,
+// AdvanceProcessor knows more.
 func (s *Store) TickDue(ctx context.Context, by db.By, name string) (Ticked, error) {
 	out, err := s.tick(ctx, by, name, true)
 	switch fault.CodeOf(err) {

@@ -92,7 +92,7 @@ func results(name string) outbox.Subscription {
 	return outbox.Subscription{Name: name, Kind: "webhook", Events: []outbox.Event{outbox.EventResult}}
 }
 
-// What ended is forgotten after a while, but not before everybody was told, and not what has not ended.
+// A batch is forgotten a while after its end, but not before every subscription was told of it.
 func TestBatchesThatEndedAreForgotten(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
@@ -133,7 +133,7 @@ func TestBatchesThatEndedAreForgotten(t *testing.T) {
 	p.why(3, "no_tick")
 }
 
-// What a batch has executed is known to it however late it asks, and not executed again.
+// A batch learns of the end of its execution however late it asks, and the execution is not repeated.
 func TestAnExecutionOutlivesItsDay(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
-// What came of a write is told by who ended it: the server while it goes on (refused), the server with the session
-// (FATAL, in any language), the network, or the caller.
+// An error tells whether a write may have happened by what ended it: the server while the session goes on (refused),
+// the server with the session (FATAL, in any language), the network, or the caller.
 func TestErrorsOfTheDriverSayWhatIsKnown(t *testing.T) {
 	german := &pgconn.PgError{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "57P01",
 		Message: "Verbindung wird abgebrochen aufgrund von Anweisung des Administrators"}

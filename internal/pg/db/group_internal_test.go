@@ -87,7 +87,8 @@ func TestAnItemGoesOutWhoeverLeaves(t *testing.T) {
 	}
 }
 
-// A round that fails or panics gives its place to those who wait. What a panic left behind is not known.
+// A round that fails or panics gives its place to the callers that wait. The outcome of a round that panicked is
+// unknown.
 func TestARoundThatEndsBadlyIsFollowedByTheNext(t *testing.T) {
 	for _, bad := range []any{errors.New("broken"), "a panic"} {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {

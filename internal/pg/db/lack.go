@@ -16,8 +16,8 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// What a statement may find lacking that is no fault of what was asked: the partition of a day, which is made, and a grant,
-// which somebody else has to give. Both are said by readiness, too (lacks).
+// A statement may lack two things that are no fault of its caller: the partition of a day, which is made then, and a
+// grant, which an administrator has to give. Readiness tells of both, too (lacks).
 
 // Where PostgreSQL names a day: in the detail of a row that has no partition, and in the name of a partition.
 var (

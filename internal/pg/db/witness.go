@@ -110,19 +110,22 @@ func (l *Loss) Err() *fault.Error {
 		l.Server, l.Newest.UTC().Format(time.RFC3339Nano))
 }
 
-// Connect opens a pool for url, whose connections are looked at before they are used. Pools of one process share the witness;
-// without one, nothing is looked at. practise makes a new connection ready for what it is used for; nil: nothing does. The pool has the settings that our statements want: nested loops over indexes (an
-// array of keys is estimated at a thousand rows and would be hashed against all queues; a table, or the
-// partition of a day, that was empty when its plan was made would be read whole for each key until
-// autovacuum has analyzed it), no bitmaps (they read all versions of a row, or all that waits in a lane, where an index in its
-// order finds the few that are asked for first), nothing memoized (which keeps all rows that share a part of the key), no parallel workers (starting them takes longer than all but a look at a
-// whole table). No setting keeps an EXISTS that is part of an expression from being hashed, for which its table is read whole if statistics say
-// that it is small: those of statements that look for a few rows have an OFFSET 0. Besides, UTC, no JIT, and a doubt flag for commits whose standby was not waited for.
+// Connect opens a pool for url. The witness looks at each connection before it is used; nil: nothing does. Pools of one
+// process share the witness. practise makes a new connection ready for its statements; nil: nothing does. The pool has
+// the settings that our statements want: nested loops over indexes (an array of keys is estimated at a thousand rows
+// and would be hashed against all queues; a table, or the partition of a day, that was empty when its plan was made
+// would be read whole for each key until autovacuum has analyzed it), no bitmaps (they read all versions of a row, or
+// all that waits in a lane, where an index in its order finds the few that are asked for first), nothing memoized
+// (which keeps all rows that share a part of the key), no parallel workers (starting them takes longer than all but a
+// look at a whole table). No setting keeps an EXISTS that is part of an expression from being hashed, for which its
+// table is read whole if statistics say that it is small: those of statements that look for a few rows have an OFFSET
+// 0. Besides, UTC, no JIT, and a doubt flag for commits whose standby was not waited for.
 //
-// No wait is without an end: the package watch closes connections that the server does not answer on, and asks those that rest once a
-// second. What the server keeps of a connection that is dead to us ends soon, too, so that the rows are free which it has locked: a
-// transaction in which nothing comes after 4 s, and, where the network is gone, any session after as long. A session that is asked nothing
-// for 10 s has lost its client, and takes a place from others.
+// No wait is without an end: the package watch closes connections that the server does not answer on, and asks those
+// that rest once a second. The server soon ends its side of a connection that is dead to us, too, so that the rows that
+// it has locked are free: a transaction in which no statement comes for 4 s, and, where the network is gone, any
+// session after as long. It also ends a session in which no statement comes for 10 s: that has lost its client, and
+// takes a place from others.
 func (w *Witness) Connect(ctx context.Context, url string, conns int32, practise Practice) (*pgxpool.Pool, error) {
 	cfg, err := poolConfig(url, conns, practise)
 	if err != nil {
@@ -162,7 +165,7 @@ func (w *Witness) attend(cfg *pgxpool.Config) {
 	}
 }
 
-// admit lets a new connection be used, or says why not. What it has to ask is one round trip.
+// admit lets a new connection be used, or says why not. It asks the server in one round trip.
 func (w *Witness) admit(ctx context.Context, c *pgconn.PgConn) error {
 	if l := w.Loss(); l != nil {
 		return l.Err()
@@ -279,9 +282,9 @@ func micros(text []byte) time.Time {
 	return time.UnixMicro(n)
 }
 
-// missingSQL finds what is not there of acknowledged commits, and has not gone as things do: days that retention
-// drops, queues that are removed or idle for long, nodes that were dead for a day. Each is looked for by its key. What
-// ended once more after it was lost has a later end.
+// missingSQL finds acknowledged commits whose rows are not there, and have not gone in one of the usual ways: with a
+// day that retention drops, a queue that is removed or idle for long, a node that was dead for a day. Each is looked
+// for by its key. A transaction that ended once more after its first end was lost has a later end.
 const missingSQL = `SELECT w.i
 	FROM ROWS FROM (unnest($1::int[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::date[]),
 			unnest($5::timestamptz[]))

@@ -12,10 +12,10 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// What happens is told in two steps. The SQL transaction in which it happens only inserts a narrow row of
-// fanout for each subscription of its context that may want it; one worker per subscription gives
-// positions to what has committed, later, under the subscription's row (deliver.go). Numbered here, that
-// row would be locked by every batch until its fsync.
+// Subscriptions are told of an event in two steps. The SQL transaction in which the event happens only inserts a narrow
+// row of fanout for each subscription of its context that may want it. Later, one worker per subscription gives
+// positions to the rows that have committed, under the subscription's row (deliver.go). If positions were given in the
+// first step, every batch would hold the lock of that row until its fsync.
 //
 // Why a subscription is complete from since on, although processes read the list of subscriptions only
 // now and then: since is a time of the database's clock read in a transaction after the subscription was

@@ -16,7 +16,7 @@ import (
 // eventMaker is the Maker of the transactions that call the tools of events and tell their results.
 type eventMaker struct{ s *Store }
 
-// What the leader has that most installations have none of.
+// Sources and Tools are kinds of things of the leader. Most installations have none of them.
 const (
 	Sources pg.Kind = "sources" // also removed ones, whose events may still be under way
 	Tools   pg.Kind = "tools"

@@ -240,7 +240,7 @@ func TestTwoSessionsRedriveOneEvent(t *testing.T) {
 	}
 }
 
-// What an event waits for can be moved to another queue: it hears of the end there.
+// A transaction that an event waits for can be moved to another queue: the event hears of its end there.
 func TestAnEventHearsOfWhatWasMoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -272,8 +272,8 @@ func TestAnEventHearsOfWhatWasMoved(t *testing.T) {
 	}
 }
 
-// Who moves a transaction of an event while somebody brings the event on waits for that; who brings events on skips one
-// whose transaction is being moved.
+// A move of a transaction of an event waits for a session that brings the event on. A session that brings events on
+// skips an event whose transaction is being moved.
 func TestTwoSessionsMoveAndBringOnAnEvent(t *testing.T) {
 	t.Parallel()
 	for _, moveFirst := range []bool{true, false} {

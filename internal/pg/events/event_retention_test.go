@@ -61,8 +61,8 @@ func TestRetentionForgetsEventsAndNotWhereASourceIs(t *testing.T) {
 	are("rewound", "2 Queued, 4 Dead, 5 Dead")
 }
 
-// What the cursor brings again is known however old it is: also where the cursor stands still, and where a rewind stored
-// anew what comes before it.
+// An event that the cursor brings again is known however old it is: also where the cursor stands still, and where a
+// rewind has stored the events before it anew.
 func TestWhatTheCursorBringsAgainIsKept(t *testing.T) {
 	t.Parallel()
 	for name, story := range map[string]func(store func(after time.Duration, cursor string, more bool, want events.Stored, ids ...int), rewind func()){
@@ -182,7 +182,8 @@ func TestWhatAnEventGoesByOutlivesItsDay(t *testing.T) {
 	w.Same(w.Lines(`SELECT state FROM postern.outcome_old`))
 }
 
-// What survived its day and ended since stays until its event has heard of it, and takes all that is told of it along.
+// A transaction that survived its day and ended since stays until its event has heard of it. All rows about it go with
+// it.
 func TestASurvivorIsKeptForTheEventThatGoesByIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

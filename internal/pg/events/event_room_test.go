@@ -124,8 +124,8 @@ func TestWhatSomebodyTookAndDidNotPostIsPostedByTheNext(t *testing.T) {
 	}
 }
 
-// What a tool says of when it is to be called again is kept with its event: a node that never spoke to it waits as
-// long. What belongs to another try changes nothing.
+// A tool says when it is to be called again. This time is kept with the event, so that a node that never spoke to the
+// tool waits as long. An answer to another try changes nothing.
 func TestAnotherNodeLeavesAToolAloneForAsLongAsItSaid(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

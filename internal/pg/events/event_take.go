@@ -279,8 +279,8 @@ func (v *eventRow) toolCall() *pg.Submission {
 	return &pg.Submission{ContextID: v.Context, UID: v.toolUID(), Hash: hash[:], Type: leader.TypeTool, Data: data, MaxRetries: &none}
 }
 
-// postAll posts what the leader wants of the core. What it cannot take now is tried again until ctx ends; what it
-// refuses for good is returned with the reason, by its place in the list.
+// postAll posts transactions of the leader to the core. One that the core cannot take now is tried again until ctx
+// ends. One that it refuses for good is returned with the reason, by its place in the list.
 func (s *Store) postAll(ctx context.Context, l leaderChannel, subs []*pg.Submission) (out []pg.Accepted, refused map[int]error, err error) {
 	refused = map[int]error{}
 	if len(subs) == 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// Lever is a request that would change something, as the API takes it: the path is escaped, and the body holds what it
-// wants at least. What only the caller can say is "..." there.
+// Lever is a request that would change something, as the API takes it: the path is escaped, and the body has the fields
+// that it needs at least. A value that only the caller can give is "..." there.
 type Lever struct {
 	Method, Path, Role string
 	Body               map[string]any

@@ -29,7 +29,7 @@ const lived = `WITH moment AS (SELECT array_agg(at ORDER BY at) AS at FROM (
 		CASE WHEN i % 6 <> 4 AND i % 2 = 0 THEN done - (done - least(came, done)) * (i * 7919 % 1000) / 10000 END, done
 	FROM row WHERE i % 13 > 0`
 
-// What an hour was, in one statement from the rows themselves; and what its roll-up says.
+// wasSQL counts an hour in one statement from the rows themselves; saysSQL reads its roll-up.
 const (
 	wasSQL = `WITH ends AS (SELECT o.*, t.type, t.created_at, t.moved_from FROM postern.outcome o JOIN postern.task t USING (queue_id, seq, day)
 			WHERE date_trunc('hour', o.done_at, 'UTC') = $1 AND coalesce(o.error_code, '') <> 'moved'),
@@ -171,7 +171,7 @@ func TestTwoRollUpsOfAnHourAreOneRun(t *testing.T) {
 	w.Same(w.Lines(`SELECT hour::text FROM postern.rolling UNION ALL SELECT hour::text FROM postern.rolling_part`))
 }
 
-// What takes long is cut smaller, and what takes no time larger, within bounds.
+// After a slow slice the next one is smaller, and after a quick one larger, within bounds.
 func TestSlicesFitTheirTime(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -32,9 +32,9 @@ type SenderCount struct {
 // sampleAtMost is how far rows are counted that may be many.
 const sampleAtMost = 100000
 
-// TakeSample reads it in one round trip. The counts over queues cost two scans of queue, from which idle
-// queues go after a day, and one of ready; none of it waits for a lock. What another database user does in a SQL transaction
-// is seen only by members of pg_monitor.
+// TakeSample reads it in one round trip. The counts over queues cost two scans of queue, from which idle queues go
+// after a day, and one of ready; none of it waits for a lock. Only members of pg_monitor see the SQL transactions of
+// another database user.
 func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 	v.Queues, v.Deliveries, v.Held, v.OldestHeads = map[string]int64{}, map[string]int64{}, map[string]int64{}, map[string]float64{}
 	for _, state := range outbox.QueueStates {

@@ -1,5 +1,5 @@
-// Package stores opens the store of the queues with those of all systems that post transactions of their own. What uses
-// several of them takes a Store; what uses one takes that one.
+// Package stores opens the store of the queues with those of all systems that post transactions of their own. Code that
+// uses several of them takes a Store; code that uses one takes that one.
 package stores
 
 import (

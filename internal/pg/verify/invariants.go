@@ -12,9 +12,9 @@ const flying = `
 // Invariants are all that is asked.
 var Invariants = slices.Concat(core, batches, events)
 
-// core are those of seed 2, and those of the reliability page that concern its tables. What differs
-// from the page is our schema: there is no phase between two transactions of a queue; a timer belongs to
-// a queue alone; and DISPATCHING without an owner either stands in the lane resume or waits to ask.
+// core are those of seed 2, and those of the reliability page that concern its tables. Our schema differs from that
+// page: there is no phase between two transactions of a queue; a timer belongs to a queue alone; and a queue in
+// DISPATCHING without an owner either stands in the lane resume or waits to ask.
 var core = []Invariant{
 	// S2.4
 	{

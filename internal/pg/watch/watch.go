@@ -260,8 +260,8 @@ func (l *link) look(now time.Time, patience time.Duration) verdict {
 	return trusted
 }
 
-// judge applies an answer of the server to those that waited when it was asked. What answers a later question first does
-// not answer this one any more; a moment is left for what is on its way.
+// judge applies an answer of the server to the links that waited when it was asked, and still wait for the same. A link
+// on which the server does not work is closed after a moment, which leaves time for an answer that is on its way.
 func (w *Watch) judge(a answer, now time.Time) {
 	links, _ := w.all()
 	for _, l := range links {

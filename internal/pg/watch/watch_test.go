@@ -159,7 +159,8 @@ func TestAnAnswerThatBreaksOffIsNotWaitedFor(t *testing.T) {
 	must(t, err)
 }
 
-// What the server works on for long is waited for, and what it answers slowly as well: no connection is lost.
+// A statement that the server works on for long is waited for, and so is one that it answers slowly: no connection is
+// lost.
 func TestASlowServerLosesNoConnection(t *testing.T) {
 	t.Parallel()
 	_, p, pool := through(t, 4)
@@ -238,7 +239,7 @@ func TestWhatRestsIsAsked(t *testing.T) {
 	until(t, "the dead connections are gone", func() bool { return pool.Stat().TotalConns() == 0 })
 }
 
-// What the server keeps of a connection that is dead to us ends soon: the rows that it has locked are free.
+// The server soon ends its session of a connection that is dead to us: the rows that it has locked are free.
 func TestTheRowsOfADeadConnectionAreFreeSoon(t *testing.T) {
 	t.Parallel()
 	db, p, pool := through(t, 2)
