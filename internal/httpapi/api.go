@@ -26,8 +26,8 @@ type Config struct {
 	Store    *stores.Store
 	Ingester Ingester
 	Log      *slog.Logger
-	// Auth "none" is development mode: who shows no credential is the actor dev. Anything else answers 401
-	// to that, unless the request is open to all.
+	// Auth "none" is development mode: a request without a credential is by the actor dev. With any other value it is
+	// answered 401, unless it is open to all.
 	Auth   string
 	Limits Limits // zero fields take DefaultLimits
 	// Ready lists the checks behind /readyz; nil for the database alone.

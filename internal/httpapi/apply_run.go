@@ -15,11 +15,11 @@ import (
 	"github.com/postern-dev/postern/internal/pg/labels"
 )
 
-// applying is an apply that is being made. What it found begins anew with each run.
+// applying is an apply that is being made. Each run begins with nothing found, except the /meta of tools.
 type applying struct {
 	a     *API
 	body  ApplyBody
-	metas map[string]askedMeta // what tools have said of themselves, by their URLs
+	metas map[string]askedMeta // the answers of tools, by their URLs
 
 	done    []appliedThing
 	refused []refusedDocument
@@ -210,7 +210,7 @@ func (r *applying) within(
 	return context.WithValue(ctx, scopeKey{}, &s), &s, nil
 }
 
-// tenant finds a context as the run sees it: what a document before has made is there. nil: there is none.
+// tenant finds a context as the run sees it: one that an earlier document has made is there. nil: there is none.
 func (r *applying) tenant(ctx context.Context, name string) (*pg.Context, error) {
 	if c := r.tenants[name]; c != nil {
 		return c, nil

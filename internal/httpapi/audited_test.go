@@ -53,7 +53,7 @@ type pulled struct {
 	action  string                     // in the audit row, else the last word of the path, or the method
 	below   string                     // the object is called so there
 	whole   string                     // the object, whatever the path
-	tells   func(path string) []string // what must name who and why besides the audit: history, why
+	tells   func(path string) []string // paths that must name actor and reason, too: history, why
 }
 
 // TestEveryLeverLeavesWhoWhenAndWhy pulls every lever of the contract: an operation that is added fails here until it

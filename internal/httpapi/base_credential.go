@@ -193,6 +193,6 @@ func (a *API) system() int32 {
 	return 0
 }
 
-// remembered is how long a process trusts what it looked up of a credential: what another process revokes is
-// refused here within it and the time of a request.
+// remembered is how long a process trusts its look-up of a credential: a key that another process revokes is refused
+// here within this time and that of a request.
 const remembered = time.Second

@@ -27,7 +27,7 @@ func (height) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Description: "Digits, or a number.", Examples: []any{"4711"}}
 }
 
-// digits shows a height: what can pass 2^53 is a string.
+// digits shows a height as a string, since it can pass 2^53.
 func digits(n *int64) *string {
 	if n == nil {
 		return nil

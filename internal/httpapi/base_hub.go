@@ -37,7 +37,7 @@ type waiter struct {
 	context int32
 	end     bool            // nothing but its end is waited for
 	over    bool            // it is known to have ended
-	ended   *pg.Transaction // what came of that; nil if it is not known to be over
+	ended   *pg.Transaction // as it ended; nil if it is not known to be over
 	reached func(*pg.Transaction) bool
 	since   time.Time
 	done    chan struct{}

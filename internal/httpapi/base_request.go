@@ -29,7 +29,7 @@ type scope struct {
 	who   *principal
 	via   string                // the door, "" for http
 	named string                // the context that was asked for
-	match func(tag string) bool // what If-Match says, nil without
+	match func(tag string) bool // of If-Match, nil without
 	query url.Values            // of the request
 
 	reason string // of the query
@@ -150,7 +150,8 @@ func ownOrigin(origin, host string) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
 }
 
-// open says what needs no credential: what anybody may read, and what a peer signs instead (below its own path).
+// open says whether a path needs no credential: every client may read it, or a peer signs the request instead (below
+// its own path).
 func open(path string) bool {
 	return slices.Contains([]string{"/livez", "/readyz", "/openapi.json", "/openapi.yaml"}, path) || peerPath.MatchString(path)
 }

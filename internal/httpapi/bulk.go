@@ -225,7 +225,7 @@ func (r *bulkRun) byFilter(ctx context.Context) error {
 			ids[i] = t.ID
 		}
 		if err := r.do(ctx, ids); err != nil {
-			if body.Matched == 0 || after == "" { // the client sends the same again: what this one did stays done
+			if body.Matched == 0 || after == "" { // the client sends the same again, and this part stays done
 				return err
 			}
 			r.a.Log.WarnContext(ctx, "a bulk broke off", "request", scopeOf(ctx).RequestID, "error", err)

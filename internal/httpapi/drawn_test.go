@@ -53,7 +53,7 @@ type drawer struct {
 	door     *door
 	codes    map[string]int
 	ops      []operation
-	names    map[string][]string // of path parameters and fields: what there is
+	names    map[string][]string // the names that exist, by path parameter or field
 	answered map[string]int      // operations that were done
 	tidy     bool                // nothing is wrong with the present request by itself
 }

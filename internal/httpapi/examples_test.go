@@ -6,7 +6,8 @@ import (
 	"github.com/postern-dev/postern/api/examples"
 )
 
-// The examples of the contract are played in their order, each file by itself: what they show is what is answered.
+// The examples of the contract are played in their order, each file by itself, and the answers are the ones that they
+// show.
 func TestExamplesAreAnsweredAsTheySay(t *testing.T) {
 	d := newDoor(t)
 	d.node()

@@ -44,7 +44,7 @@ func TestAKeyIsShownOnceAndKeptAsAHash(t *testing.T) {
 	if f := d.refused(403, "forbidden", "PUT", "/queues/q", `{}`, key); !strings.Contains(f.str("detail"), "the role admin") {
 		t.Error(f.raw)
 	}
-	// what it posts carries its name
+	// a transaction that the key posts carries its name
 	d.want(201, "PUT", "/dispatchers/pay", `{"worker_url": "http://127.0.0.1:1/"}`, root, "Postern-Context: shop")
 	if p := d.want(201, "POST", "/transactions", `{"type": "pay"}`, key); p.str("actor") != a.str("actor") || p.str("context") != "shop" {
 		t.Error(p.raw)
@@ -122,7 +122,7 @@ func TestAKeyIsRotatedWithAnOverlapRevokedAndExpires(t *testing.T) {
 	d.refused(404, "not_found", "GET", "/api-keys/"+id, "", root)
 }
 
-// Two processes: what one revokes, the other refuses within 2 s.
+// A key that one process revokes is refused by another one within 2 s.
 func TestARevokedKeyIsRefusedByOtherProcessesWithinTwoSeconds(t *testing.T) {
 	d, root := closedDoor(t)
 	key, _, id := d.key(root, "default", "reader")

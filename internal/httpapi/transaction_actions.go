@@ -18,7 +18,7 @@ type transactionActionInput struct {
 	Body *reasonBody
 }
 
-// idOf reads an id; what cannot be one names nothing.
+// idOf reads an id. A text that cannot be one names no transaction: 404.
 func idOf(s string) (outbox.ID, error) {
 	id, err := outbox.ParseID(s)
 	if err != nil {

@@ -33,8 +33,8 @@ func (w *world) between(decide, do func()) {
 	all.Wait()
 }
 
-// What one ingest of a process finds reaped, it forgets; another, that has locked the row that was made anew, goes on with
-// that row.
+// One ingest of a process finds that a queue was reaped, and the process forgets the queue. Another ingest has locked
+// the row that was made anew, and goes on with that row.
 func TestAPostGoesOnWithTheQueueThatItLocked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

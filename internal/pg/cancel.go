@@ -164,9 +164,8 @@ func (s *Store) Cancel(ctx context.Context, by db.By, id outbox.ID) (r LeverResu
 	return r, err
 }
 
-// cancelWaiting ends a WAITING transaction. At the head the queue goes on with the next one; behind it a
-// mark makes every settle look for it. Who depends on it must have been reached before; with nil they are
-// left to a ripple.
+// cancelWaiting ends a WAITING transaction. At the head the queue goes on with the next one; behind it a mark makes
+// every settle look for it. deps are its dependents, which must have been reached before; nil leaves them to a ripple.
 func (e *effects) cancelWaiting(ctx context.Context, t *db.Txn, q *QueueRow, task *Task, by db.By, code string, deps *reach) error {
 	if deps == nil && q.Marks > 0 {
 		var watched bool
@@ -236,9 +235,10 @@ func (s *Store) Abandon(ctx context.Context, by db.By, id outbox.ID) (r LeverRes
 		e.outcomes = append(e.outcomes, o)
 		var next *Task
 		b := &pgx.Batch{}
+		// the hash and nonce under which it may still land
 		b.Queue(`SELECT a.hash, coalesce(a.nonce, ''), a.answered_at FROM postern.attempt a
 			WHERE (a.queue_id, a.seq, a.day, a.step) = ($1, $2, $3, 'dispatch') AND a.hash IS NOT NULL ORDER BY a.attempt DESC LIMIT 1`,
-			id.Queue, id.Seq, id.Day.Time()).Query(func(rows pgx.Rows) error { // what it may still land under
+			id.Queue, id.Seq, id.Day.Time()).Query(func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&o.Hash, &o.Nonce, &o.SubmittedAt}, func() error { return nil })
 			return err
 		})

@@ -284,8 +284,8 @@ func (e *effects) pauseAfterFailure(q *QueueRow) {
 // Rippling says that this process left dependents to Ripple.
 func (s *Store) Rippling() bool { return s.rippling.Load() }
 
-// Ripple takes ends to dependents that their own SQL transactions did not reach, and returns how many ends
-// those were. It is safe to run anywhere and at any time: what an earlier round did is done.
+// Ripple takes ends to dependents that their own SQL transactions did not reach, and returns how many ends those were.
+// It is safe to run anywhere and at any time: it goes on where an earlier round has ended.
 func (s *Store) Ripple(ctx context.Context) (n int, err error) {
 	s.rippling.Store(false)
 	rows, err := s.Pool().Query(ctx, `SELECT r.queue_id, r.seq, r.day - '1970-01-01', postern.salt(t.created_at, t.moved_from), o.state

@@ -334,7 +334,7 @@ func TestTenThousandDependentsFailWithWhatTheyDependOn(t *testing.T) {
 	}
 }
 
-// One that others depend on is settled by itself; what becomes of the common commit beside it is told all the same.
+// An end that others depend on is settled by itself. The outcome of the common commit beside it is told all the same.
 func TestACommonCommitThatFailsIsToldBesideOneThatOthersDependOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -10,9 +10,9 @@
 //     a key leads to all versions of its row; by its era it leads to sixteen. A statement names an era that the row
 //     has reached.
 //   - front: the time from which a claim reads a lane. It is where the claim before found the first ready row, since
-//     rows that were taken meanwhile stay in the index while a snapshot is held. What becomes ready before the front
-//     (a slow commit, a queue that changes its lane) is found by looks from the beginning, which take a bounded share
-//     of the time.
+//     rows that were taken meanwhile stay in the index while a snapshot is held. A queue that becomes ready before the
+//     front (a slow commit, a change of its lane) is found by looks from the beginning, which take a bounded share of
+//     the time.
 //   - lazy run: the transactions of one queue that end one after the other under one lease, each on its first attempt
 //     and none marked. Only their outcomes are written; the queue's row tells the position when the run ends. The view
 //     tx and the function trueCur read the position from the outcomes meanwhile.

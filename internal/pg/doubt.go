@@ -77,8 +77,8 @@ func (s *Store) GiveUp(ctx context.Context, n Node, list []Fenced) (total int, l
 	return total, left, err
 }
 
-// NotOwned says which of these queues are not the node's under their fences, by their rows. It locks nothing:
-// what it says was so a moment ago, and stays so, since a fence never comes back.
+// NotOwned says which of these queues are not the node's under their fences, by their rows. It locks nothing: its
+// answer was true a moment ago, and stays true, since a fence never comes back.
 func (s *Store) NotOwned(ctx context.Context, n Node, list []Fenced) (gone []Fenced, err error) {
 	ids, fences := make([]int64, len(list)), make([]int64, len(list))
 	for i, f := range list {
@@ -108,7 +108,7 @@ const ownedSQL = `WITH c AS MATERIALIZED (SELECT queue_id, fence, node_id, node_
 	UNION ALL SELECT coalesce(max(queue_id), 0), count(*), true FROM c`
 
 // Owned says which queues behind a key are the node's by their rows, among the next so many, and where to go on; 0:
-// those were all. It locks nothing: what it says was so a moment ago.
+// those were all. It locks nothing: its answer was true a moment ago.
 func (s *Store) Owned(ctx context.Context, n Node, after int64, chunk int) (mine []Fenced, next int64, err error) {
 	rows, err := s.Looks.Query(ctx, ownedSQL, after, chunk, n.ID, n.Epoch)
 	if err != nil {

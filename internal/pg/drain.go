@@ -374,8 +374,8 @@ type stagedRow struct {
 	sub        *Submission
 }
 
-// stagedSelect reads staged rows as scanStaged wants them: what a row may hold past its trigger is read as text of
-// JSON.
+// stagedSelect reads staged rows as scanStaged wants them: values that the trigger of the table may not have judged are
+// read as text of JSON.
 const stagedSelect = `SELECT o.stage_id, o.context_id, o.uid, coalesce(o.queue, ''), o.type, o.data, o.max_retries,
 	o.not_before, o.tags, to_jsonb(o.depends_on), o.callback, o.actor FROM postern.outbox o `
 

@@ -133,7 +133,7 @@ func TestSixteenSessionsThatCommitInShuffledOrder(t *testing.T) {
 			}
 		}
 	}
-	for uid, at := range place { // what stayed open all the time comes last in its queue
+	for uid, at := range place { // the transaction that stayed open all the time comes last in its queue
 		if at > place["long"] && w.ByUID(uid).Queue == "q0" {
 			t.Errorf("%s went out behind what was committed last", uid)
 		}

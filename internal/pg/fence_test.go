@@ -158,7 +158,7 @@ func TestAPollThatDiedWithItsNodeIsAskedAgainWithinTheTTL(t *testing.T) {
 	}
 }
 
-// TestABuriedNodeTakesNothing: what it does under its old epoch leaves all rows as they are.
+// TestABuriedNodeTakesNothing: its statements under its old epoch leave all rows as they are.
 func TestABuriedNodeTakesNothing(t *testing.T) {
 	t.Parallel()
 	for _, types := range [][]string{nil, {"T"}, {"U"}} {
@@ -288,7 +288,7 @@ func TestACallThatWasCutOffStaysInTheHistory(t *testing.T) {
 	}
 }
 
-// setTimer makes the timer of q due: what a sweep or a lost clock may do.
+// setTimer makes the timer of q due, as a sweep or a clock that was set may do.
 func (a *arena) setTimer(at time.Time) error {
 	_, err := a.S.Pool().Exec(a.Ctx, `UPDATE postern.timer SET due_at = $1`, at)
 	return err

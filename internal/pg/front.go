@@ -48,7 +48,7 @@ const (
 	frontsSlack  = 250 * time.Millisecond
 	frontsCheap  = 5 * time.Millisecond   // a reading from the beginning that takes no longer is taken always
 	frontsShare  = 30                     // of the time, one part in so many
-	frontsFelt   = 100 * time.Millisecond // what takes longer is LookBack's
+	frontsFelt   = 100 * time.Millisecond // a reading that takes longer is left to LookBack
 	frontsNearby = time.Minute            // LookBack looks so far back more often
 	frontsAside  = 60                     // one part in so many of the time for each of its two readings
 )

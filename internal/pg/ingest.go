@@ -36,11 +36,11 @@ type Submission struct {
 	Insertion   *Insertion // a place in its queue; SubmitBatch alone heeds it
 
 	Held    bool   // made of what is held already: a drain lets it pass
-	redrive *db.By // who redrives, for the audit row in the same commit
+	redrive *db.By // of a redrive: its actor and reason, for the audit row in the same commit
 
 	judged bool   // its data must fit the schema of its type
-	schema []byte // what Judge held it against
-	misfit error  // what it found
+	schema []byte // the schema that Judge compared data with
+	misfit error  // the misfit that it found
 	unread error  // why nothing can be made of what was staged
 }
 
@@ -151,7 +151,7 @@ type ingest struct {
 	e       *effects
 	subs    []*Submission
 	out     []Accepted
-	names   map[nameKey]int64 // the queues that this run has locked: what the process knows of names may change meanwhile
+	names   map[nameKey]int64 // of the queues that this run has locked; others may change those of the process
 	queues  map[int64]*QueueRow
 	keys    map[taskKey]keyRow
 	ids     []int64 // fresh ids for queues without a name

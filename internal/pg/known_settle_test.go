@@ -69,7 +69,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 				<-doneA
 				<-doneB
 				pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
-				// whatever became of the first, nothing that is stored stays undone
+				// all stored transactions are done in the end, whether the first committed or not
 				if end != nil && first == "settle" {
 					settle(w.S)
 				}

@@ -181,7 +181,7 @@ func (m *model) claim(rt *rapid.T) {
 			rt.Fatalf("%s stands in resume and was left there", name)
 		}
 	}
-	for _, name := range ready { // what needs nothing goes out
+	for _, name := range ready { // a head whose type needs nothing goes out
 		if q := m.queues[name]; q.mode == modeReady && q.head().typ == "U" && !m.gated("U") {
 			rt.Fatalf("%s is ready and was left there", name)
 		}

@@ -92,9 +92,9 @@ func (s *Store) DrainNode(ctx context.Context, by db.By, name string, drain bool
 	return r, err
 }
 
-// BuryNode ends a node now, as Bury does those that are silent, and releases its queues. A process that is alive
-// all the same goes on under the new epoch; what it has out counts as late. The argument is that of Bury: a claim
-// holds the key of the node's row, so it commits before and is released, or sees the end and takes nothing.
+// BuryNode ends a node now, as Bury does those that are silent, and releases its queues. A process that is alive all
+// the same goes on under the new epoch; answers to calls that it has out count as late. The argument is that of Bury: a
+// claim holds the key of the node's row, so it commits before and is released, or sees the end and takes nothing.
 func (s *Store) BuryNode(ctx context.Context, by db.By, name string) (r LeverResult, err error) {
 	r, err = s.pullNode(ctx, by, "bury", name, `UPDATE postern.node SET dead_at = coalesce($2::timestamptz, clock_timestamp()), epoch = epoch + 1
 		WHERE node_id = $1 AND dead_at IS NULL`, s.LeaseNow())

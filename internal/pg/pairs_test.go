@@ -15,15 +15,15 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// A pair of statements is tried on two connections: A runs and stays open between its last write and its
-// commit, B runs, and then A commits or rolls back. What the database holds afterwards, and what both
-// said, must be what one of the two says after the other. This file runs pairs; pairs_ops_test.go has the
-// statements, pairs_stages_test.go the states in which they meet.
+// A pair of statements is tried on two connections: A runs and stays open between its last write and its commit, B
+// runs, and then A commits or rolls back. The rows of the database afterwards, and the answers of both, must be those
+// of one of the two after the other. This file runs pairs; pairs_ops_test.go has the statements, pairs_stages_test.go
+// the states in which they meet.
 
 // op is one statement of the hot path.
 type op struct {
 	name string
-	run  func(a *arena, s *stores.Store) string // what it said
+	run  func(a *arena, s *stores.Store) string // it returns the answer
 	// skips says that it takes only rows that no other holds, and so never waits. Its next round finds the rows that it
 	// left out: it is run again before the comparison.
 	skips bool

@@ -172,8 +172,8 @@ func (w *world) pinnedSub(queue, uid, account string) *pg.Submission {
 	return w.pinned(queue, uid, account)
 }
 
-// Whatever an operator does to the sender, no other takes what is pinned to it; /why says what is in the way, and the
-// lever.
+// A transaction that is pinned to a sender is taken by no other one, whatever an operator does to the sender. /why
+// names the blocker and the lever.
 func TestWhatIsPinnedWaitsForASenderThatIsTakenAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		do     func(w *world, account string) error

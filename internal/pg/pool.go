@@ -11,7 +11,8 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// Pool is a set of senders: what happens to one after a failure, who is free, and who waits.
+// Pool is a set of senders, with the rule for a sender after a failure, and the numbers of free senders and waiting
+// queues.
 type Pool struct {
 	Name         string
 	AfterFailure string // keep, or block: S1.13
@@ -92,8 +93,8 @@ func (s *Store) PutPool(ctx context.Context, by db.By, v Pool, version int64) (c
 	return created, s.Reconfigured(ctx)
 }
 
-// PausePool keeps all senders of a pool from taking another queue, or lets them again: its lanes are closed.
-// What they serve they go on with.
+// PausePool keeps all senders of a pool from taking another queue, or lets them again: its lanes are closed. They go on
+// with the transactions that they serve.
 func (s *Store) PausePool(ctx context.Context, by db.By, name string, paused bool) (LeverResult, error) {
 	return s.SetFlag(ctx, by, Verb(paused), "/pools/"+name, `UPDATE postern.pool SET paused = $3, version = version + 1
 		WHERE context_id = $1 AND name = $2 AND paused <> $3`, `SELECT version, false FROM postern.pool WHERE context_id = $1 AND name = $2 FOR UPDATE`, name, paused)

@@ -22,15 +22,16 @@ func (s *Store) DrainDispatcher(ctx context.Context, by db.By, typ string) (Leve
 		WHERE context_id = $1 AND type = $2 AND removed_at IS NULL AND NOT draining`, lockDispatcher, typ, true)
 }
 
-// DrainSender lets a sender take only what names it, until none is left, and accepts nothing more that does; resume ends
-// it. What it serves it serves to the end of that transaction.
+// DrainSender lets a sender take only transactions that name it, until none is left, and posts that name it are
+// refused; resume ends the drain. The sender serves the transaction that it has in flight to its end.
 func (s *Store) DrainSender(ctx context.Context, by db.By, account string) (LeverResult, error) {
 	return s.SetFlag(ctx, by, "drain", "/senders/"+account, `UPDATE postern.sender SET draining = $3, version = version + 1
 		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL AND NOT draining`, senderExists, account, true)
 }
 
-// closed refuses what is posted to a context or a type that is drained, or names a sender that is. What others made of what they hold, as
-// processors do of batches, is a part of the rest that is worked off.
+// closed refuses a post to a context or a type that is drained, or one that names a drained sender. It lets a
+// submission pass that a system makes of something that it holds already (Held), as a processor does of a batch: that
+// is a part of the rest that is worked off.
 func (v *confView) closed(sub *Submission, d *Dispatcher) error {
 	switch c := v.tenants[sub.ContextID]; {
 	case sub.Held:

@@ -46,8 +46,9 @@ var entering = op{name: "enter", run: func(a *arena, s *stores.Store) string {
 	return refusal(s.EnterQuarantine(a.Ctx, a.By, pg.Quarantine{Context: "default", Reason: "because"}))
 }}
 
-// What leases, and entering a quarantine, come one after the other: what leases first has committed before the quarantine has, and
-// what comes later takes nothing, though its process has not read of it.
+// A commit that leases and the commit that enters a quarantine come one after the other. A lease that comes first is
+// committed before the quarantine. A claim that comes later takes nothing, though its process has not read of the
+// quarantine.
 func TestNothingIsLeasedBehindTheCommitOfAQuarantine(t *testing.T) {
 	leasesOf := map[string]func(a *arena, s *stores.Store) int{
 		"claim": func(a *arena, s *stores.Store) int {

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
-// Reconciling is what workers are asked while everything stays here: what became of each transaction that has not ended in our rows,
-// which may be those of yesterday. This file reads what there is to ask about, and brings into the rows what a worker knows.
+// Reconciling asks workers, while nothing goes out, about each transaction that has not ended in our rows, which may be
+// those of yesterday. This file reads what there is to ask about, and brings into the rows what a worker knows.
 
 // codeLostTime is the code of an attempt whose end was not seen: it was made in the lost time.
 const codeLostTime = "lost_time"
@@ -285,7 +285,7 @@ func (u *Unended) at(q *QueueRow) {
 	}
 	switch u.Attempt = q.Attempt; q.Phase {
 	case outbox.PhaseInclusion, outbox.PhaseWaitingInclusion, outbox.PhaseRetry, outbox.PhaseDelay:
-		u.Attempt++ // what came of this one is known, or asked about before another is made
+		u.Attempt++ // the outcome of this attempt is known, or asked about before another is made
 	}
 }
 

@@ -92,8 +92,8 @@ func (s *Store) redrive(ctx context.Context, by db.By, old *Transaction, change 
 	return out[0], out[0].Err
 }
 
-// newest lists what a transaction depends on, each as it was redriven last: who redrives what failed and
-// then its dependents need not name anything anew.
+// newest lists the transactions that a transaction depends on, each as it was redriven last. So an operator who
+// redrives a failed one and then its dependents need not name the new ones.
 func (s *Store) newest(ctx context.Context, t *Transaction) (ids []string, err error) {
 	for _, text := range t.DependsOn {
 		for {

@@ -75,9 +75,10 @@ func spanOf(ctx context.Context, c *pgx.Conn, day outbox.Day) (db.Span, error) {
 	return db.Span{First: day, Last: day}, err
 }
 
-// practise makes a connection ready for what it will be used for. Each statement is planned in a transaction of its own, so that no lock
-// on a table is kept for longer than one plan takes. What PostgreSQL refuses ends it, since the database may not have our tables yet, or
-// something between may not know prepared statements by their names: the others are then met later.
+// practise makes a connection ready for what it will be used for. Each statement is planned in a transaction of its
+// own, so that no lock on a table is kept for longer than one plan takes. It ends at the first statement that
+// PostgreSQL refuses, since the database may not have our tables yet, or a pooler may not know prepared statements by
+// their names. The other statements are then planned when they are used.
 func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 	if p == 0 || c.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement { // else nothing is prepared, or not by name
 		return nil

@@ -366,9 +366,9 @@ func (q *QueueRow) tidy() {
 	}
 }
 
-// Together runs fn under a context in which all that the store does is one commit. The queues of ids are locked first, in
-// the order of their ids, as every transaction locks them; what fn touches besides may make it a victim of a deadlock. A
-// Retry fault "broken": nothing was done.
+// Together runs fn under a context in which all that the store does is one commit. The queues of ids are locked first,
+// in the order of their ids, as every SQL transaction locks them. Locks that fn takes besides may make it a victim of a
+// deadlock. A Retry fault "broken": nothing was done.
 func (s *Store) Together(ctx context.Context, ids []outbox.ID, fn func(context.Context) error) error {
 	queues := make([]int64, len(ids))
 	for i, id := range ids {
@@ -378,7 +378,7 @@ func (s *Store) Together(ctx context.Context, ids []outbox.ID, fn func(context.C
 	if err := s.DB.Together(ctx, lock, fn); err != nil {
 		return err
 	}
-	s.RingHere() // what rang before the commit rang for nothing
+	s.RingHere() // a ring before the commit found nothing to claim
 	return nil
 }
 

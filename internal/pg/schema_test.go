@@ -11,7 +11,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// What a type's schema is counts, not what this process knows of it: another one has just made the type, or changed it.
+// Data is judged by the schema that the type has now, not by the one that this process knows: another process has just
+// made the type, or changed it.
 func TestDataFitsTheSchemaThatAnotherProcessHasPut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

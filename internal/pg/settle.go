@@ -48,7 +48,7 @@ func (st *settlement) load(ctx context.Context, t *db.Txn) error {
 		case a.Step.Then == sequencer.ThenEnd && len(l.ahead) > 0:
 			st.next[positionOf(id)] = l.ahead[0]
 		case a.Step.Then == sequencer.ThenEnd && l.tail > id.Seq:
-			// Our clock bounds the day. What it misses, lookAgain finds.
+			// Our clock bounds the day. lookAgain finds a transaction that this misses.
 			behind, to = append(behind, stretch{id.Queue, id.Seq + 1, min(l.tail, id.Seq+readAhead), id.Day}), max(to, outbox.DayOf(l.Now()))
 		case a.Step.Then == sequencer.ThenEnd: // the last, as far as it is known
 		default:
@@ -241,7 +241,7 @@ func (st *settlement) end(i int, q *QueueRow, a *Answer) error {
 		q.Paused = true
 	}
 	next := st.next[positionOf(l.ID())]
-	// What the row says must be true of the next one too, its position apart.
+	// The row must be true of the next transaction, too, but for the position.
 	lazy := q.Marks == 0 && l.Attempt == 1 && l.Retries == 0 && q.Fee == "" && q.Blocked.IsZero() && !a.Yield
 	q.Marks -= st.passed[positionOf(l.ID())]
 	st.blame(q, a)
@@ -355,7 +355,7 @@ func (st *settlement) back(q *QueueRow, a *Answer) error {
 	st.e.leave(q)
 	sender := q.Sender
 	st.e.free(q, a.Result.Nonce, step.BlockSender)
-	if step.Attempt != q.Attempt { // row 17: what follows has a fee of its own
+	if step.Attempt != q.Attempt { // row 17: the next attempt has a fee of its own
 		q.Fee = step.Fee
 	}
 	q.pin(l.Task, step, sender)

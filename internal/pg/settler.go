@@ -25,8 +25,8 @@ func NewSettler(s *Store) *Settler {
 	return st
 }
 
-// Settle records one answer together with whatever else came in meanwhile; what others depend on by itself, without
-// holding up the rest, since thousands may.
+// Settle records one answer together with the others that came in meanwhile. An end that others depend on is recorded
+// by itself, so that it does not hold up the rest: thousands may depend on it.
 func (st *Settler) Settle(ctx context.Context, a *Answer) (Settled, error) {
 	out, err := st.g.Do(ctx, a)
 	if err == nil && out.apart {

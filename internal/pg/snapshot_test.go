@@ -15,8 +15,8 @@ import (
 )
 
 // tables are those whose rows a statement of the hot path may change, and of each the columns that tell two runs of the
-// same statements apart: what says when it happened by the clock of the server, and numbers that are drawn (unseen), and
-// how often the owner changed and since when (unlike, which is compared only where nothing may change).
+// same statements apart: times by the clock of the server and numbers that are drawn (unseen), and columns that say how
+// often the owner changed and since when (unlike: compared only where nothing may change).
 var tables = []struct{ name, unseen, unlike string }{
 	{"queue_name", "created_at", "last_fence"}, {"queue", "era writes", "fence entered_at"}, {"ready", "", "since"}, {"timer", "", ""},
 	{"node", "started_at", ""}, {"sender", "created_at", ""}, {"dispatcher", "created_at", ""}, {"task", "created_at", ""},

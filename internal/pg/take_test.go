@@ -110,7 +110,7 @@ func TestPairsOfATakingPost(t *testing.T) {
 						sub := *a
 						sub.world = a.world.in(t)
 						sub.pair(t, x, y)
-						x.skips = y.name == bury.name // what it leaves to claims then is claimed later
+						x.skips = y.name == bury.name // a queue that it leaves to claims then is claimed later
 						sub.pair(t, y, x)
 					})
 				}
@@ -166,7 +166,7 @@ func TestAPostTakesItsQueue(t *testing.T) {
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
-// What a claim would not take, or what needs more than room, waits in its lane as ever.
+// A queue that a claim would not take, or that needs more than room, waits in its lane as ever.
 func TestAPostLeavesToClaimsWhatNeedsMoreThanRoom(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(w *world, c *crew, sub *pg.Submission){

@@ -149,7 +149,7 @@ func (s *Store) dueTimers(ctx context.Context, t *db.Txn, node Node, limit int, 
 	d.rows, d.held, d.others = map[int64]*QueueRow{}, map[int64]bool{}, map[int64]bool{}
 	b = &pgx.Batch{}
 	lockQueues(b, lockSkipping, d.ids, nil, d.rows)
-	// what a lock showed decides: a timer that was moved meanwhile is not due
+	// the rows behind the lock decide: a timer that was moved meanwhile is not due
 	b.Queue(`SELECT queue_id FROM postern.timer WHERE queue_id = ANY ($1) AND due_at <= $2`, d.ids, e.now).Query(func(r pgx.Rows) (err error) {
 		d.ids, err = pgx.CollectRows(r, pgx.RowTo[int64])
 		return err

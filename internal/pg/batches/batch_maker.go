@@ -39,7 +39,7 @@ const awaitedByBatches = `SELECT i.queue_id, i.seq, i.day
 		FROM postern.idempotency x
 		WHERE (x.context_id, x.key) = (k.context_id, k.key) OFFSET 0) i`
 
-// May refuses nothing: what a lever does to an execution is an end for the batch like any other.
+// May refuses nothing: an end that a lever gives to an execution is an end for the batch like any other.
 func (m batchMaker) May(db.By, string, *pg.Task) error { return nil }
 
 // Redrive refuses: the processor tries again by itself, and what has ended is sent anew as a batch.

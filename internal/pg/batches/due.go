@@ -15,10 +15,10 @@ type DueProcessor struct {
 	Advance bool // it needs more than a tick, which ends what it executes if the transaction has ended
 }
 
-// dueSQL looks at all processors: what each executes, or else whether something stands in its lines, and what waits
-// for a callback or to be sent again, each by one read of an index; null where there is none of it. An execution is
-// due when its transaction has ended, or, after a second, when there is none: the process that ticked is still
-// posting it, or died. (OFFSET 0: each is computed once, and not again where it is used.)
+// dueSQL reads for every processor the batch that it executes, or else whether a batch stands in its lines, and the
+// batches that wait for a callback or to be sent again: each by one read of an index, null where there is none. An
+// execution is due when its transaction has ended, or, after a second, when there is none: the process that ticked is
+// still posting it, or died. (OFFSET 0: each is computed once, and not again where it is used.)
 const dueSQL = `SELECT p.context_id, p.name, coalesce(d.due, false) OR coalesce(d.overdue, false),
 		coalesce(d.overdue, false) OR x.batch_id IS NOT NULL AND NOT coalesce(e.ended, false)
 	FROM postern.processor p CROSS JOIN (SELECT coalesce($1::timestamptz, clock_timestamp())) n(now)

@@ -14,7 +14,7 @@ const alwaysAgain = 1 << 30
 // outcome is how the transaction of an execution has ended.
 type outcome struct {
 	state, text string // "": it has not
-	done        []byte // of a batch that went to another installation: what that said
+	done        []byte // of a batch that went to another installation: its answer
 	refused     bool   // nothing was done: the first time that it was sent it was rejected
 	taken       bool   // a worker has told a hash of it
 }

@@ -117,10 +117,11 @@ type Arrival struct {
 	Posted time.Time // when that was posted: the peer has not sent it before
 }
 
-// Receive takes the batch of another installation into its line, once: however often it is sent, in whichever transaction
-// there, it is the batch that the first message made (Replay). With the peer's right, which is the owner's; everything is
-// the one SQL transaction of any other batch. Conflict "idempotency_conflict" for the same name with another content; what Enqueue refuses.
-// Of two at once to one processor the second waits for its lock, and finds what the first has made.
+// Receive takes the batch of another installation into its line, once: however often it is sent, in whichever
+// transaction there, it is the batch that the first message made (Replay). The peer has the right of an owner, and the
+// batch is stored in one SQL transaction, as any other. Conflict "idempotency_conflict" for the same name with another
+// content; and the errors of Enqueue. Of two calls at once for one processor the second waits for its lock, and finds
+// the batch of the first.
 func (s *Store) Receive(ctx context.Context, by db.By, name string, a Arrival) (*Batch, error) {
 	p, err := s.Processor(ctx, by.Context, name)
 	if err != nil {

@@ -125,7 +125,8 @@ func TestAnActionIsRetriedByItself(t *testing.T) {
 	}
 }
 
-// S4.4, S4.10: what cools goes to the back, one per tick, and keeps Med waiting unless the processor is fair.
+// S4.4, S4.10: a batch of High in its cooldown goes to the back, one per tick, and keeps Med waiting unless the
+// processor is fair.
 func TestWhatCoolsIsRotated(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
@@ -190,7 +191,7 @@ func TestAPausedProcessorIsNotTicked(t *testing.T) {
 	}
 }
 
-// S4.5: what the core refuses at once is a failure of the execution.
+// S4.5: an execution that the core refuses at once has failed.
 func TestATypeThatIsGoneIsARejection(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // WhyBatch says what a batch waits for: the chain from itself to the root, which may lie in the core (S4.10). It locks
-// nothing: what it says was true a moment ago.
+// nothing: its answer was true a moment ago.
 func (s *Store) WhyBatch(ctx context.Context, contextID int32, name string, id int64) (*reads.Why, error) {
 	v, err := s.Batch(ctx, contextID, name, id)
 	if err != nil {

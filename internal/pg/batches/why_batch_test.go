@@ -32,7 +32,7 @@ func (p *plant) why(id int64, want string) *reads.Why {
 	return w
 }
 
-// S4.10: what keeps a batch waiting is named, down to the root.
+// S4.10: why names the blockers of a batch, down to the root.
 func TestABatchSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)

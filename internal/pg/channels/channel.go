@@ -124,8 +124,8 @@ func (s *Store) PutChannel(ctx context.Context, by db.By, c ChannelSettings, ver
 	return created, err
 }
 
-// RemoveChannel removes a channel in which nothing lies, with its records; Conflict "in_use" while a message
-// has not ended. Who sends holds the same lock, so that it comes before this and is seen, or finds no channel.
+// RemoveChannel removes a channel in which nothing lies, with its records; Conflict "in_use" while a message has not
+// ended. A send holds the same lock, so that it comes before the removal and its message is seen, or finds no channel.
 func (s *Store) RemoveChannel(ctx context.Context, by db.By, name string) error {
 	return s.Run(ctx, func(t *db.Txn) error {
 		missing, err := t.LockVersion(ctx, 0, channelVersion, by.Context, name)
@@ -160,11 +160,10 @@ func (s *Store) RemoveChannel(ctx context.Context, by db.By, name string) error 
 // Conduit is a high-integrity channel whose messages carry a P, as JSON (S1.15). Any number of processes may
 // hold one at a time.
 //
-// The channel's row is locked by who offers (Send, Retry), so that they are serial and "fewer are offered
-// than the channel holds" is true until their commit: who receives only makes it truer. A message's row is
-// locked by who moves it. Offering locks the channel first and skips messages that are locked; receiving and
-// sweeping lock messages only, and skip them; acknowledging waits for one message and holds nothing else: so
-// there is no cycle.
+// Send and Retry offer messages behind the lock of the channel's row. So they come one after the other, and "fewer are
+// offered than the channel holds" stays true until their commit, since a receive only lowers the number. Each move of a
+// message locks its row. Offering locks the channel first and skips messages that are locked; receiving and sweeping
+// lock messages only, and skip them; acknowledging waits for one message and holds nothing else: so there is no cycle.
 type Conduit[P any] struct {
 	s  *Store
 	id int32
@@ -186,7 +185,7 @@ func OpenConduit[P any](ctx context.Context, s *Store, contextID int32, name str
 	return c, db.Known(err)
 }
 
-// Outgoing is a message as its sender brings it. The ID is the sender's: what it brings twice is sent once.
+// Outgoing is a message as its sender brings it. The ID is the sender's: a message that it brings twice is sent once.
 type Outgoing[P any] struct {
 	ID      string
 	Payload P

@@ -226,10 +226,10 @@ func (c *Conduit[P]) SendIn(ctx context.Context, t *db.Txn, b *pgx.Batch, list [
 	return out, nil
 }
 
-// Receive takes up to max messages, the oldest offers first, and makes them active before anybody processes
-// them. by is the node that will: when it dies, the next Sweep takes them back at once; a zero Node is
-// somebody outside, whose messages are taken back when they are stale. It never waits for another receiver:
-// what that one is taking is skipped. A payload that is no P counts as one that its receiver could not process.
+// Receive takes up to max messages, the oldest offers first, and makes them active before anybody processes them. by is
+// the node that will: when it dies, the next Sweep takes them back at once; a zero Node is a client, whose messages are
+// taken back when they are stale. It never waits for another receiver: it skips messages that another one is taking. A
+// payload that is no P counts as one that its receiver could not process.
 func (c *Conduit[P]) Receive(ctx context.Context, by pg.Node, max int) (list []Held[P], err error) {
 	err = c.s.Run(ctx, func(t *db.Txn) error {
 		list = nil

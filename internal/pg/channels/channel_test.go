@@ -161,7 +161,7 @@ func TestAPayloadThatCannotBeReadIsDroppedAndStopsNobody(t *testing.T) {
 	}
 }
 
-// Whatever the start is: each message is met, and where it lies changes with every queueing.
+// The retrier meets each message, wherever it starts. Each queueing draws another place for a message.
 func TestTheRetrierMeetsEveryMessage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -226,8 +226,9 @@ func TestTheSettingsOfAChannelAreChecked(t *testing.T) {
 	}
 }
 
-// In each pair the first is held before its commit, the second runs in another session; waits says whether it
-// has to wait for that commit. What the second says, and what lies there afterwards, is as after the first.
+// In each pair the first is held before its commit, the second runs in another session; waits says whether it has to
+// wait for that commit. The answer of the second and the messages afterwards are the same as if it had begun after the
+// first.
 func TestTwoSessionsOnOneChannel(t *testing.T) {
 	t.Parallel()
 	type op = func(c *channels.Conduit[pgworld.Note], fence *int64) string // of the last that was received

@@ -13,8 +13,8 @@ type clock struct {
 	at, read time.Time  // or it was at when this process's clock showed read, and goes on from there
 }
 
-// aheadMost is how far the debug clock may be moved in all, in years: what else is stored, ids among it,
-// has room for that.
+// aheadMost is how far the debug clock may be moved in all, in years: everything that is stored, ids among it, has room
+// for that.
 const aheadMost = 100
 
 // SetNow makes t the time by which everything is decided, until the next call, leases too; nil is the

@@ -23,7 +23,7 @@ type Group[T, R any] struct {
 	Run      func(context.Context, []T) ([]R, error)
 	Partable func(context.Context, error) bool // nil: items of a round that failed are not tried again
 	Weigh    func(T) int                       // nil: each is one
-	Limit    int                               // what one round carries, unless its first item alone weighs more
+	Limit    int                               // of weight in one round, unless its first item alone weighs more
 	AtOnce   int                               // rounds at most at a time
 
 	mu      sync.Mutex

@@ -251,8 +251,8 @@ func TestARoundGoesByWeight(t *testing.T) {
 	}
 }
 
-// Each item that can be done is done, in order, in few rounds; what cannot fails alone. Where parts may not be tried,
-// all of the list fails.
+// Each item that can be done is done, in order, in few rounds. An item that cannot be done fails alone. Where parts may
+// not be tried, all of the list fails.
 func TestABadItemFailsAlone(t *testing.T) {
 	bad, list := errors.New("bad"), make([]int, 300)
 	for i := range list {

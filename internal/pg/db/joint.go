@@ -13,7 +13,7 @@ import (
 )
 
 // joint is one SQL transaction that several of the store's join: each sees what those before it did. It has no
-// savepoints: what a decision refuses has written nothing yet, and an error of the database ends all of it.
+// savepoints: a call that is refused has written nothing yet, and an error of the database ends all of it.
 type joint struct {
 	db     *DB
 	conn   *pgxpool.Conn
@@ -21,7 +21,7 @@ type joint struct {
 	broken bool     // by an error of the database; a dry run begins anew then
 	lacks  error    // the error that mend has to remove, on another connection, before all of it can be tried again
 	Dry    bool     // rolled back in the end, whatever happens
-	undo   []func() // what its end takes back of what this process remembers of it
+	undo   []func() // its end calls them to take back what this process remembers of it
 	newest Acked    // a row by which its commit can be found again
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// Span is the days from First to Last whose rows lie in one partition of each table (migrations/00047). Its
-// partitions are named after both days: what a process remembers of a span names these partitions or, once they are
-// gone, none.
+// Span is the days from First to Last whose rows lie in one partition of each table (migrations/00047). Its partitions
+// are named after both days, so that a span that a process remembers names these partitions or, once they are gone,
+// none.
 type Span struct{ First, Last outbox.Day }
 
 // Name returns what the names of its partitions have behind the table's: _20261001, or _20261001_20261231.

@@ -23,7 +23,7 @@ type Txn struct {
 	done  bool
 	ended bool // its COMMIT may have been sent
 
-	Version int64  // what LockVersion found
+	Version int64  // the version that LockVersion found
 	Joint   *joint // its own beginner commits it
 	Newest  Acked  // a row by which its commit can be found again, if it has one
 }

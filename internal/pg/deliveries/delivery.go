@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// Tracks that are no subscription's: what workers are told by their hooks (S2.12), and what the endpoints
-// are told that transactions named.
+// HookTrack and CallbackTrack are the tracks that belong to no subscription: of hooks, which tell workers (S2.12), and
+// of callbacks, which tell the endpoints that transactions name.
 const (
 	HookTrack     int32 = 0
 	CallbackTrack int32 = -1
@@ -30,12 +30,12 @@ type Delivery struct {
 	Now      time.Time
 
 	URL     string          // of the endpoint
-	Body    json.RawMessage // what happened; null if the transaction is gone
+	Body    json.RawMessage // the event; null if the transaction is gone
 	At      time.Time       // when it happened
 	Block   bool            // never given up
 	Secrets [][]byte        // that sign it, the present one first
 
-	Hook *HookCall // what a hook needs instead of all this
+	Hook *HookCall // of a hook, instead of all this
 }
 
 // HookCall is a transaction as its worker's hook is told of it.
@@ -56,7 +56,7 @@ type HookCall struct {
 	SenderAttributes json.RawMessage
 
 	Result  json.RawMessage
-	Members json.RawMessage // what its worker answered besides
+	Members json.RawMessage // the other members of its worker's answer
 	Class   outbox.Class
 	Code    string
 	Error   string

@@ -7,7 +7,7 @@
 //     happens.
 //   - delivery: one event for one receiver, with its position and what came of each call.
 //   - position: a number that rises along a subscription, with gaps; a feed's cursor is one.
-//   - track: what deliveries go along in order: a subscription with a queue, or a callback's URL with a queue.
+//   - track: deliveries go along it in order: a subscription with a queue, or a callback's URL with a queue.
 //
 // # Tables
 //
@@ -29,6 +29,6 @@
 //     delivery is due again after the time that its call may take.
 //   - A receipt comes late: its number is old, and it changes nothing.
 //   - An endpoint fails: its delivery waits and is repeated with growing delays, up to the time that the subscription
-//     gives it; what follows in the same queue waits, other queues go on.
+//     gives it; the deliveries behind it of the same queue wait, other queues go on.
 //   - A new subscription: it is complete from its time "since" on (the argument stands at listenersMaxAge).
 package deliveries

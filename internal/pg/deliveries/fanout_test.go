@@ -218,7 +218,7 @@ func TestAWebhookIsInOrderPerQueueWhateverFails(t *testing.T) {
 		t.Fatalf("%+v", list)
 	}
 	w.Same(w.Lines(`SELECT concat_ws(' ', subscription, pending, failed, delivered_24h) FROM report.deliveries`), "s 0 1 4") // the late one is not counted
-	// what failed is resent, and all once more in their order
+	// the failed delivery is sent again, and then all of them in their order
 	n, err := w.S.Deliveries.Redeliver(w.Ctx, w.By, "s", time.Time{}, w.Now.Add(time.Hour), false)
 	w.Must(err)
 	w.Same(w.take(w.S, s.ID, 10), "q/a accepted 4")

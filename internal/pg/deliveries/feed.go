@@ -52,10 +52,10 @@ type FeedEvent struct {
 	Body     json.RawMessage
 }
 
-// Feed returns up to limit events of a subscription after a position, in order, and the newest position that
-// was given. Positions become visible in their order, since they are given under the subscription's row. Where
-// retention has dropped one that is higher, events may be missing, and the cursor is expired. One between the newest
-// and now is of a time that was lost: what happens next comes after it.
+// Feed returns up to limit events of a subscription after a position, in order, and the newest position that was given.
+// Positions become visible in their order, since they are given under the subscription's row. If retention has dropped
+// a position above after, events may be missing, and the cursor is expired. An after between the newest position and
+// now is of a time that was lost: the next event comes behind it.
 func (s *Store) Feed(ctx context.Context, sub int32, include []string, after int64, limit int) (list []*FeedEvent, newest int64, err error) {
 	if include == nil {
 		include = []string{}

@@ -146,7 +146,7 @@ func (s *Store) begin(ctx context.Context, contextID int32, name string) error {
 	return err
 }
 
-// RemoveSubscription ends a subscription; what it has not delivered stays undelivered, as failed.
+// RemoveSubscription ends a subscription. Its deliveries that had not gone out end as failed.
 func (s *Store) RemoveSubscription(ctx context.Context, by db.By, name string) error {
 	err := s.onSubscription(ctx, by, "delete", name, func(b *pgx.Batch, id int32, now time.Time) {
 		b.Queue(`UPDATE postern.subscription SET removed_at = $2, version = version + 1 WHERE subscription_id = $1`, id, now)

@@ -25,7 +25,7 @@ type Event struct {
 	FQN            string
 	Status         string
 	Retried        int
-	Outcome        string // what its result tells, "" before there is one
+	Outcome        string // of its result, "" before there is one
 	Code           string
 	Error          string
 	NotBefore      *time.Time

@@ -52,7 +52,7 @@ const awaitedByEvents = `SELECT e.tool_queue AS queue_id, e.tool_seq AS seq, e.t
 		FROM postern.idempotency x
 		WHERE (x.context_id, x.key) = (k.context_id, k.key) OFFSET 0) i`
 
-// May refuses nothing: what a lever does to a call or a result is an end for the event like any other.
+// May refuses nothing: an end that a lever gives to a call or a result is an end for the event like any other.
 func (m eventMaker) May(db.By, string, *pg.Task) error { return nil }
 
 // Redrive redrives a call or a result behind the lock of its event, so that of both one is redriven, and has the event

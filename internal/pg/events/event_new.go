@@ -78,9 +78,9 @@ var newEventInsert = db.InsertMany("event", "ON CONFLICT ON CONSTRAINT one_event
 	"source_id int =", "identity text", "checkpoint text", "digest text", "json jsonb", "fqn text", "status text", "error text", "redrive_of uuid",
 	"created_at timestamptz =", "updated_at timestamptz =", "entered_at timestamptz =")
 
-// storeEvents stores in t those of list that are not there yet, each with its first move, and offers those that
-// can be read to the engine over the channel of their source; b is the last batch of t. Whatever commits has the
-// event and the message about it, or neither.
+// storeEvents stores in t those of list that are not there yet, each with its first move, and offers those that can be
+// read to the engine over the channel of their source; b is the last batch of t. A commit has both the event and the
+// message about it, or neither.
 func (s *Store) storeEvents(ctx context.Context, t *db.Txn, b *pgx.Batch, channel int32, list []*newEvent, now time.Time) error {
 	if len(list) == 0 {
 		return nil

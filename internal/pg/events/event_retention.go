@@ -31,8 +31,9 @@ func (s *Store) forgetEvents(ctx context.Context, before time.Time) error {
 	})
 }
 
-// forgetChannelMessages removes the records of messages that ended before a time, in chunks. An id that is sent anew after that begins
-// with fence 1 again; who held it so long ago has lost it long since. Served by channel_message_end_by_time.
+// forgetChannelMessages removes the records of messages that ended before a time, in chunks. An id that is sent anew
+// after that begins with fence 1 again. A receiver that held the old message has lost it long since. Served by
+// channel_message_end_by_time.
 func (s *Store) forgetChannelMessages(ctx context.Context, before time.Time) error {
 	return s.InChunks(ctx, func(atOnce int) (int, error) {
 		tag, err := s.Exec(ctx, `WITH old AS MATERIALIZED (SELECT e.channel_id, e.message_id, e.fence FROM postern.channel_message_end e WHERE e.ended_at < $1 LIMIT $2)

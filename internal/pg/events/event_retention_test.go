@@ -171,7 +171,7 @@ func TestWhatAnEventGoesByOutlivesItsDay(t *testing.T) {
 		w.Same(w.Lines(`SELECT replace(i.key, $1, 'ID') || ' ' || o.state FROM postern.idempotency i JOIN postern.outcome_old o USING (queue_id, seq, day)`, id.String()), "event:ID:tool:1 DONE")
 	}
 	kept("nobody has heard")
-	w.leads(n) // there is no dispatcher of results: what the tool has answered is still needed
+	w.leads(n) // there is no dispatcher of results: the answer of the tool is still needed
 	kept("the result waits")
 	w.Dispatcher(leader.TypeResult, nil)
 	w.leads(n)

@@ -156,7 +156,7 @@ func TestAnotherNodeLeavesAToolAloneForAsLongAsItSaid(t *testing.T) {
 	if e.Status != leader.EventQueued || e.NotBefore == nil || e.NotBefore.Sub(now) < 9*time.Minute || e.NotBefore.Sub(now) > 11*time.Minute {
 		t.Errorf("%s, next %v, at %s", e.Status, e.NotBefore, now)
 	}
-	// what called its tool is not redriven beside it
+	// the transaction that called its tool is not redriven beside it
 	tx, err := outbox.ParseID(e.Tool)
 	w.Must(err)
 	_, err = w.S.Redrive(w.Ctx, w.By, tx, pg.Redrive{})

@@ -44,7 +44,7 @@ func (s *Store) TakeEvents(ctx context.Context, w LeaderWork, n pg.Node) (out Ta
 		}
 		held, list, steps, err := s.activate(ctx, l, n, d.Slots)
 		if err == nil {
-			out.Steps = append(out.Steps, steps...) // whatever comes now, these are committed
+			out.Steps = append(out.Steps, steps...) // these are committed, also if an error follows
 			err = s.refill(ctx, l)
 		}
 		if err == nil && len(held) > 0 {

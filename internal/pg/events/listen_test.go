@@ -117,7 +117,7 @@ func TestAnEventThatCannotBeReadStopsTheSourceOrIsStoredDead(t *testing.T) {
 	}
 }
 
-// Who pauses, rewinds or replaces a source raises its fence: a look under way stores nothing.
+// A pause, a rewind or a replacement of a source raises its fence, so that a look under way stores nothing.
 func TestALookThatIsOverStoresNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

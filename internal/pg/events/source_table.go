@@ -74,8 +74,8 @@ func connectTable(ctx context.Context, text string, dial pgconn.DialFunc) (*pgx.
 	return conn, err
 }
 
-// tableTrouble says whether asking again may help (S1.3): what the network, the load or a restart did, but not what
-// is wrong with the question.
+// tableTrouble says whether asking again may help (S1.3): after an error of the network, the load or a restart, but not
+// after an error in the query.
 func tableTrouble(err error) *leader.Trouble {
 	var known *leader.Trouble
 	var said *pgconn.PgError

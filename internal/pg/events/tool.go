@@ -245,8 +245,9 @@ func lockTool(ctx context.Context, t *db.Txn, contextID int32, fqn string) (v *T
 // PutTool registers a tool, or replaces what it is registered with; version as in MatchVersion. It is probed at once,
 // and what was known of its health is kept if it stays where it is.
 //
-// Two that register one at a time both insert: the second waits in its upsert for the first, and then replaces what that
-// made. What a probe or a look at /meta brings that began before is compared with the version, and changes nothing.
+// Two calls that register one tool at a time both insert: the upsert of the second waits for the first, and then
+// replaces its registration. A probe or a look at /meta that began before compares the version behind the lock, and
+// changes nothing.
 func (s *Store) PutTool(ctx context.Context, by db.By, d *leader.Definition, set ToolSettings, version int64) (created bool, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
 		v, before, err := lockTool(ctx, t, by.Context, d.FQN.String())

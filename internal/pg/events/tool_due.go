@@ -88,7 +88,7 @@ func (s *Store) ToolRefreshed(ctx context.Context, by db.By, v *Tool, d *leader.
 				discovered = true, version = version + 1 WHERE tool_id = $1`,
 				v.ID, d.Description, d.Timeout, d.MaxAnswer, string(d.Input.Raw()), string(d.Output.Raw()), d.Sign)
 		}
-		if changed || by.Actor != "" { // what a person asks for is kept, also where it changed nothing
+		if changed || by.Actor != "" { // a refresh by a person is kept, also where it changed nothing
 			s.AuditChange(b, by, "refresh", "/tools/"+v.FQN, before, after)
 		}
 		return t.Commit(ctx, b)

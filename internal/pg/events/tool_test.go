@@ -127,7 +127,7 @@ func TestAToolIsProbedAndReadAgainInTime(t *testing.T) {
 	w := newWorld(t)
 	w.tool(func(m *leader.Meta) { m.FQN = "xyz.labs.quiet@1" }, events.ToolSettings{})
 	v := w.tool(nil, events.ToolSettings{TTL: 5 * time.Minute, CheckEvery: time.Minute, Discovered: true})
-	tx, err := w.S.Pool().Begin(w.Ctx) // what somebody holds is left to him
+	tx, err := w.S.Pool().Begin(w.Ctx) // a tool whose row another one holds is left alone
 	w.Must(err)
 	_, err = tx.Exec(w.Ctx, `SELECT FROM postern.tool WHERE tool_id = $1 FOR UPDATE`, v.ID)
 	w.Must(err)

@@ -111,7 +111,7 @@ func Down(ctx context.Context, url string, progress func(string)) (err error) {
 	if _, err := p.DownTo(ctx, 0); err != nil {
 		return firstError(err)
 	}
-	// Without CASCADE: what a migration forgot to take back is an error here, not silently gone.
+	// Without CASCADE: an object that a migration forgot to take back is an error here, not silently gone.
 	_, err = db.ExecContext(ctx, "DROP TABLE "+versionTable+"; DROP TABLE "+lockTable+"; DROP SCHEMA postern")
 	return err
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
-// Lists, reports and what subscribers are told say by error_class which failures are rejections. What depends on
-// one fails without a class, and is none.
+// Lists, reports and events say by error_class which failures are rejections. A dependent of a rejected transaction
+// fails without a class, and is no rejection.
 func TestARejectionIsToldFromOtherFailures(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -2,7 +2,7 @@ package reads
 
 import "github.com/jackc/pgx/v5"
 
-// Trouble is what a sample shows that should be zero, small or old only for a reason: what alerts stand on.
+// Trouble has the figures of a sample for alerts: each should be zero, or large or old only for a reason.
 type Trouble struct {
 	Forgotten      int64   // queues with work that no process will find (I12): always 0
 	Overdue        int64   // queues that are in a state for longer than it may last: always 0

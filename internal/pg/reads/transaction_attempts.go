@@ -101,7 +101,7 @@ func (p *past) readOutcome(b *pgx.Batch, key []any) {
 
 // readCurrent reads the dispatch in flight, if there is one.
 func (p *past) readCurrent(b *pgx.Batch, id outbox.ID) {
-	// written lazily: what follows the outcome before it went out at that moment
+	// in a lazy run a transaction went out at the moment of the outcome before it
 	b.Queue(`SELECT q.attempt, q.fence, coalesce(s.account, ''), coalesce(w.name, ''), coalesce(q.fee, ''),
 			CASE WHEN q.cur_seq = $2 THEN q.entered_at ELSE coalesce((SELECT max(done_at) FROM postern.outcome o WHERE o.queue_id = $1 AND o.seq = $2 - 1), q.entered_at) END
 		FROM postern.queue q LEFT JOIN postern.sender s ON s.sender_id = q.sender_id LEFT JOIN postern.node w ON w.node_id = q.node_id

@@ -50,8 +50,8 @@ type ListCursor struct {
 // begins, nil at the end. A page looks at a bounded number of rows, so that it may be short, even empty,
 // before the end.
 //
-// The newest ones are looked for in the span of the newest alone, with those that are made ahead, and only a page
-// that is not full then in all that are kept: what a page costs does not grow with the age of the database.
+// The newest ones are looked for in the span of the newest alone, with those that are made ahead, and only a page that
+// is not full then in all that are kept: the cost of a page does not grow with the age of the database.
 func (s *Store) ListTransactions(ctx context.Context, contextID int32, f ListFilter) (list []*pg.Transaction, next *ListCursor, err error) {
 	if f.Examined == 0 {
 		f.Examined = 50000
@@ -151,8 +151,8 @@ func (q *listQuery) by(condition string, v any) {
 	q.thin = append(q.thin, fmt.Sprintf(condition, fmt.Sprintf("$%d", len(q.keyArgs)+len(q.args))))
 }
 
-// listQuery chooses the index: one queue by its key; held transactions by their marks; what ended badly, if it is
-// little, by outcome_not_done; else the time of receipt. nil: there is no such queue, and so nothing to list.
+// listQuery chooses the index: one queue by its key; held transactions by their marks; transactions that ended badly,
+// if they are few, by outcome_not_done; else the time of receipt. nil: there is no such queue, and so nothing to list.
 func (s *Store) listQuery(ctx context.Context, contextID int32, f ListFilter) (*listQuery, error) {
 	q := &listQuery{}
 	switch bad, err := s.fewEndedBadly(ctx, contextID, f); {

@@ -52,7 +52,7 @@ type LaneView struct {
 	Ahead      int // counted to 1,000
 }
 
-// Why explains one transaction, or NotFound. It locks nothing: what it says was true a moment ago.
+// Why explains one transaction, or NotFound. It locks nothing: its answer was true a moment ago.
 func (s *Store) Why(ctx context.Context, contextID int32, id outbox.ID) (*Why, error) {
 	t, err := s.Transaction(ctx, contextID, id)
 	if err != nil {

@@ -36,7 +36,8 @@ func TestWhyNamesWhatBlocksAQueueAlone(t *testing.T) {
 	}
 }
 
-// What a gateway, or the worker itself, asked to leave alone for hours is tried at once by the lever that why names.
+// A gateway, or the worker itself, has asked to leave a transaction alone for hours. The lever that why names tries it
+// at once.
 func TestWhatIsBlockedAloneCanBeTriedNow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -181,7 +181,7 @@ func (x *explain) held() error {
 			b.Detail += ", which has been over for " + over.Round(time.Second).String() + ": a process has yet to wake it"
 		}
 		x.add(b)
-	case x.added == own: // what held it has ended, and the commit that lets it go is still to come
+	case x.added == own: // its blocker has ended, and the commit that lets it go is still to come
 		x.add(Blocker{
 			Kind:   "held",
 			Object: pg.TxPath(x.head.ID),

@@ -16,8 +16,8 @@ import (
 	"github.com/postern-dev/postern/internal/pg/watch"
 )
 
-// poolers are the URLs that lead to a pooler which keeps a session for each client: what Parse makes of them has each
-// session set by a statement what the pooler does not pass on.
+// poolers are the URLs that lead to a pooler which keeps a session for each client. With the configuration that Parse
+// makes of such a URL, each session sets by a statement the settings that the pooler does not pass on.
 var poolers sync.Map
 
 // errPooler is the cause of a fault that may come of a pooler.
