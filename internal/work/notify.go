@@ -3,10 +3,12 @@ package work
 import (
 	"context"
 	"errors"
-	"strings"
+	"fmt"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
@@ -19,20 +21,45 @@ import (
 // there.
 type driver struct {
 	*riverpgxv5.Driver
-	pool *pgxpool.Pool
+	pool   *pgxpool.Pool
+	queues []string
 }
 
 func (d driver) GetListener(params *riverdriver.GetListenenerParams) riverdriver.Listener {
-	return &listener{pool: d.pool, schema: params.Schema}
+	return newListener(d.pool, params.Schema, d.queues)
 }
 
 // listener is a connection that listens for River. It is not one of its pool any more.
+//
+// Every role that may connect to the database may notify on every channel, so that a notification is believed to be a
+// reason to look, and nothing else. The listener listens for inserted jobs alone. It does not listen for what pauses
+// queues, cancels jobs or makes a leader resign: Postern does none of these, and a job that is cancelled, or a leader that
+// has gone, is found by River's looks every few seconds. It tells River no more often than River looks at most.
 type listener struct {
 	pool   *pgxpool.Pool
 	schema string
 
 	mu   sync.Mutex
 	conn *pgx.Conn
+	news map[string]*news // by payload
+}
+
+// news is what is known of one payload.
+type news struct {
+	told time.Time // to River, the last time
+	owed bool      // it came again since
+}
+
+// insertTopic is the topic of jobs that are inserted.
+const insertTopic = "river_insert"
+
+// newListener makes a listener for jobs that are inserted into queues.
+func newListener(pool *pgxpool.Pool, schema string, queues []string) *listener {
+	l := &listener{pool: pool, schema: schema, news: map[string]*news{}}
+	for _, q := range queues {
+		l.news[fmt.Sprintf(`{"queue": %q}`, q)] = &news{} // as River writes it
+	}
+	return l
 }
 
 // Connect takes a connection out of the pool.
@@ -62,11 +89,19 @@ func (l *listener) Close(ctx context.Context) error {
 	return err
 }
 
+// Listen listens to a topic, if it is that of inserted jobs.
 func (l *listener) Listen(ctx context.Context, topic string) error {
+	if topic != insertTopic {
+		return nil
+	}
 	return l.exec(ctx, "LISTEN "+l.channel(topic))
 }
 
+// Unlisten ends what Listen began.
 func (l *listener) Unlisten(ctx context.Context, topic string) error {
+	if topic != insertTopic {
+		return nil
+	}
 	return l.exec(ctx, "UNLISTEN "+l.channel(topic))
 }
 
@@ -96,13 +131,54 @@ func (l *listener) Schema() string { return l.schema }
 // SetAfterConnectExec is for River's own tests.
 func (l *listener) SetAfterConnectExec(string) {}
 
-// WaitForNotification waits for the next notification, or for the end of ctx, which the connection survives.
+// WaitForNotification waits until River is to look for jobs of a queue, or for the end of ctx, which the connection
+// survives. What comes sooner than fetchCooldown after it was told is told then, once.
 func (l *listener) WaitForNotification(ctx context.Context) (*riverdriver.Notification, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, err := watch.Notification(ctx, l.conn)
-	if err != nil {
-		return nil, err
+	for {
+		payload, wait := l.owed(time.Now())
+		if payload != "" {
+			return &riverdriver.Notification{Topic: insertTopic, Payload: payload}, nil
+		}
+		n, err := l.next(ctx, wait)
+		if err != nil {
+			return nil, err
+		}
+		if n == nil || n.Channel != l.prefix()+insertTopic {
+			continue
+		}
+		if known := l.news[n.Payload]; known != nil {
+			known.owed = true
+		}
 	}
-	return &riverdriver.Notification{Topic: strings.TrimPrefix(n.Channel, l.prefix()), Payload: n.Payload}, nil
+}
+
+// owed returns a payload that River is to be told now, or how long it is until there is one; 0 if none is owed.
+func (l *listener) owed(now time.Time) (payload string, wait time.Duration) {
+	for p, n := range l.news {
+		left := n.told.Add(fetchCooldown).Sub(now)
+		switch {
+		case n.owed && left <= 0:
+			n.owed, n.told = false, now
+			return p, 0
+		case n.owed && (wait == 0 || left < wait):
+			wait = left
+		}
+	}
+	return "", wait
+}
+
+// next returns the next notification, or none once wait is over, unless that is 0.
+func (l *listener) next(ctx context.Context, wait time.Duration) (*pgconn.Notification, error) {
+	if wait == 0 {
+		return watch.Notification(ctx, l.conn)
+	}
+	soon, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	n, err := watch.Notification(soon, l.conn)
+	if err != nil && soon.Err() != nil && ctx.Err() == nil && !l.conn.IsClosed() {
+		return nil, nil
+	}
+	return n, err
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +24,9 @@ const (
 	riverSchema = "river"
 	riverQueue  = "postern"
 )
+
+// fetchCooldown is the least time between two looks of a process for the jobs of one queue.
+const fetchCooldown = 5 * time.Millisecond
 
 // housekeepingAfter is how long after its start a process rolls up, samples, and makes and drops days.
 const housekeepingAfter = 3 * time.Second
@@ -170,11 +175,12 @@ func restAfter(d time.Duration) time.Duration { return min(49*d, time.Minute) }
 func newRiver(pool *pgxpool.Pool, c *river.Config, log *slog.Logger, stopping *atomic.Bool) (*river.Client[pgx.Tx], error) {
 	c.Schema = riverSchema
 	c.Logger = slog.New(quiet{log.Handler(), stopping})
-	c.FetchCooldown = 5 * time.Millisecond
+	c.FetchCooldown = fetchCooldown
 	c.FetchPollInterval = 5 * time.Second // where no notification came; a process that a doorbell wakes looks once a second anyway
 	c.CompletedJobRetentionPeriod = 5 * time.Minute
 	c.DiscardedJobRetentionPeriod = 24 * time.Hour
-	client, err := river.NewClient(driver{riverpgxv5.New(pool), pool}, c)
+	queues := slices.Collect(maps.Keys(c.Queues))
+	client, err := river.NewClient(driver{riverpgxv5.New(pool), pool, queues}, c)
 	if err != nil {
 		return nil, fmt.Errorf("River: %w", err)
 	}
