@@ -2,8 +2,11 @@ package work
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Check is one thing that readiness depends on.
@@ -14,7 +17,7 @@ type Check struct {
 }
 
 // Checks says whether the node can dispatch: its leases hold, River runs, it is not stopping, and it gets on.
-func (e *Engine) Checks(context.Context) []Check {
+func (e *Engine) Checks(ctx context.Context) []Check {
 	lease := Check{Name: "lease", OK: e.node.Load() != nil && e.trusted()}
 	if !lease.OK {
 		lease.Detail = fmt.Sprintf("the last heartbeat that reached the database is older than the lease TTL of %s allows", e.TTL)
@@ -27,9 +30,37 @@ func (e *Engine) Checks(context.Context) []Check {
 	if !progress.OK {
 		progress.Detail = "no look at the ready queues has succeeded for 30 s"
 	}
-	jobs := Check{Name: "jobs", OK: e.housekeeping.Load()}
-	if !jobs.OK {
-		jobs.Detail = "River has not started: nobody sweeps"
+	return []Check{lease, e.checkJobs(ctx), stopping, progress}
+}
+
+// jobsWithin is how long a job may wait that any process may do, until readiness drops.
+const jobsWithin = time.Minute
+
+// checkJobs says whether River does the jobs that any process may do. A job that is due and that no process begins is
+// the sign that it does not, also where River has not said why. Jobs that only make others claim count as little as
+// they do elsewhere: looks find the same work.
+func (e *Engine) checkJobs(ctx context.Context) Check {
+	c := Check{Name: "jobs", OK: e.housekeeping.Load()}
+	if !c.OK {
+		c.Detail = "River has not started: nobody sweeps"
+		return c
 	}
-	return []Check{lease, jobs, stopping, progress}
+	var kind string
+	var seconds float64
+	err := e.Store.Pool().QueryRow(ctx, `SELECT j.kind, extract(epoch FROM clock_timestamp() - j.scheduled_at)::float8
+		FROM river.river_job j
+		WHERE j.state IN ('available', 'retryable', 'scheduled')
+			AND j.queue = $1
+			AND j.kind <> $2
+			AND j.scheduled_at < clock_timestamp() - $3::interval
+		ORDER BY j.scheduled_at
+		LIMIT 1`, riverQueue, dispatchKind, jobsWithin).Scan(&kind, &seconds)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+	case err != nil:
+		c.OK, c.Detail = false, fmt.Sprintf("unknown: the jobs cannot be read: %v", err)
+	default:
+		c.OK, c.Detail = false, fmt.Sprintf("a job %s has been due for %.0f s, and no process begins it", kind, seconds)
+	}
+	return c
 }
