@@ -152,6 +152,35 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- The highest position of a subscription that can be acknowledged. One between the newest event and now is of a time
+-- that was lost: what happens next comes after it.
+CREATE FUNCTION postern.most_acked(of_subscription int) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT greatest(s.newest, postern.micros(clock_timestamp()))
+    FROM postern.subscription s WHERE s.subscription_id = of_subscription
+$$;
+
+-- Judges each checkpoint that is moved, by ack or past it: it locks the row as its caller, so that an application may
+-- update it. It goes forward, and not beyond all events, where what happens later would never be fetched. Who may
+-- update the whole table is the service: it goes back, too, and judges by its own clock. The time is set here.
+-- +goose StatementBegin
+CREATE FUNCTION postern.judge_ack() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT has_table_privilege(current_user, TG_RELID, 'UPDATE') THEN
+        IF NEW.acked IS NULL OR NEW.acked < OLD.acked THEN
+            PERFORM postern.refuse(NULL, 'bad_cursor', NULL, format('position %s lies before %s, which is acknowledged: '
+                || 'POST /subscriptions/{name}/redeliver goes back', coalesce(NEW.acked::text, 'null'), OLD.acked));
+        ELSIF NEW.acked > OLD.acked AND NEW.acked > coalesce(postern.most_acked(NEW.subscription_id), 0) THEN
+            PERFORM postern.refuse(NULL, 'bad_cursor', NULL, format('position %s lies ahead of all events', NEW.acked));
+        END IF;
+    END IF;
+    IF NEW.acked > OLD.acked AND NEW.acked_at IS NOT DISTINCT FROM OLD.acked_at THEN
+        NEW.acked_at := clock_timestamp();
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER judged BEFORE UPDATE ON postern.checkpoint FOR EACH ROW EXECUTE FUNCTION postern.judge_ack();
+
 -- Acknowledges everything up to and with a cursor; false if it was so already.
 -- +goose StatementBegin
 CREATE FUNCTION postern.ack(subscription text, cursor text, context text DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -163,10 +192,10 @@ BEGIN
         PERFORM postern.refuse(NULL, 'bad_cursor', NULL, format('cursor %s is none of ours', coalesce(postern.quoted(ack.cursor), 'null')));
     ELSIF part[1]::bigint <> s.subscription_id THEN
         PERFORM postern.refuse(NULL, 'cursor_expired', NULL, format('cursor %s is of another subscription, or of one that was deleted', postern.quoted(ack.cursor)));
-    ELSIF part[2]::bigint > greatest(s.newest, postern.micros(clock_timestamp())) THEN
+    ELSIF part[2]::bigint > postern.most_acked(s.subscription_id) THEN
         PERFORM postern.refuse(NULL, 'bad_cursor', NULL, format('cursor %s lies ahead of all events', postern.quoted(ack.cursor)));
     END IF;
-    UPDATE postern.checkpoint k SET acked = part[2]::bigint, acked_at = clock_timestamp()
+    UPDATE postern.checkpoint k SET acked = part[2]::bigint
     WHERE k.subscription_id = s.subscription_id AND k.acked < part[2]::bigint;
     RETURN FOUND;
 END $$;
@@ -174,6 +203,9 @@ END $$;
 
 -- +goose Down
 DROP FUNCTION postern.ack;
+DROP TRIGGER judged ON postern.checkpoint;
+DROP FUNCTION postern.judge_ack;
+DROP FUNCTION postern.most_acked;
 DROP FUNCTION postern.feed;
 DROP FUNCTION postern.pulled;
 DROP FUNCTION postern.event_data;

@@ -132,7 +132,7 @@ BEGIN
     GRANT SELECT ON postern.queue_name, postern.queue, postern.idempotency, postern.task, postern.outcome, postern.dependency, postern.delivery TO postern_submit;
     GRANT SELECT (sender_id, context_id, account) ON postern.sender TO postern_submit;
     GRANT SELECT (subscription_id, context_id, name, kind, include, newest, dropped, removed_at) ON postern.subscription TO postern_submit;
-    GRANT SELECT, UPDATE (acked, acked_at) ON postern.checkpoint TO postern_submit;
+    GRANT SELECT, UPDATE (acked) ON postern.checkpoint TO postern_submit;
     -- not stage_id, actor and staged_at: nobody gives these
     GRANT SELECT, INSERT (context_id, uid, queue, type, data, not_before, max_retries, depends_on, tags, callback)
         ON postern.outbox TO postern_submit;

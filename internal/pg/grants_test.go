@@ -1,0 +1,160 @@
+package pg_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// granted is all that applications and everybody may do, and what keeps each in its context. Whoever grants more says
+// here what that permits, and what checks it.
+var granted = map[string]string{
+	// reading: the policy "tenant" of each table leaves the rows of own contexts
+	"postern_submit SELECT postern.task postern.outcome postern.dependency postern.idempotency": "submit compares bodies",
+	"postern_submit SELECT postern.queue postern.queue_name":                                    "submit looks for room",
+	"postern_submit SELECT postern.delivery postern.checkpoint":                                 "feed reads them",
+	"postern_submit SELECT postern.outbox":                                                      "submit looks for a uid",
+	"postern_submit SELECT postern.batch postern.batch_step postern.processor":                  "feed tells of batches",
+	"postern_submit SELECT(context_id declared_queues draining max_depth name removed_at require_key) postern.context": "" +
+		"submit looks for a context; no column that is secret",
+	"postern_submit SELECT(context_id draining removed_at type) postern.dispatcher": "submit looks for a type; no URL",
+	"postern_submit SELECT(account context_id sender_id) postern.sender":            "feed tells of senders; no address",
+	"postern_submit SELECT(context_id dropped include kind name newest removed_at subscription_id) postern.subscription": "" +
+		"feed and ack look for it; no secret",
+	// writing: a trigger judges each row
+	"postern_submit INSERT(callback context_id data depends_on max_retries not_before queue tags type uid) postern.outbox": "" +
+		"judge_staged: what POST refuses is refused; not its number, its actor and its time",
+	"postern_submit UPDATE(acked) postern.checkpoint": "judge_ack: forward, and not beyond all events; feed locks the row",
+	// views, which leave own contexts by themselves
+	"postern_submit SELECT postern.transactions postern.bodies postern.queues postern.senders postern.places " +
+		"postern.arrivals postern.contexts postern.located report.attempts report.stuck report.causes " +
+		"report.throughput_hourly report.latency_hourly report.time_in_state report.failures report.sender_use " +
+		"report.deliveries report.audit report.nodes report.processors report.batches report.events report.channels " +
+		"report.retention": "people and applications read them",
+	"PUBLIC SELECT postern.own_contexts": "the contexts of the one who asks",
+	"postern_submit USAGE postern":       "to name what is above",
+	"postern_submit USAGE report":        "to name what is above",
+	// what is done with the rights of another; all other functions do what their caller may do
+	"PUBLIC DEFINER postern.is_allowed(address inet)": "submit asks whether a node may call an address; it returns no range",
+}
+
+// TestWhatIsGrantedToApplicationsIsNeededAndChecked lists the grants of the database.
+func TestWhatIsGrantedToApplicationsIsNeededAndChecked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rows, err := w.S.Pool().Query(w.Ctx, `
+		WITH n AS (SELECT n.oid, n.nspname FROM pg_namespace n WHERE n.nspname IN ('postern', 'report', 'river')),
+		given AS (
+			SELECT a.grantee, a.privilege_type || ' ' || n.nspname || '.' || c.relname AS what
+			FROM pg_class c JOIN n ON n.oid = c.relnamespace CROSS JOIN aclexplode(c.relacl) a
+			WHERE NOT c.relispartition
+			UNION ALL
+			SELECT a.grantee, a.privilege_type || '(' || string_agg(t.attname, ' ' ORDER BY t.attname::text COLLATE "C") || ') '
+				|| n.nspname || '.' || c.relname
+			FROM pg_class c JOIN n ON n.oid = c.relnamespace JOIN pg_attribute t ON t.attrelid = c.oid
+			CROSS JOIN aclexplode(t.attacl) a
+			GROUP BY a.grantee, a.privilege_type, n.nspname, c.relname
+			UNION ALL
+			SELECT a.grantee, a.privilege_type || ' ' || n.nspname FROM n JOIN pg_namespace s USING (oid)
+			CROSS JOIN aclexplode(s.nspacl) a
+			UNION ALL
+			SELECT a.grantee, 'DEFINER ' || n.nspname || '.' || p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')'
+			FROM pg_proc p JOIN n ON n.oid = p.pronamespace
+			CROSS JOIN aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+			WHERE p.prosecdef
+			UNION ALL
+			SELECT a.grantee, 'DEFAULT ' || a.privilege_type || ' ' || n.nspname
+			FROM pg_default_acl d JOIN n ON n.oid = d.defaclnamespace CROSS JOIN aclexplode(d.defaclacl) a)
+		SELECT coalesce(r.rolname, 'PUBLIC') || ' ' || g.what FROM given g LEFT JOIN pg_roles r ON r.oid = g.grantee
+		WHERE g.grantee = 0 OR r.rolname = 'postern_submit'`)
+	w.Must(err)
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	w.Must(err)
+	want := map[string]bool{}
+	for list := range maps.Keys(granted) {
+		head, objects := list, []string{""}
+		if at := strings.Index(list, " SELECT "); at > 0 {
+			head, objects = list[:at+len(" SELECT ")], strings.Fields(list[at+len(" SELECT "):])
+		}
+		for _, o := range objects {
+			want[head+o] = true
+		}
+	}
+	for _, g := range got {
+		if !want[g] {
+			t.Errorf("granted, and not listed: %s", g)
+		}
+		delete(want, g)
+	}
+	for _, g := range slices.Sorted(maps.Keys(want)) {
+		t.Errorf("listed, and not granted: %s", g)
+	}
+}
+
+// TestACheckpointOnlyGoesWhereEventsWere moves the checkpoints of pull subscriptions past postern.ack, as the grant of
+// an application allows.
+func TestACheckpointOnlyGoesWhereEventsWere(t *testing.T) {
+	t.Parallel()
+	w := twoTenants(t)
+	shop, name := w.as("postern_submit")
+	w.Exec(`SELECT postern.grant_context($1, 'shop', 'executor')`, name)
+	w.Exec(`UPDATE postern.subscription SET newest = postern.micros(clock_timestamp())`)
+	w.Exec(`UPDATE postern.checkpoint SET acked = 10`)
+	var mine, other, newest int64
+	w.Scan(`SELECT min(subscription_id), max(subscription_id), min(newest) FROM postern.subscription`, &mine, &other, &newest)
+	move := func(sub int64, to string) string {
+		return fmt.Sprintf(`UPDATE postern.checkpoint SET acked = %s WHERE subscription_id = %d`, to, sub)
+	}
+	denied(t, shop, "ZP422", move(mine, "9223372036854775807"), move(mine, "acked + 3600000000 + "+fmt.Sprint(newest)),
+		move(mine, "9"), move(mine, "NULL"))
+	denied(t, shop, "42501", `UPDATE postern.checkpoint SET acked_at = 'infinity'`,
+		`UPDATE postern.checkpoint SET subscription_id = 0`, `DELETE FROM postern.checkpoint`,
+		`INSERT INTO postern.checkpoint (subscription_id) VALUES (99)`, `DO $$BEGIN LOCK TABLE postern.checkpoint; END$$`,
+		`DO $$BEGIN LOCK TABLE postern.outbox IN SHARE MODE; END$$`, `SELECT FROM postern.task FOR UPDATE`,
+		`ALTER TABLE postern.checkpoint DISABLE TRIGGER ALL`)
+	denied(t, shop, "ZP422", fmt.Sprintf(`SELECT postern.ack('s', 'c%d-%d', 'shop')`, mine, newest*2))
+	denied(t, shop, "ZP404", fmt.Sprintf(`SELECT postern.ack('s', 'c%d-1', 'other')`, other),
+		fmt.Sprintf(`SELECT postern.ack('s', 'c%d-1', 'shop')`, other))
+	tag, err := shop.Exec(w.Ctx, move(other, "acked + 1"))
+	if err != nil || tag.RowsAffected() != 0 {
+		t.Errorf("the checkpoint of another context moved: %s, %v", tag, err)
+	}
+	shows(t, shop, fmt.Sprintf(`SELECT postern.ack('s', 'c%d-9', 'shop')::text`, mine), "false")
+	shows(t, shop, fmt.Sprintf(`SELECT postern.ack('s', 'c%d-%d', 'shop')::text`, mine, newest), "true")
+	var moved, stayed int64
+	var stamped bool
+	w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT max(acked) FILTER (WHERE subscription_id = $1),
+		max(acked) FILTER (WHERE subscription_id = $2),
+		bool_or(acked_at > now() - interval '1 min' AND acked_at <= clock_timestamp()) FILTER (WHERE subscription_id = $1)
+		FROM postern.checkpoint`, mine, other).Scan(&moved, &stayed, &stamped))
+	if moved != newest || stayed != 10 || !stamped {
+		t.Errorf("the checkpoints are at %d and %d, stamped %t, want %d and 10", moved, stayed, stamped, newest)
+	}
+
+	w.Exec(`SELECT postern.grant_context($1, 'shop', 'reader')`, name)
+	tag, err = shop.Exec(w.Ctx, move(mine, "acked + 1"))
+	if err != nil || tag.RowsAffected() != 0 {
+		t.Errorf("a reader moved a checkpoint: %s, %v", tag, err)
+	}
+}
+
+// TestARoleLearnsOfItsOwnContextsOnly asks for those of others.
+func TestARoleLearnsOfItsOwnContextsOnly(t *testing.T) {
+	t.Parallel()
+	w := twoTenants(t)
+	shop, name := w.as("postern_submit")
+	_, other := w.as("postern_reporter")
+	w.Exec(`SELECT postern.grant_context($1, 'shop', 'reader')`, name)
+	w.Exec(`SELECT postern.grant_context($1, 'other', 'executor')`, other)
+	shows(t, shop, `SELECT array_length(postern.contexts_of(current_user), 1)::text`, "1")
+	shows(t, shop, `SELECT c.name || ' ' || o.executes FROM postern.own_contexts o JOIN postern.context c USING (context_id)`,
+		"shop false")
+	denied(t, shop, "42501", fmt.Sprintf(`SELECT postern.contexts_of(%s)`, quote(other)), `SELECT postern.contexts_of('postern_app')`,
+		`SELECT postern.contexts_of(NULL)`, `SELECT * FROM postern.sql_role`)
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
