@@ -76,7 +76,7 @@ END $$;
 
 -- Makes the partitions of the days from first to last that have none; others stay. A span is a day, week, month,
 -- quarter or year, as the width says (null: that of span_width), less what other spans hold of it. Returns how many
--- partitions are new.
+-- partitions are new. Days before retained.since lie in the partitions _old, once there are these.
 DROP FUNCTION IF EXISTS postern.ensure_days(date, date);
 CREATE OR REPLACE FUNCTION postern.ensure_days(first date, last date, width text DEFAULT NULL) RETURNS int
     LANGUAGE plpgsql
@@ -88,6 +88,9 @@ DECLARE
     locked boolean := false;
     n int := 0;
 BEGIN
+    IF to_regclass('postern.task_old') IS NOT NULL THEN
+        d := greatest(d, (SELECT r.since FROM postern.retained r));
+    END IF;
     WHILE d <= last LOOP
         SELECT count(*) AS tables, min(x.first) AS first, min(x.last) AS last INTO s FROM postern.spans x
             WHERE d BETWEEN x.first AND x.last;

@@ -104,13 +104,14 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 // openStore opens the database for what the role says, and compares it with what the process knows of it.
 func (a *App) openStore(ctx context.Context, role Role) (err error) {
 	var parts []pg.Part
+	var keep *Days
 	if role.Serve {
 		parts = append(parts, pg.Posts)
 	}
 	if role.Work {
-		parts = append(parts, pg.Works)
+		parts, keep = append(parts, pg.Works), &a.cfg.Retention
 	}
-	if a.store, err = open(ctx, a.database, a.log, parts...); err != nil {
+	if a.store, err = open(ctx, a.database, a.log, keep, parts...); err != nil {
 		return err
 	}
 	a.store.Events.SourceSchemas = a.cfg.SourceSchemas

@@ -134,11 +134,14 @@ func judged(
 	return pool, nil
 }
 
-// open opens a store over a database that fits this program; its pool is to be closed. Faults: those of
-// connect, and migrations_differ (run `postern migrate up`).
-func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Part) (*stores.Store, error) {
+// open opens a store over a database that fits this program; its pool is to be closed. keep is how long what has ended
+// is kept, as far as the process decides it: nil where it drops nothing. Faults: those of connect, and
+// migrations_differ (run `postern migrate up`).
+func open(
+	ctx context.Context, database string, log *slog.Logger, keep *Days, parts ...pg.Part,
+) (*stores.Store, error) {
 	w := db.NewWitness()
-	if err := fit(ctx, w, database, log); err != nil {
+	if err := fit(ctx, w, database, log, keep); err != nil {
 		return nil, err
 	}
 	pool, err := connect(ctx, w, database, parts...)
@@ -172,8 +175,8 @@ func open(ctx context.Context, database string, log *slog.Logger, parts ...pg.Pa
 }
 
 // fit checks that a database fits this program, and makes the days that statements name, before any connection
-// practises those.
-func fit(ctx context.Context, w *db.Witness, database string, log *slog.Logger) error {
+// practises those: in spans as wide as this process keeps them, where it is one that drops them.
+func fit(ctx context.Context, w *db.Witness, database string, log *slog.Logger, keep *Days) error {
 	pool, err := connect(ctx, w, database)
 	if err != nil {
 		return err
@@ -184,6 +187,11 @@ func fit(ctx context.Context, w *db.Witness, database string, log *slog.Logger) 
 		return err
 	}
 	return step(ctx, database, "make the partitions of the coming days and read the configuration", func() error {
+		if keep != nil {
+			if err := pg.New(pool, log).Keep(ctx, keep.Long()); err != nil {
+				return err
+			}
+		}
 		_, err := stores.Open(ctx, pool, log)
 		return err
 	})

@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // Days is a number of days; zero is written keep: for ever.
@@ -29,3 +30,6 @@ func (d Days) String() string {
 	}
 	return strconv.Itoa(int(d))
 }
+
+// Long is how long that is; 0 for ever.
+func (d Days) Long() time.Duration { return time.Duration(d) * 24 * time.Hour }

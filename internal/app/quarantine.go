@@ -40,7 +40,7 @@ func NewQuarantine(ctx context.Context, cfg Config) (*Quarantine, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := open(ctx, database, slog.New(slog.DiscardHandler))
+	store, err := open(ctx, database, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package app
 
 import (
 	"crypto/ed25519"
-	"time"
 
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/work"
@@ -24,7 +23,7 @@ func (a *App) newEngine(version string) *work.Engine {
 		Concurrency: a.cfg.Concurrency,
 		Types:       a.cfg.Types,
 		Grace:       a.cfg.ShutdownGrace,
-		Retention:   time.Duration(a.cfg.Retention) * 24 * time.Hour,
+		Retention:   a.cfg.Retention.Long(),
 	})
 	deliveries := work.NewDeliveries(e, work.DeliveriesConfig{
 		Webhook:    a.remote.Webhook,
