@@ -122,23 +122,41 @@ END $$;
 REVOKE EXECUTE ON FUNCTION postern.ensure_days(date, date, text), postern.make_span FROM PUBLIC;
 
 -- Makes one span of those that lie between two days, in one commit, while no process works on the database: the rows
--- are copied, which takes its time. Returns how many rows there are.
+-- are copied, which takes its time. Returns how many rows there are, or null if there is nothing left to merge.
+--
+-- One merge at a time, also where one was killed and its session has not noticed: the row that ensure_days locks, too,
+-- is the lock (any role could hold an advisory lock). Behind it, all that is needed is locked before anything is done,
+-- and given up after lock_wait: who reads a partition by its name has its lock before those of the tables, so that we
+-- would wait for each other. Nothing is waited for afterwards.
 -- +goose StatementBegin
-CREATE FUNCTION postern.merge_spans(first date, last date) RETURNS bigint LANGUAGE plpgsql
+CREATE FUNCTION postern.merge_spans(first date, last date, lock_wait interval) RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, MDY' AS $$
 DECLARE
+    owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class c WHERE c.oid = 'postern.task'::regclass);
     t text;
     s record;
     part text;
+    parts text;
     n bigint;
     rows bigint := 0;
 BEGIN
-    LOCK TABLE ONLY postern.task, ONLY postern.outcome, ONLY postern.attempt,
-        ONLY postern.delivery IN ACCESS EXCLUSIVE MODE;
+    PERFORM FROM postern.identity ORDER BY epoch LIMIT 1 FOR UPDATE;
+    SELECT count(*) FILTER (WHERE x.relation = 'task'), string_agg(format('postern.%I', x.partition), ', ') INTO n, parts
+        FROM postern.spans x
+        WHERE x.first >= merge_spans.first AND x.last <= merge_spans.last;
+    IF n < 2 THEN
+        RETURN NULL;
+    END IF;
+    PERFORM set_config('lock_timeout', (extract(epoch FROM lock_wait) * 1000)::int::text, true);
+    EXECUTE 'LOCK TABLE ONLY postern.task, ONLY postern.outcome, ONLY postern.attempt, ONLY postern.delivery, '
+        || parts || ' IN ACCESS EXCLUSIVE MODE';
     FOREACH t IN ARRAY ARRAY['task', 'outcome', 'attempt', 'delivery'] LOOP
         part := t || postern.span_name(first, last);
         EXECUTE format('CREATE TABLE postern.%I (LIKE postern.%I INCLUDING ALL EXCLUDING INDEXES)', part,
             t); -- ATTACH makes them, faster
+        IF owner <> current_user THEN
+            EXECUTE format('ALTER TABLE postern.%I OWNER TO %I', part, owner);
+        END IF;
         FOR s IN SELECT x.partition FROM postern.spans x
                 WHERE x.relation = t AND x.first >= merge_spans.first AND x.last <= merge_spans.last
                     ORDER BY x.first LOOP
