@@ -116,3 +116,13 @@ func TestMergedPartitionsBelongToTheOwnerOfTheTables(t *testing.T) {
 		SELECT 9, 9, s.first, 1, 'WAITING', 'CANCELLED', now() FROM postern.spans s WHERE s.relation = 'outcome'; RESET ROLE`,
 		owner))
 }
+
+// A process that starts on a database with many partitions says so, and how it gets few of them, once.
+func TestAStartNamesTheMergeOnce(t *testing.T) {
+	t.Parallel()
+	db := aged(t, 70, 1)
+	p, _ := serving(t, append(database(db.URL), "POSTERN_AUTH=none"), "serve", "--work")
+	if s := p.stderr(); strings.Count(s, "postern partitions merge") != 1 {
+		t.Errorf("it says: %s", s)
+	}
+}

@@ -160,6 +160,10 @@ func open(
 		return nil, err
 	}
 	store.Rely(w)
+	if n := len(store.Spans()); n > doctor.MostSpans {
+		log.Warn("each table has many partitions: connections and lists of what is rare take longer",
+			"partitions", n, "want_at_most", doctor.MostSpans, "remedy", doctor.Merge)
+	}
 	looks, err := w.Connect(ctx, database, lookConnections, nil)
 	if err != nil {
 		pool.Close()

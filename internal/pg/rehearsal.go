@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -93,9 +94,7 @@ func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 	list := rehearsed(p, span, began.UTC())
 	for i, sql := range list {
 		if time.Since(began) > practiseFor {
-			slog.Warn("a new connection is used before its statements are planned: "+
-				"the server is slow, or its catalogs are large (postern doctor)",
-				"planned", i, "of", len(list), "within", practiseFor.String(), "next", fault.Clip(sql))
+			hasty(i, len(list), sql)
 			return nil
 		}
 		d, err := c.Prepare(ctx, sql, sql)
@@ -124,6 +123,23 @@ func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 		}
 	}
 	return nil
+}
+
+// hastyEvery is how often it is said that connections are used before they have practised. All connections of a process
+// are opened at once, and are slow for one reason.
+const hastyEvery = time.Minute
+
+var hastySaid atomic.Int64 // when it was said last, in nanoseconds of Unix
+
+// hasty says that a connection has planned so many of its statements, and which one was next.
+func hasty(planned, of int, next string) {
+	now, last := time.Now().UnixNano(), hastySaid.Load()
+	if now-last < int64(hastyEvery) || !hastySaid.CompareAndSwap(last, now) {
+		return
+	}
+	slog.Warn("new connections are used before their statements are planned: "+
+		"the server is slow, or its catalogs are large (postern doctor)",
+		"planned", planned, "of", of, "within", practiseFor.String(), "next", fault.Clip(next))
 }
 
 // reads are the questions of a client about its transaction until that has ended, in a span, with arguments that find

@@ -45,6 +45,7 @@ var (
 	ours   = []check{
 		{"nodes", nodes},
 		{"quarantine", quarantine},
+		{"partitions", partitions},
 		{"overdue queues", overdue},
 		{"held", held},
 		{"causes", causes},

@@ -197,3 +197,25 @@ func TestClocksAreApartWhenTheOtherTimeLiesOutsideOfTheCall(t *testing.T) {
 		}
 	}
 }
+
+// A database of a time when each day had a partition is told how it gets few of them.
+func TestManyPartitionsAreToBeMerged(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	for _, c := range []struct {
+		days  int
+		state doctor.State
+	}{{0, doctor.OK}, {70, doctor.Warn}} {
+		if _, err := db.Pool.Exec(t.Context(), `SELECT postern.ensure_days(now()::date - $1::int, now()::date, 'day')`, c.days); err != nil {
+			t.Fatal(err)
+		}
+		found, err := doctor.Database(t.Context(), db.URL, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := find(found, "partitions")
+		if len(f) != 1 || f[0].State != c.state || (c.state == doctor.Warn) != strings.Contains(f[0].Remedy, "postern partitions merge") {
+			t.Errorf("with %d days: %+v", c.days, f)
+		}
+	}
+}
