@@ -174,8 +174,9 @@ BEGIN
         PERFORM postern.refuse(nth, 'invalid', '/callback/url', 'is required', '{}', '/callback/url: is required');
     ELSIF length(url) > 2000 THEN
         PERFORM postern.refuse_form(nth, '/callback/url', 'length <= 2000', postern.quoted(url));
-    ELSIF NOT url ~* ('^https?://([^/?#]*@)?([[][^][/?#]*[]](:[0-9]*)?|[^][/?#:%[:cntrl:] ]+(:[0-9]*)?|:[0-9]+)'
-            || '([/?][^#[:cntrl:] ]*)?(#.*)?$') THEN
+    ELSIF url COLLATE "C" ~ ('[' || chr(1) || '-' || chr(31) || chr(127) || ']')
+            OR NOT url ~* ('^https?://([^/?#]*@)?([[][^][/?#]*[]](:[0-9]*)?|[^][/?#:%[:cntrl:] ]+(:[0-9]*)?|:[0-9]+)'
+            || '(/([^?#%]|%[0-9a-f][0-9a-f])*)?([?][^#]*)?(#.*)?$') THEN -- as Go reads a URL
         PERFORM postern.refuse(nth, 'invalid', '/callback/url', format('url %s: want an absolute http or https URL', postern.quoted(url)));
     ELSIF url ~* '^https?://[^/?#]*@' OR url ~ '#.' THEN
         PERFORM postern.refuse(nth, 'invalid', '/callback/url', 'url: want neither credentials nor a fragment in it; verify the signature instead');

@@ -197,6 +197,36 @@ func TestSQLRefusesAsHTTPDoes(t *testing.T) {
 	}
 }
 
+// Both doors take the same URLs for callbacks, whatever stands behind the host.
+func TestBothDoorsTakeTheSameURLs(t *testing.T) {
+	d := allowing(t, "127.0.0.0/8")
+	d.dispatcher("T")
+	taken := 0
+	for _, rest := range []string{
+		"/%zz", "/%", "/%2", "/a%2", "/%2g/x", "/%41", "/%C3%a4", "/%ff", "/%00", "?a=%zz", "/x?%", "?%zz", "?", "/?",
+		"/a b", "/x?a b", "/ ", "?x ", "/a\tb", "/a\nb", "/a\x01", "/x?\x01", "/\x7f", "/x?\x7f", "/\u0085", "/x?\u009f",
+		"/ä", "/x?ä", "/\u2028", "/\U0001f600", "#", "/#", "/x?y#", "/#f", "/#%zz", "/%zz#", "/[", "/]", "/x?[", "/a:b", "//x",
+		"/..", "/\\x", "/|^`{}", "/;x=1", "/@", "/x@y", "?@", ":80/%zz", ":80/", ":/", ":x/", ":80x", ":99999/", `/'"<>`,
+		"/*", "/+", "/%2F%2f", "&", "\\x", "",
+	} {
+		text, _ := json.Marshal("http://example.com" + rest)
+		item := fmt.Sprintf(`{"type": "T", "callback": {"url": %s}}`, text)
+		a := d.call("POST", "/transactions", item)
+		err := d.stage(`SELECT postern.submit_many(jsonb_build_array($1::jsonb))`, item)
+		switch {
+		case a.status == 400 || a.status > 422:
+			t.Errorf("%q: HTTP answers %d %s", rest, a.status, a.raw)
+		case (a.status > 201) != (err != nil):
+			t.Errorf("%q: HTTP answers %d %s, SQL %v", rest, a.status, a.raw, err)
+		case err == nil:
+			taken++
+		}
+	}
+	if taken < 20 {
+		t.Errorf("only %d were taken", taken)
+	}
+}
+
 // refusedHosts are addresses that no node of TestSQLRefusesAsHTTPDoes may call.
 var refusedHosts = []string{
 	"127.0.0.1", "localhost:9", "LocalHost", "localhost.", "db.localhost", "[::1]", "[::ffff:127.0.0.1]",
