@@ -113,6 +113,21 @@ func TestADatabaseOfAnotherEncodingIsRefusedByEveryCommand(t *testing.T) {
 	}
 }
 
+// What writes says where nothing can be written, and what to do about it.
+func TestCommandsThatWriteSayThatADatabaseCanOnlyBeRead(t *testing.T) {
+	t.Parallel()
+	admin, full, empty := pgtest.Empty(t), pgtest.New(t), pgtest.Empty(t)
+	for _, db := range []*pgtest.DB{full, empty} {
+		mustExec(t, admin, "ALTER DATABASE "+pgx.Identifier{db.Name}.Sanitize()+" SET default_transaction_read_only = on")
+		for _, args := range [][]string{{"migrate", "up"}, {"migrate", "down", "--yes"}} {
+			postern(t, database(db.URL), args...).want(t, exitBad, "sessions may only read",
+				"SET default_transaction_read_only = off")
+		}
+	}
+	postern(t, database(full.URL), "partitions", "merge").want(t, exitBad, "sessions may only read")
+	postern(t, database(full.URL), "migrate", "status").want(t, 0, "00001_schemas")
+}
+
 // commands are those that open a database.
 var commands = [][]string{
 	{"migrate", "up"},
@@ -132,6 +147,9 @@ func TestEveryParameterOfTheDatabaseURLMeansTheSameToEveryCommand(t *testing.T) 
 	for _, c := range []struct{ parameter, want string }{
 		{"default_query_exec_mode=simple_protocol", "cannot be had: Postern's statements are prepared"},
 		{"default_query_exec_mode=exec", "default_query_exec_mode=exec cannot be had"},
+		{"default_query_exec_mode=describe_exec", "default_query_exec_mode=describe_exec cannot be had"},
+		{"default_query_exec_mode=cache_describe", "default_query_exec_mode=cache_describe cannot be had"},
+		{"default_query_exec_mode=none_such", "DATABASE_URL cannot be read"},
 		{"statement_cache_capacity=0", "statement_cache_capacity=0 is too small: want 512 or more"},
 		{"hostaddr=127.0.0.1", "hostaddr is not for Postern: give the address as host"},
 		{"sslcrl=/tmp/none", "sslcrl is not for Postern"},

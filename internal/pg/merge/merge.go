@@ -95,6 +95,9 @@ func Run(
 		return p, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
+	if err := session.Writable(ctx, conn); err != nil {
+		return p, err
+	}
 	if err := isOwner(ctx, conn); err != nil {
 		return p, err
 	}

@@ -3,6 +3,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -38,7 +39,7 @@ const (
 // call it at once: one migrates, the others wait. It must run as a role that may create schemas in the database.
 //
 // Conflict migrations_differ: an earlier build made the database. Conflict older_processes_live: a migration is missing
-// while a process dispatches by the migrations of before.
+// while a process dispatches by the migrations of before. Conflict read_only: the database can only be read.
 func Up(ctx context.Context, url string, progress func(string)) (err error) {
 	defer fault.Wrap(&err, "migrate up")
 	if err := mayGoUp(ctx, url); err != nil {
@@ -69,7 +70,7 @@ func mayGoUp(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	if err := unchanged(all); err != nil {
+	if err := cmp.Or(unchanged(all), session.Writable(ctx, conn)); err != nil {
 		return err
 	}
 	missing := slices.IndexFunc(all, func(s State) bool { return s.AppliedAt == nil })
@@ -96,10 +97,22 @@ func mayGoUp(ctx context.Context, url string) error {
 		"another %.0f s", n, name, version, all[missing].Name, math.Ceil(wait))
 }
 
+func writable(ctx context.Context, url string) error {
+	conn, err := session.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	return session.Writable(ctx, conn)
+}
+
 // Down takes every migration back and drops our schemas with everything in them. It is for development and
 // tests: all transactions and their history are gone. A database without our schema is left as it is.
 func Down(ctx context.Context, url string, progress func(string)) (err error) {
 	defer fault.Wrap(&err, "migrate down")
+	if err := writable(ctx, url); err != nil {
+		return err
+	}
 	db, p, err := open(url, progress)
 	if err != nil {
 		return err

@@ -117,6 +117,25 @@ func judge(ctx context.Context, q *pgx.Conn, left map[string]bool, pooled bool) 
 	return nil
 }
 
+// Writable is fault read_only where a session can write nothing, for commands that write: a standby, or a database whose
+// writes an operator has ended.
+func Writable(ctx context.Context, conn *pgx.Conn) error {
+	var standby, readOnly bool
+	err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_is_in_recovery(),
+		pg_catalog.current_setting('transaction_read_only') = 'on'`).Scan(&standby, &readOnly)
+	switch {
+	case err != nil:
+		return err
+	case standby:
+		return fault.New(fault.Conflict, "read_only",
+			"the database is a standby, which can only be read: let DATABASE_URL name the primary")
+	case readOnly:
+		return fault.New(fault.Conflict, "read_only", "sessions may only read (default_transaction_read_only is on): "+
+			"ALTER DATABASE ... SET default_transaction_read_only = off, or ALTER ROLE ..., lets them write again")
+	}
+	return nil
+}
+
 // direct is what to do about a pooler that does not keep a session.
 const direct = "let DATABASE_URL name PostgreSQL itself, or a pooler with pool_mode = session"
 
