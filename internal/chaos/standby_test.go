@@ -3,6 +3,7 @@ package chaos
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg/merge"
@@ -13,17 +14,26 @@ import (
 func TestAStandbyIsNotMigrated(t *testing.T) {
 	c := newCluster(t)
 	c.start(c.main)
-	must(t, migrate.Up(t.Context(), c.url(c.main), func(string) {}))
 	c.backup(true)
 	c.start(c.copy)
-	_, merged := merge.Run(t.Context(), c.url(c.copy), "", nil)
-	for what, err := range map[string]error{
-		"migrate up":       migrate.Up(t.Context(), c.url(c.copy), func(string) {}),
-		"migrate down":     migrate.Down(t.Context(), c.url(c.copy), func(string) {}),
-		"partitions merge": merged,
-	} {
+	refused := func(what string, err error) {
+		t.Helper()
 		if fault.CodeOf(err) != "read_only" || !strings.Contains(err.Error(), "let DATABASE_URL name the primary") {
 			t.Errorf("%s on a standby: %v", what, err)
 		}
 	}
+	must(t, migrate.Down(t.Context(), c.url(c.copy), func(string) {})) // there is nothing
+	refused("migrate up", migrate.Up(t.Context(), c.url(c.copy), func(string) {}))
+	must(t, migrate.Up(t.Context(), c.url(c.main), func(string) {}))
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) { // until all of it has arrived
+		if migrate.Up(t.Context(), c.url(c.copy), func(string) {}) == nil { // there is nothing to do
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the standby does not follow")
+		}
+	}
+	refused("migrate down", migrate.Down(t.Context(), c.url(c.copy), func(string) {}))
+	_, err := merge.Run(t.Context(), c.url(c.copy), "", nil)
+	refused("partitions merge", err)
 }

@@ -3,7 +3,6 @@
 package migrate
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -70,10 +69,15 @@ func mayGoUp(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(unchanged(all), session.Writable(ctx, conn)); err != nil {
+	if err := unchanged(all); err != nil {
 		return err
 	}
 	missing := slices.IndexFunc(all, func(s State) bool { return s.AppliedAt == nil })
+	if missing >= 0 {
+		if err := session.Writable(ctx, conn); err != nil {
+			return err
+		}
+	}
 	var found bool
 	if err := conn.QueryRow(ctx, "SELECT to_regclass('postern.node') IS NOT NULL").Scan(&found); err != nil || missing < 0 || !found {
 		return err
@@ -110,15 +114,15 @@ func writable(ctx context.Context, url string) error {
 // tests: all transactions and their history are gone. A database without our schema is left as it is.
 func Down(ctx context.Context, url string, progress func(string)) (err error) {
 	defer fault.Wrap(&err, "migrate down")
-	if err := writable(ctx, url); err != nil {
-		return err
-	}
 	db, p, err := open(url, progress)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 	if found, err := hasSchema(ctx, db); err != nil || !found {
+		return err
+	}
+	if err := writable(ctx, url); err != nil {
 		return err
 	}
 	if _, err := p.DownTo(ctx, 0); err != nil {
