@@ -62,8 +62,9 @@ func plan(ctx context.Context, conn *pgx.Conn, width string) (p Plan, err error)
 	if err != nil {
 		return p, err
 	}
+	// The size is null where another merge has dropped the partition since the statement began.
 	rows, err := conn.Query(ctx, `SELECT min(s.first), max(s.last), count(*) FILTER (WHERE s.relation = 'task'),
-			sum(greatest(k.reltuples, 0))::bigint, sum(pg_total_relation_size(s.oid))::bigint
+			sum(greatest(k.reltuples, 0))::bigint, coalesce(sum(pg_total_relation_size(s.oid)), 0)::bigint
 		FROM postern.spans s
 		JOIN pg_class k ON k.oid = s.oid
 		WHERE date_trunc($1, s.first::timestamp) = date_trunc($1, s.last::timestamp)
