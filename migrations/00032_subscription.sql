@@ -167,10 +167,12 @@ CREATE FUNCTION postern.judge_ack() RETURNS trigger LANGUAGE plpgsql SET search_
 BEGIN
     IF NOT has_table_privilege(current_user, TG_RELID, 'UPDATE') THEN
         IF NEW.acked IS NULL OR NEW.acked < OLD.acked THEN
-            PERFORM postern.refuse(NULL, 'bad_cursor', NULL, format('position %s lies before %s, which is acknowledged: '
-                || 'POST /subscriptions/{name}/redeliver goes back', coalesce(NEW.acked::text, 'null'), OLD.acked));
+            PERFORM postern.refuse(NULL, 'bad_cursor', NULL, format('position %s lies before %s, which is '
+                || 'acknowledged: POST /subscriptions/{name}/redeliver goes back',
+                coalesce(NEW.acked::text, 'null'), OLD.acked));
         ELSIF NEW.acked > OLD.acked AND NEW.acked > coalesce(postern.most_acked(NEW.subscription_id), 0) THEN
-            PERFORM postern.refuse(NULL, 'bad_cursor', NULL, format('position %s lies ahead of all events', NEW.acked));
+            PERFORM postern.refuse(NULL, 'bad_cursor', NULL,
+                format('position %s lies ahead of all events', NEW.acked));
         END IF;
     END IF;
     IF NEW.acked > OLD.acked AND NEW.acked_at IS NOT DISTINCT FROM OLD.acked_at THEN

@@ -141,7 +141,8 @@ DECLARE
     rows bigint := 0;
 BEGIN
     PERFORM FROM postern.identity ORDER BY epoch LIMIT 1 FOR UPDATE;
-    SELECT count(*) FILTER (WHERE x.relation = 'task'), string_agg(format('postern.%I', x.partition), ', ') INTO n, parts
+    SELECT count(*) FILTER (WHERE x.relation = 'task'), string_agg(format('postern.%I', x.partition), ', ')
+        INTO n, parts
         FROM postern.spans x
         WHERE x.first >= merge_spans.first AND x.last <= merge_spans.last;
     IF n < 2 THEN

@@ -113,12 +113,13 @@ func TestADatabaseOfAnotherEncodingIsRefusedByEveryCommand(t *testing.T) {
 	}
 }
 
-// What writes says where nothing can be written, and what to do about it.
+// Commands that write say where nothing can be written, and what to do about it.
 func TestCommandsThatWriteSayThatADatabaseCanOnlyBeRead(t *testing.T) {
 	t.Parallel()
 	admin, full, empty := pgtest.Empty(t), pgtest.New(t), pgtest.Empty(t)
 	for _, db := range []*pgtest.DB{full, empty} {
-		mustExec(t, admin, "ALTER DATABASE "+pgx.Identifier{db.Name}.Sanitize()+" SET default_transaction_read_only = on")
+		mustExec(t, admin, "ALTER DATABASE "+pgx.Identifier{db.Name}.Sanitize()+
+			" SET default_transaction_read_only = on")
 	}
 	const remedy = "SET default_transaction_read_only = off"
 	postern(t, database(full.URL), "migrate", "up").want(t, 0, "nothing to do")

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Several merges at once, of which some are killed with SIGKILL and begun again at once, share the work and lose no row.
+// Several merges at once share the work and lose no row. Some are killed with SIGKILL, and others begun at once.
 func TestMergesAtOnceShareTheWork(t *testing.T) {
 	t.Parallel()
 	db := aged(t, 250, 300)
@@ -66,7 +66,7 @@ func TestAMergeGivesWayToAProcessThatStarts(t *testing.T) {
 	}
 }
 
-// Who holds a partition is named once the patience of a merge is over.
+// The session that holds a partition is named once the patience of a merge is over.
 func TestAMergeNamesWhoIsInItsWay(t *testing.T) {
 	t.Parallel()
 	db := aged(t, 100, 2)
@@ -75,7 +75,7 @@ func TestAMergeNamesWhoIsInItsWay(t *testing.T) {
 		"pg_terminate_backend")
 }
 
-// Partitions belong to the owner of the tables, also where a superuser merges them; who may not make them is told who may.
+// Partitions belong to the owner of the tables, also where a superuser merges them. Another role is told of the owner.
 func TestMergedPartitionsBelongToTheOwnerOfTheTables(t *testing.T) {
 	t.Parallel()
 	db := aged(t, 100, 2)
@@ -92,7 +92,8 @@ func TestMergedPartitionsBelongToTheOwnerOfTheTables(t *testing.T) {
 		mustExec(t, db, sql)
 	}
 	t.Cleanup(func() {
-		sql := fmt.Sprintf(`DROP OWNED BY %q CASCADE; DROP ROLE %[1]q; DROP OWNED BY %[2]q CASCADE; DROP ROLE %[2]q`, owner, other)
+		sql := fmt.Sprintf(`DROP OWNED BY %q CASCADE; DROP ROLE %[1]q; DROP OWNED BY %[2]q CASCADE; DROP ROLE %[2]q`,
+			owner, other)
 		if _, err := db.Pool.Exec(context.Background(), sql); err != nil {
 			t.Error(err)
 		}
@@ -108,12 +109,17 @@ func TestMergedPartitionsBelongToTheOwnerOfTheTables(t *testing.T) {
 	var spans, foreign int
 	mustScan(t, db, `SELECT count(*)::int FROM postern.spans`, &spans)
 	mustScan(t, db, `SELECT count(*)::int FROM postern.spans s JOIN pg_class c ON c.oid = s.oid
-		WHERE pg_get_userbyid(c.relowner) <> '`+owner+`' OR NOT has_table_privilege('postern_app', c.oid, 'INSERT')`, &foreign)
+		WHERE pg_get_userbyid(c.relowner) <> '`+owner+`'
+			OR NOT has_table_privilege('postern_app', c.oid, 'INSERT')`, &foreign)
 	if spans > 40 || foreign > 0 {
 		t.Errorf("of %d partitions %d are of somebody else", spans, foreign)
 	}
-	mustExec(t, db, fmt.Sprintf(`SET ROLE %q; INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, done_at)
-		SELECT 9, 9, s.first, 1, 'WAITING', 'CANCELLED', now() FROM postern.spans s WHERE s.relation = 'outcome'; RESET ROLE`,
+	mustExec(t, db, fmt.Sprintf(`SET ROLE %q;
+		INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, done_at)
+		SELECT 9, 9, s.first, 1, 'WAITING', 'CANCELLED', now()
+		FROM postern.spans s
+		WHERE s.relation = 'outcome';
+		RESET ROLE`,
 		owner))
 }
 

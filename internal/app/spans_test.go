@@ -58,8 +58,8 @@ func TestSpansAtTheStartGoByTheRetentionOfTheProcess(t *testing.T) {
 	}
 }
 
-// What is kept reaches up to retained.since, and may lie in the partitions _old up to then, also where that is later than
-// yesterday: a clock that was ahead has dropped the days between.
+// The partitions _old reach up to retained.since, also where that is later than yesterday: a clock that was ahead has
+// dropped the days between.
 func TestAProcessStartsWhereRetentionIsAheadOfToday(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -106,7 +106,7 @@ func valid(*rand.Rand) string {
 	return `INSERT INTO postern.outbox (context_id, queue, type, data) VALUES (` + shop + `, 'q', 'T', '{}')`
 }
 
-// beside is what came of submits beside the statements of others.
+// beside says how submits fared beside the statements of others.
 type beside struct {
 	statements, rows int64 // of the others
 	submits          []time.Duration
@@ -175,7 +175,7 @@ func (w *world) submitBeside(length, pace time.Duration, app *pgxpool.Pool, othe
 
 // Roles that may submit write what they like for a while (POSTERN_FUZZ_OUTBOX, 3 s unless set). No row stands, what
 // others submit goes on, nothing is told under another name, and every list of every context can be read. Where
-// POSTERN_FUZZ_OUTBOX is set, the machine is taken to be quiet: what others submit is not slower than 1.5 times what it is
+// POSTERN_FUZZ_OUTBOX is set, the machine is taken to be quiet: submits of others take at most 1.5 times as long as
 // beside as many statements that submit valid rows. The two are measured by turns.
 func TestWhateverARoleWritesIntoTheOutboxHarmsNobodyElse(t *testing.T) {
 	t.Parallel()
@@ -202,7 +202,7 @@ func TestWhateverARoleWritesIntoTheOutboxHarmsNobodyElse(t *testing.T) {
 		mad = w.submitBeside(length, 0, app, roles, seed, attack)
 	}
 	for round := uint64(0); measured && round < 3; round++ {
-		w.submitBeside(length/20, time.Second, app, roles, seed+10*round, valid) // what is done first is slow
+		w.submitBeside(length/20, time.Second, app, roles, seed+10*round, valid) // the first ones are slow
 		b := w.submitBeside(length/3, 0, app, roles, seed+10*round+1, attack)
 		pace := length / 3 * time.Duration(len(roles)) / time.Duration(max(1, b.statements))
 		mad.add(b)
@@ -225,8 +225,9 @@ func TestWhateverARoleWritesIntoTheOutboxHarmsNobodyElse(t *testing.T) {
 		if !measured {
 			break
 		}
-		if t.Logf("the middle one is %s after %s, beside %d valid rows after %s", what, odd, sane.rows, fair); odd > fair*3/2 {
-			t.Errorf("the middle one is %s after %s, beside valid rows after %s: want at most 1.5 times that", what, odd, fair)
+		t.Logf("the middle one is %s after %s, beside %d valid rows after %s", what, odd, sane.rows, fair)
+		if odd > fair*3/2 {
+			t.Errorf("the middle one is %s after %s: want at most 1.5 times the %s beside valid rows", what, odd, fair)
 		}
 	}
 	var left, foreign int

@@ -23,15 +23,19 @@ func TestReadinessDropsWhereNobodyDoesTheJobs(t *testing.T) {
 		{"a job of a node", `VALUES ('sweep', 'available', 'node_7', now() - interval '1 h')`, ""},
 		{"a job is done", `VALUES ('sweep', 'running', 'postern', now() - interval '1 h')`, ""},
 		{"a job of tomorrow", `VALUES ('sweep', 'scheduled', 'postern', now() + interval '1 d')`, ""},
-		{"nobody begins one", `VALUES ('sweep', 'available', 'postern', now() - interval '90 s')`, "a job sweep has been due for 9"},
-		{"nobody wakes one", `VALUES ('rollup', 'scheduled', 'postern', now() - interval '90 s')`, "a job rollup has been due for 9"},
+		{"nobody begins one", `VALUES ('sweep', 'available', 'postern', now() - interval '90 s')`,
+			"a job sweep has been due for 9"},
+		{"nobody wakes one", `VALUES ('rollup', 'scheduled', 'postern', now() - interval '90 s')`,
+			"a job rollup has been due for 9"},
 	} {
 		if _, err := db.Pool.Exec(ctx, `TRUNCATE river.river_job`); err != nil {
 			t.Fatal(err)
 		}
 		if c.job != "" {
-			_, err := db.Pool.Exec(ctx, `INSERT INTO river.river_job (kind, args, max_attempts, state, queue, scheduled_at)
-				SELECT v.kind, '{}', 1, v.state::river.river_job_state, v.queue, v.at FROM (`+c.job+`) v(kind, state, queue, at)`)
+			_, err := db.Pool.Exec(ctx, `INSERT INTO river.river_job (kind, args, max_attempts, state, queue,
+					scheduled_at)
+				SELECT v.kind, '{}', 1, v.state::river.river_job_state, v.queue, v.at
+				FROM (`+c.job+`) v(kind, state, queue, at)`)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -31,10 +31,10 @@ func (d driver) GetListener(params *riverdriver.GetListenenerParams) riverdriver
 
 // listener is a connection that listens for River. It is not one of its pool any more.
 //
-// Every role that may connect to the database may notify on every channel, so that a notification is believed to be a
-// reason to look, and nothing else. The listener listens for inserted jobs alone. It does not listen for what pauses
-// queues, cancels jobs or makes a leader resign: Postern does none of these, and a job that is cancelled, or a leader that
-// has gone, is found by River's looks every few seconds. It tells River no more often than River looks at most.
+// Every role that may connect to the database may notify on every channel, so that a notification is a reason to look,
+// and nothing else. The listener listens for inserted jobs alone. It does not listen for what pauses
+// queues, cancels jobs or makes a leader resign: Postern does none of these, and River's looks every few seconds find a
+// job that is cancelled, or a leader that has gone. It tells River no more often than River looks at most.
 type listener struct {
 	pool   *pgxpool.Pool
 	schema string
@@ -132,7 +132,7 @@ func (l *listener) Schema() string { return l.schema }
 func (l *listener) SetAfterConnectExec(string) {}
 
 // WaitForNotification waits until River is to look for jobs of a queue, or for the end of ctx, which the connection
-// survives. What comes sooner than fetchCooldown after it was told is told then, once.
+// survives. A notification that comes sooner than fetchCooldown after the same one was told is told then, once.
 func (l *listener) WaitForNotification(ctx context.Context) (*riverdriver.Notification, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

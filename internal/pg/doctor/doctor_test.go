@@ -206,7 +206,9 @@ func TestManyPartitionsAreToBeMerged(t *testing.T) {
 		days  int
 		state doctor.State
 	}{{0, doctor.OK}, {70, doctor.Warn}} {
-		if _, err := db.Pool.Exec(t.Context(), `SELECT postern.ensure_days(now()::date - $1::int, now()::date, 'day')`, c.days); err != nil {
+		_, err := db.Pool.Exec(t.Context(),
+			`SELECT postern.ensure_days(now()::date - $1::int, now()::date, 'day')`, c.days)
+		if err != nil {
 			t.Fatal(err)
 		}
 		found, err := doctor.Database(t.Context(), db.URL, true)
@@ -214,7 +216,8 @@ func TestManyPartitionsAreToBeMerged(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := find(found, "partitions")
-		if len(f) != 1 || f[0].State != c.state || (c.state == doctor.Warn) != strings.Contains(f[0].Remedy, "postern partitions merge") {
+		if len(f) != 1 || f[0].State != c.state ||
+			(c.state == doctor.Warn) != strings.Contains(f[0].Remedy, "postern partitions merge") {
 			t.Errorf("with %d days: %+v", c.days, f)
 		}
 	}

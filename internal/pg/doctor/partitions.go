@@ -22,7 +22,8 @@ func partitions(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	err := c.QueryRow(ctx, `SELECT count(*) FROM postern.spans WHERE relation = 'task'`).Scan(&n)
 	if f.Found = fmt.Sprintf("%d of each table", n); n > MostSpans {
 		f.State, f.Remedy = Warn, Merge
-		f.Found += fmt.Sprintf(", which each connection and each list of what is rare goes through: want at most %d", MostSpans)
+		f.Found += fmt.Sprintf(", which each connection and each list of what is rare goes through: want at most %d",
+			MostSpans)
 	}
 	return []Finding{f}, err
 }

@@ -191,7 +191,8 @@ func inUse(ctx context.Context, conn *pgx.Conn, g Group) error {
 func isOwner(ctx context.Context, conn *pgx.Conn) error {
 	var who, owner string
 	var may bool
-	err := conn.QueryRow(ctx, `SELECT current_user, pg_get_userbyid(c.relowner), pg_has_role(current_user, c.relowner, 'USAGE')
+	err := conn.QueryRow(ctx, `SELECT current_user, pg_get_userbyid(c.relowner),
+			pg_has_role(current_user, c.relowner, 'USAGE')
 		FROM pg_class c
 		WHERE c.oid = 'postern.task'::regclass`).Scan(&who, &owner, &may)
 	if err != nil || may {

@@ -117,8 +117,8 @@ func judge(ctx context.Context, q *pgx.Conn, left map[string]bool, pooled bool) 
 	return nil
 }
 
-// Writable is fault read_only where a session can write nothing, for commands that write: a standby, or a database whose
-// writes an operator has ended.
+// Writable is fault read_only where a session can write nothing, for commands that write: on a standby, or where an
+// operator has ended the writes of the database.
 func Writable(ctx context.Context, conn *pgx.Conn) error {
 	var standby, readOnly bool
 	err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_is_in_recovery(),
