@@ -72,7 +72,7 @@ func sourcePutCommand() *cobra.Command {
 	f.StringVar(&undecodable, "on-undecodable", "", "halt before an event that cannot be read, or store it dead and go on (halt)")
 	f.IntVar(&page, "page-size", 0, "events a page (50)")
 	f.IntVar(&buffer, "buffer", 0, "events that are offered to the engine at a time (100)")
-	f.IntVar(&retries, "max-retries", 0, "how often a tool is called again for one event (3)")
+	f.IntVar(&retries, "max-retries", 0, "how often a tool is called again for one event (10)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		in, err := sourceOf(cmd, kind, map[string]string{"map": where, "filter": filter}, table)
 		if err != nil {

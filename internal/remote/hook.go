@@ -46,7 +46,7 @@ func (c *Client) Hook(ctx context.Context, call Call, hook outbox.Hook, result, 
 		a.Message = fmt.Sprintf("the worker has no %s (HTTP %d)", hook, p.status)
 	default:
 		a.Message = fmt.Sprintf("the worker answered HTTP %d to %s", p.status, hook)
-		a.After = retryAfter(p.header, now)
+		a.After = min(retryAfter(p.header, now), maxForeignWait)
 	}
 	return a
 }

@@ -56,7 +56,7 @@ func (c *Client) Webhook(ctx context.Context, m Message) Receipt {
 	default:
 		r.Gone = p.status == http.StatusGone
 		r.Message = fmt.Sprintf("the endpoint answered HTTP %d", p.status)
-		r.After = retryAfter(p.header, now)
+		r.After = min(retryAfter(p.header, now), maxForeignWait)
 	}
 	return r
 }
