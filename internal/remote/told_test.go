@@ -18,7 +18,8 @@ func TestAReceiverPutsDeliveriesOffForFiveMinutesAtMost(t *testing.T) {
 		fake.Script(remotetest.Match{}, remotetest.HTTP(503, "").With("Retry-After", after))
 		call := remotetest.Call(fake.URL(), 1)
 		client := remotetest.Client(t)
-		if r := client.Webhook(t.Context(), remote.Message{URL: fake.URL() + "/on-success/T", ID: "1"}); r.After != want {
+		r := client.Webhook(t.Context(), remote.Message{URL: fake.URL() + "/on-success/T", ID: "1"})
+		if r.After != want {
 			t.Errorf("a webhook with Retry-After %s waits for %s, want %s", after, r.After, want)
 		}
 		if a := client.Hook(t.Context(), call, outbox.OnSuccess, nil, nil, "token"); a.After != want {
