@@ -36,7 +36,7 @@ type Lease struct {
 	Resent     bool      // this attempt was sent before
 	Blocked    time.Time // since when its calls come to nothing; zero: they do not
 	Cancelling bool      // somebody asked to cancel it
-	Earlier    []Attempt // newest first; of a first attempt none, unless it is resumed
+	Earlier    []Attempt // newest first; of a first attempt none, unless it is resumed or came to nothing
 
 	Probe       bool // the gate of its type is closed, and this call tries whether it may open
 	ProbeSender bool // so is that of its sender
@@ -90,15 +90,20 @@ func (l *Lease) Flight(maxRetries int) sequencer.Flight {
 		Since: l.Now().Sub(l.Since), Cancelling: l.Cancelling, Resent: l.Resent, PinnedSender: l.Task.SenderID != 0,
 		BlamesSender: l.Blames, SenderGone: l.SenderID == 0 && l.Dispatcher.PoolID != 0,
 		Called: l.Resent,
+		Again:  l.Resent || l.Probe || l.ProbeSender,
 	}
+	calls := 0 // of this token, as far as they were recorded: of a lease that resumes, the last of them, too
 	if !l.Blocked.IsZero() {
 		f.Blocked = l.Now().Sub(l.Blocked)
 	}
-	for _, a := range l.Earlier { // which is read of what is pinned, too
+	for _, a := range l.Earlier { // which is read of what is pinned or blocked, too
 		if a.Attempt == l.Attempt && a.Step == "unknown" && f.Unclear == (sequencer.Unclear{}) {
 			f.Unclear = sequencer.Unclear{Code: a.Code, Why: a.Error}
 		}
-		f.Called = f.Called || a.Attempt == l.Attempt && !a.NothingDone
+		if a.Attempt == l.Attempt {
+			f.Called = f.Called || !a.NothingDone
+			calls++
+		}
 		if a.Hash != "" && f.LastHash == "" {
 			f.LastHash = a.Hash
 		}
@@ -109,6 +114,7 @@ func (l *Lease) Flight(maxRetries int) sequencer.Flight {
 			f.FirstFee = a.Fee
 		}
 	}
+	f.Again = f.Again || calls > 1 || calls == 1 && !l.Resume
 	return f
 }
 

@@ -45,7 +45,8 @@ func (l *loader) queue(b *pgx.Batch) {
 		if q.Sender != 0 {
 			senders = append(senders, q.Sender)
 		}
-		if q.Attempt > 1 || q.Phase != outbox.PhaseDispatching || q.Retries > 0 || q.Pin != 0 || l.resumed[q.ID] {
+		if q.Attempt > 1 || q.Phase != outbox.PhaseDispatching || q.Retries > 0 || q.Pin != 0 || !q.Blocked.IsZero() ||
+			l.resumed[q.ID] {
 			retried = append(retried, q.ID)
 		}
 		if q.Marks > 0 {

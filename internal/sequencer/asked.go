@@ -1,12 +1,17 @@
 package sequencer
 
-import "github.com/postern-dev/postern/internal/outbox"
+import (
+	"cmp"
+
+	"github.com/postern-dev/postern/internal/outbox"
+)
 
 // Codes that we give ourselves, as the reference numbers them (S2.5 row 12, S2.8).
 const (
 	CodeTimeout    = "20205"       // not included in time
 	CodeNodeLost   = "node_lost"   // its node died in the call: another one asks (S2.13)
 	CodeHandedBack = "handed_back" // its node stopped in the call: another one asks
+	CodeInVain     = "in_vain"     // sent again, and no answer to that was seen
 	CodeFailed     = "20206"       // failed in its block
 	CodeUnknown    = "outcome_unknown"
 )
@@ -16,9 +21,11 @@ const (
 //
 //   - pending or included: accepted, as in row 3 (ThenWait); included without a hash, or done: done, as in row 4;
 //   - failed: as in row 7, RETRY and in delay (ThenWait) or FAILED (ThenEnd);
-//   - the worker never saw the token: the same attempt is sent again, no retry consumed (ThenCall);
-//   - it has no /status: sent again if the dispatcher is idempotent (ThenCall), else held for an operator (ThenHold),
-//     or UNRESOLVED where the dispatcher says so (ThenEnd);
+//   - the worker never saw the token: the same attempt is sent again at once, no retry consumed (ThenCall); where that was
+//     done before, or the call was the probe of a gate, WAITING again, as in row 5 (ThenBack): what more there is of it is
+//     for the delay of its queue, the gate and a pause, and its sender serves others meanwhile;
+//   - it has no /status: as if it never saw the token if the dispatcher is idempotent, else held for an operator
+//     (ThenHold), or UNRESOLVED where the dispatcher says so (ThenEnd);
 //   - the answer is a proxy's 502 or 503, and the worker never saw the token or cannot be asked: WAITING again,
 //     as in row 5 (ThenBack);
 //   - the answer could not be read: sent again at most max_retries times, and each counts as a retry; then
@@ -59,6 +66,10 @@ func (r *run) again(safe bool) {
 		r.step.Until = u.Until
 	case !safe:
 		r.on(Unresolvable).because(outbox.ClassAmbiguous, CodeUnknown, u.because("the worker has no /status to be asked, and its dispatcher is not idempotent"))
+	case !u.unreadable() && r.Again:
+		why := cmp.Or(u.Why, "the call was made again, and came to nothing again")
+		r.on(WorkerLost).because(outbox.ClassBlocked, cmp.Or(u.Code, CodeInVain), why)
+		r.step.Until = u.Until
 	case !u.unreadable():
 		r.on(StatusUnknown)
 	case r.Retries < r.MaxRetries:

@@ -49,6 +49,7 @@ func cancelling(f *flight)                { f.Cancelling = true }
 func senderGone(f *flight)                { f.SenderGone = true }
 func resent(f *flight)                    { f.Resent = true }
 func called(f *flight)                    { f.Called = true }
+func again(f *flight)                     { f.Again = true }
 func blames(f *flight)                    { f.BlamesSender = true }
 func neverHeld(f *flight)                 { f.NeverHeld = true }
 
@@ -159,9 +160,15 @@ func TestAnAnswerToADispatchIsDecidedByItsClass(t *testing.T) {
 		{"row 8: nobody knows; asked at once", at(D, since(10*time.Minute)), outbox.Answer{Class: outbox.ClassAmbiguous, Code: "timeout", Elapsed: 10 * time.Minute},
 			step{Events: events{"DispatchTimeout"}, State: outbox.DISPATCHING, Phase: D, Then: "ask", Attempt: 1, Fee: "100",
 				Class: outbox.ClassAmbiguous, Code: "timeout"}},
-		{"row 8: not in a tight loop when the same attempt was sent before", at(D, since(8*time.Second), resent), outbox.Answer{Class: outbox.ClassAmbiguous, Elapsed: time.Second},
-			step{Events: events{"DispatchTimeout"}, State: outbox.DISPATCHING, Phase: D, Then: "ask", Delay: 7 * time.Second, Attempt: 1, Fee: "100",
-				Class: outbox.ClassAmbiguous}},
+		{"row 8: sent before, and asked at once: what would follow waits its turn",
+			at(D, since(8*time.Second), resent), outbox.Answer{Class: outbox.ClassAmbiguous, Elapsed: time.Second},
+			step{Events: events{"DispatchTimeout"}, State: outbox.DISPATCHING, Phase: D, Then: "ask", Attempt: 1,
+				Fee: "100", Class: outbox.ClassAmbiguous}},
+		{"row 8: not in a tight loop when the same attempt was sent before, and cannot be read",
+			at(D, since(8*time.Second), resent),
+			outbox.Answer{Class: outbox.ClassAmbiguous, Code: "answer_empty", Elapsed: time.Second},
+			step{Events: events{"DispatchTimeout"}, State: outbox.DISPATCHING, Phase: D, Then: "ask",
+				Delay: 7 * time.Second, Attempt: 1, Fee: "100", Class: outbox.ClassAmbiguous, Code: "answer_empty"}},
 		{"row 8: an answer that says nothing", at(D), outbox.Answer{},
 			step{Events: events{"DispatchTimeout"}, State: outbox.DISPATCHING, Phase: D, Then: "ask", Attempt: 1, Fee: "100",
 				Class: outbox.ClassAmbiguous, Message: "the worker's answer has neither hash, done nor error"}},

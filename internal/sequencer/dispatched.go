@@ -24,12 +24,9 @@ func Dispatched(f Flight, a outbox.Answer, d outbox.Dispatcher, chance float64) 
 		a.Class, r.askIn = outbox.ClassAmbiguous, a.After
 	}
 	event := eventOf(a)
-	if event == DispatchTimeout {
-		// A worker that always breaks off, and then has not seen the token, would be called in a tight
-		// loop: from the second call of the same attempt on, the question waits.
-		if f.Resent {
-			r.askIn = max(r.askIn, patience(f.Since-a.Elapsed))
-		}
+	if event == DispatchTimeout && f.Resent && (Unclear{Code: a.Code}).unreadable() {
+		// The next call uses up a retry and follows the question at once, so the question waits.
+		r.askIn = max(r.askIn, patience(f.Since-a.Elapsed))
 	}
 	r.on(event)
 	if event == Accepted {

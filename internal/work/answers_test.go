@@ -34,7 +34,6 @@ var fates = map[string]fate{
 	"gated": {state: outbox.WAITING, class: outbox.ClassBlocked, calls: 2, more: true,
 		why: "worker_unreachable"},
 	"unsent": {state: outbox.WAITING, class: outbox.ClassBlocked, why: "worker_unreachable"},
-	"again":  {state: outbox.DISPATCHING, class: outbox.ClassAmbiguous, calls: 2, more: true},
 	"held":   {state: outbox.DISPATCHING, class: outbox.ClassAmbiguous, calls: 1, why: "outcome_unknown"},
 	"used":   {state: outbox.DISPATCHING, class: outbox.ClassAmbiguous, calls: 3, retries: 2, why: "outcome_unknown"},
 }
@@ -116,7 +115,7 @@ var answers = []struct {
 
 // asked are the fates after an answer that tells nothing, and read those after one that can never be read.
 var (
-	asked = [4]string{"again", "again", "held", "again"}
+	asked = [4]string{"waits", "waits", "held", "waits"}
 	read  = [4]string{"used", "used", "held", "used"}
 )
 
