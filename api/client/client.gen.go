@@ -122,7 +122,8 @@ const (
 
 // Defines values for DispatcherSettingsCapabilities.
 const (
-	DispatcherSettingsCapabilitiesAtomic DispatcherSettingsCapabilities = "atomic"
+	DispatcherSettingsCapabilitiesAtomic   DispatcherSettingsCapabilities = "atomic"
+	DispatcherSettingsCapabilitiesNoStatus DispatcherSettingsCapabilities = "no_status"
 )
 
 // Defines values for DispatcherSettingsUnknown.
@@ -133,7 +134,8 @@ const (
 
 // Defines values for DispatcherViewCapabilities.
 const (
-	DispatcherViewCapabilitiesAtomic DispatcherViewCapabilities = "atomic"
+	DispatcherViewCapabilitiesAtomic   DispatcherViewCapabilities = "atomic"
+	DispatcherViewCapabilitiesNoStatus DispatcherViewCapabilities = "no_status"
 )
 
 // Defines values for DispatcherViewUnknown.
@@ -1380,7 +1382,7 @@ type DispatcherSettings struct {
 	// Breaker queues that close its gate
 	Breaker *int64 `json:"breaker,omitempty"`
 
-	// Capabilities What its worker promises besides. atomic: data that is a list of messages is executed all or not at all.
+	// Capabilities What its worker says of itself besides. atomic: data that is a list of messages is executed all or not at all. no_status: it has no /status, and is never asked what came of a call.
 	Capabilities []DispatcherSettingsCapabilities `json:"capabilities,omitempty"`
 
 	// Exclusive none, type, or field:<JSON pointer into data>.
@@ -1431,7 +1433,7 @@ type DispatcherView struct {
 	// Breaker queues that close its gate
 	Breaker *int64 `json:"breaker,omitempty"`
 
-	// Capabilities What its worker promises besides. atomic: data that is a list of messages is executed all or not at all.
+	// Capabilities What its worker says of itself besides. atomic: data that is a list of messages is executed all or not at all. no_status: it has no /status, and is never asked what came of a call.
 	Capabilities []DispatcherViewCapabilities `json:"capabilities,omitempty"`
 	CreatedAt    time.Time                    `json:"created_at"`
 

@@ -35,7 +35,7 @@ type DispatcherSettings struct {
 	raw, said []byte
 
 	Breaker      *int     `json:"breaker,omitempty" minimum:"0" maximum:"1000" doc:"queues that close its gate"`
-	Capabilities []string `json:"capabilities,omitempty" enum:"atomic" maxItems:"8" doc:"What its worker promises besides. atomic: data that is a list of messages is executed all or not at all."`
+	Capabilities []string `json:"capabilities,omitempty" enum:"atomic,no_status" maxItems:"8" doc:"What its worker says of itself besides. atomic: data that is a list of messages is executed all or not at all. no_status: it has no /status, and is never asked what came of a call."`
 }
 
 // keep remembers the bytes that settings were read from.

@@ -130,7 +130,12 @@ func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
 		if d.Unknown == outbox.UnknownUnresolved {
 			fate = "ends UNRESOLVED"
 		}
-		v.Warnings = append(v.Warnings, "if the worker has no /status, each call that a stop or crash cuts off "+fate+": give it /status, or set idempotent if the same token may be sent again")
+		when := "if the worker has no /status"
+		if d.Mute() {
+			when = "since the worker has no /status"
+		}
+		v.Warnings = append(v.Warnings, when+", each call that a stop or crash cuts off "+fate+
+			": give it /status, or set idempotent if the same token may be sent again")
 	}
 	return v, err
 }

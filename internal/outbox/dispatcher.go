@@ -58,7 +58,8 @@ type Dispatcher struct {
 	Breaker     int       `json:"breaker"`     // so many queues in a row close the gate; 0: none
 	Unknown     Unknown   `json:"unknown"`     // the fate of an outcome that no worker can tell (S2.10)
 	Replaceable bool      `json:"replaceable"` // a retry may replace what is in the pool (S2.11)
-	// Capabilities are what its worker promises besides: "atomic" executes a list of messages all or not at all (S4.6).
+	// Capabilities are what its worker says of itself besides: "atomic" executes a list of messages all or not at all
+	// (S4.6), and "no_status" cannot be asked (S2.10).
 	Capabilities []string `json:"capabilities,omitempty"`
 	// Schema is what data must fit, a JSON Schema of draft 2020-12; nil: anything.
 	Schema json.RawMessage `json:"schema,omitempty"`
@@ -77,6 +78,15 @@ const (
 
 // Atomic says whether the worker executes a list of messages all or not at all.
 func (d *Dispatcher) Atomic() bool { return slices.Contains(d.Capabilities, "atomic") }
+
+// Mute says whether the worker has no /status, so that it is never asked what came of a call.
+func (d *Dispatcher) Mute() bool { return slices.Contains(d.Capabilities, "no_status") }
+
+// Unasked is what counts as the answer to a question that a mute worker is not asked.
+func Unasked() Status {
+	const message = "its type says that the worker has no /status (capability no_status)"
+	return Status{State: StatusUnsupported, Message: message}
+}
 
 // Timeouts of calls to the worker.
 type Timeouts struct {

@@ -32,7 +32,7 @@ func (st *settlement) gate(q *QueueRow, a *Answer) {
 }
 
 // heard keeps since when the calls of the head come to nothing: the next try waits as long again, such a head counts
-// once for the gate, and people are told. What stays in DISPATCHING has not got through, whoever answered.
+// once for the gate, and people are told. A head that stays in DISPATCHING has not got through.
 func (q *QueueRow) heard(a *Answer, now time.Time) {
 	switch nothing := a.Verdict == sequencer.VerdictNothing || a.Verdict == sequencer.VerdictAway; {
 	case a.Step.Blocks == "" && !nothing:

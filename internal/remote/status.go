@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 // Status asks after a token or a hash; see Worker.
@@ -27,8 +29,13 @@ func (c *Client) status(ctx context.Context, baseURL, typ, byToken, byHash strin
 	case notFound(p.status) && c.hasStatus(what):
 		return unreachable("HTTP %d came to a question that this worker has answered before: "+
 			"is that the worker, or what stands before it?", p.status), true
+	case p.absent():
+		message := fmt.Sprintf("the worker answered HTTP %d to a question for the status", p.status)
+		return outbox.Status{State: outbox.StatusUnsupported, Message: message}, true
 	case notFound(p.status):
-		return outbox.Status{State: outbox.StatusUnsupported, Message: fmt.Sprintf("the worker answered HTTP %d to a question for the status", p.status)}, true
+		const foreign = "HTTP %d %s came to a question for the status: is that the worker, or what stands before it? " +
+			"Where the worker has no /status, give its type the capability no_status"
+		return unreachable(foreign, p.status, p.kind()), true
 	case p.status == 0:
 		return unreachable("%s", p.message), false
 	case p.status >= 300 && p.status < 400:
@@ -44,6 +51,34 @@ func (c *Client) status(ctx context.Context, baseURL, typ, byToken, byHash strin
 		c.statusAt[what] = c.now()
 	}
 	return st, true
+}
+
+// routerText is how long a line is at most by which a router says that it has no such call.
+const routerText = 200
+
+// absent says whether a worker itself says that it does not have a call: by 404, 405 or 501 with an empty body, with
+// one short line of text as routers answer, or with error.class rejected. A page, and JSON that is none of the
+// contract, may be another's.
+func (p reply) absent() bool {
+	if !notFound(p.status) || p.unread != "" {
+		return false
+	}
+	if r, _ := readResult(p.body); r.err.class != "" {
+		return r.err.class == outbox.ClassRejected
+	}
+	text := bytes.TrimSpace(p.body)
+	return len(text) <= routerText && !bytes.ContainsAny(text, "<{[\n")
+}
+
+// kind says in words what the body of an answer is that is not understood.
+func (p reply) kind() string {
+	switch {
+	case strict.HTML(p.body):
+		return "with an HTML page"
+	case json.Valid(p.body):
+		return "with JSON that does not say so"
+	}
+	return "with a long text"
 }
 
 // asked is a kind of question to a worker: one without blocks is asked by token, and has no answer about hashes.

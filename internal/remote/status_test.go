@@ -54,6 +54,18 @@ func TestAStatusIsReadOrSaysNothing(t *testing.T) {
 		{"404", http(404, ""), outbox.Status{State: outbox.StatusUnsupported}},
 		{"405", http(405, ""), outbox.Status{State: outbox.StatusUnsupported}},
 		{"501", http(501, ""), outbox.Status{State: outbox.StatusUnsupported}},
+		{"404 of a router", http(404, "404 page not found\n"), outbox.Status{State: outbox.StatusUnsupported}},
+		{"501 by class", http(501, `{"error":{"class":"rejected"}}`), outbox.Status{State: outbox.StatusUnsupported}},
+		{"404 of a worker that is not ready", http(404, `{"error":{"class":"blocked"}}`),
+			outbox.Status{State: outbox.StatusUnreachable}},
+		{"404 of an ingress", http(404, "<html>no such page"), outbox.Status{State: outbox.StatusUnreachable}},
+		{"405 of a framework", http(405, "<!doctype html>"), outbox.Status{State: outbox.StatusUnreachable}},
+		{"501 of a proxy", http(501, "<h1>Not implemented</h1>"), outbox.Status{State: outbox.StatusUnreachable}},
+		{"404 of a gateway that writes JSON", http(404, `{"message":"no route matched"}`),
+			outbox.Status{State: outbox.StatusUnreachable}},
+		{"404 with a code", http(404, `{"error":{"code":404}}`), outbox.Status{State: outbox.StatusUnreachable}},
+		{"404 with a long text", http(404, strings.Repeat("not found ", 40)),
+			outbox.Status{State: outbox.StatusUnreachable}},
 
 		{"503", http(503, ""), outbox.Status{State: outbox.StatusUnreachable}},
 		{"400", http(400, ""), outbox.Status{State: outbox.StatusUnreachable}},
@@ -81,8 +93,8 @@ func TestAStatusIsReadOrSaysNothing(t *testing.T) {
 	}
 }
 
-// A 404 to a question is that of a worker without /status, unless the worker has answered one before: then a proxy
-// may have written it.
+// A plain 404 to a question is that of a worker without /status, unless the worker has answered one before: then a
+// proxy may have written it.
 func TestAWorkerThatHasAnsweredAQuestionHasAStatus(t *testing.T) {
 	t.Parallel()
 	fake, client := remotetest.NewFake(t), remotetest.Client(t)
@@ -91,11 +103,11 @@ func TestAWorkerThatHasAnsweredAQuestionHasAStatus(t *testing.T) {
 		reply remotetest.Reply
 		want  outbox.StatusState
 	}{
-		{remotetest.HTTP(404, "<html>no such page</html>"), outbox.StatusUnsupported},
+		{remotetest.HTTP(404, "no such page"), outbox.StatusUnsupported},
 		{remotetest.Body(`{"state":"nonsense"}`), outbox.StatusUnreachable},
-		{remotetest.HTTP(404, "<html>no such page</html>"), outbox.StatusUnsupported},
+		{remotetest.HTTP(404, "no such page"), outbox.StatusUnsupported},
 		{remotetest.Body(`{"state":"unknown"}`), outbox.StatusUnknown},
-		{remotetest.HTTP(404, "<html>no such page</html>"), outbox.StatusUnreachable},
+		{remotetest.HTTP(404, "no such page"), outbox.StatusUnreachable},
 		{remotetest.HTTP(405, ""), outbox.StatusUnreachable},
 	} {
 		fake.Script(question, step.reply)

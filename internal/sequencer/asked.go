@@ -21,9 +21,9 @@ const (
 //
 //   - pending or included: accepted, as in row 3 (ThenWait); included without a hash, or done: done, as in row 4;
 //   - failed: as in row 7, RETRY and in delay (ThenWait) or FAILED (ThenEnd);
-//   - the worker never saw the token: the same attempt is sent again at once, no retry consumed (ThenCall); where that was
-//     done before, or the call was the probe of a gate, WAITING again, as in row 5 (ThenBack): what more there is of it is
-//     for the delay of its queue, the gate and a pause, and its sender serves others meanwhile;
+//   - the worker never saw the token: the same attempt is sent again at once, no retry consumed (ThenCall); where that
+//     was done before, or the call was the probe of a gate, WAITING again, as in row 5 (ThenBack): the delay of its
+//     queue, the gate and a pause hold it, and its sender serves others meanwhile;
 //   - it has no /status: as if it never saw the token if the dispatcher is idempotent, else held for an operator
 //     (ThenHold), or UNRESOLVED where the dispatcher says so (ThenEnd);
 //   - the answer is a proxy's 502 or 503, and the worker never saw the token or cannot be asked: WAITING again,

@@ -22,7 +22,7 @@ type Flight struct {
 	PinnedSender bool          // the client asked for this sender
 	Called       bool          // this attempt went out before, and may have had an effect: its token is this sender's
 	Resent       bool          // this attempt was sent before under this lease, and the worker never saw it
-	Again        bool          // its token went out more than once, or as the probe of a gate: more of that waits its turn
+	Again        bool          // its token went out more than once, or as the probe of a gate: more waits its turn
 	SenderGone   bool          // its sender was given back during the delay (row 17)
 	BlamesSender bool          // its pool blocks a sender after a failure, and takes another (S1.13)
 	NeverHeld    bool          // its maker has an end of its own for an unknown outcome (S2.10)

@@ -112,7 +112,11 @@ func (e *Engine) mayProbe(ctx context.Context, l *pg.Lease) error {
 // ask asks the worker what became of a dispatch whose end was not seen, or whose answer, unclear, does not tell it.
 func (e *Engine) ask(ctx context.Context, l *pg.Lease, unclear *outbox.Answer) *pg.Answer {
 	started := time.Now()
-	st := e.Worker.Status(remote.Signed(ctx, l.Dispatcher.Secret), l.WorkerURL(), l.Task.Type, l.Task.Token(l.Attempt), "")
+	st := outbox.Unasked()
+	if !l.Dispatcher.Mute() {
+		signed := remote.Signed(ctx, l.Dispatcher.Secret)
+		st = e.Worker.Status(signed, l.WorkerURL(), l.Task.Type, l.Task.Token(l.Attempt), "")
+	}
 	f := l.Flight(e.maxRetries(ctx, l))
 	f.NeverHeld = e.Store.HasMaker(l.Task)
 	if unclear != nil {

@@ -166,6 +166,9 @@ func (r *reconciler) askAll(ctx context.Context, u *pg.Unended, attempt int) (kn
 
 // status asks one worker, unless it has not answered for a few times.
 func (r *reconciler) status(ctx context.Context, u *pg.Unended, url string, attempt int) outbox.Status {
+	if u.Dispatcher.Mute() {
+		return outbox.Unasked()
+	}
 	r.mu.Lock()
 	mute := r.mute[url] >= reconcileMute
 	r.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// A worker that answers 500 and has never seen the token is sent the token again, once at once. Then its queue waits ever
-// longer, a pause holds it, and its sender serves others; with several queues the gate closes.
+// A worker that answers 500 and has never seen the token is sent it once more at once. Then its queue waits ever
+// longer, a pause holds it, and its sender serves others.
 func TestWhatIsSentAgainInVainWaitsAsBlocked(t *testing.T) {
 	h := newHouse(t)
 	h.sender("p", "one")
@@ -56,7 +56,7 @@ func TestWhatIsSentAgainInVainWaitsAsBlocked(t *testing.T) {
 	h.await(bad, time.Minute, outbox.DONE)
 }
 
-// Where the last answers of several queues came to nothing in this way, the gate closes, and one call goes out at a time.
+// Where the last answers of several queues came to nothing so, the gate closes, and one call goes out at a time.
 func TestAnswersThatTellNothingCloseTheGate(t *testing.T) {
 	h := newHouse(t)
 	h.dispatcher("T", nil)
@@ -68,7 +68,7 @@ func TestAnswersThatTellNothingCloseTheGate(t *testing.T) {
 		ids = append(ids, h.post(fmt.Sprint("q", i), "T", fmt.Sprint("t", i))...)
 	}
 	h.within("the gate closes", func() bool { return h.failures("T") > 0 })
-	time.Sleep(3 * time.Second) // what was out ends
+	time.Sleep(3 * time.Second) // calls that are out end
 	n := len(h.fake.Calls(all))
 	time.Sleep(10 * time.Second)
 	if more := len(h.fake.Calls(all)) - n; more > 12 {
@@ -78,8 +78,8 @@ func TestAnswersThatTellNothingCloseTheGate(t *testing.T) {
 	h.await(ids, 90*time.Second, outbox.DONE)
 }
 
-// A transaction that takes its worker down with it each time, and was never seen by the one that starts anew, is sent ever
-// more seldom, too: the question between finds no worker, and the lease that sent it is over by then.
+// A transaction that takes its worker down with it each time, and was never seen by the one that starts anew, is sent
+// ever more seldom, too: the question between finds no worker, and the lease that sent it is over by then.
 func TestWhatTakesItsWorkerDownIsSentEverMoreSeldom(t *testing.T) {
 	h := newHouse(t)
 	var calls, down atomic.Int64
