@@ -128,7 +128,8 @@ CREATE TABLE postern.ready (
 -- Every wait is a row: when a queue wants to be looked at again.
 CREATE TABLE postern.timer (
     queue_id bigint NOT NULL CONSTRAINT one_timer_per_queue PRIMARY KEY,
-    due_at   timestamptz NOT NULL
+    due_at   timestamptz NOT NULL,
+    said     text -- what the worker was heard to say when it was asked last, for people: so it is asked again
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX timer_by_due ON postern.timer (due_at);
 

@@ -36,6 +36,7 @@ type effects struct {
 
 	readyAdd, readyDel []readyKey
 	timerSet           map[int64]time.Time
+	timerSaid          map[int64]string // beside timerSet: what came of the last question, where there was one
 	timerDel           []int64
 	senderBind         map[int32]int64 // sender -> queue
 	senderFree         []senderFree
@@ -125,7 +126,13 @@ type gate struct {
 }
 
 func newEffects(s *Store) *effects {
-	return &effects{s: s, view: s.Conf.view.Load(), timerSet: map[int64]time.Time{}, senderBind: map[int32]int64{}}
+	return &effects{
+		s:          s,
+		view:       s.Conf.view.Load(),
+		timerSet:   map[int64]time.Time{},
+		timerSaid:  map[int64]string{},
+		senderBind: map[int32]int64{},
+	}
 }
 
 // woke says whether there may be something to claim because of this transaction.
@@ -306,12 +313,19 @@ func (e *effects) writeWaits(b *pgx.Batch) {
 	}
 	if len(e.timerSet) > 0 {
 		ids, due := make([]int64, 0), make([]time.Time, 0)
+		said := make([]*string, 0)
 		for q, at := range e.timerSet {
-			ids, due = append(ids, q), append(due, at)
+			ids, due, said = append(ids, q), append(due, at), append(said, nil)
+			if text, heard := e.timerSaid[q]; heard {
+				said[len(said)-1] = &text
+			}
 		}
-		b.Queue(`INSERT INTO postern.timer (queue_id, due_at)
-			SELECT n.queue_id, n.due_at FROM ROWS FROM (unnest($1::bigint[]), unnest($2::timestamptz[])) n(queue_id, due_at)
-			ON CONFLICT (queue_id) DO UPDATE SET due_at = excluded.due_at`, ids, due)
+		b.Queue(`INSERT INTO postern.timer (queue_id, due_at, said)
+			SELECT n.queue_id, n.due_at, n.said
+			FROM ROWS FROM (unnest($1::bigint[]), unnest($2::timestamptz[]), unnest($3::text[]))
+				n(queue_id, due_at, said)
+			ON CONFLICT (queue_id) DO UPDATE SET due_at = excluded.due_at, said = coalesce(excluded.said, timer.said)`,
+			ids, due, said)
 	}
 }
 

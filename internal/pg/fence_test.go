@@ -128,7 +128,9 @@ func TestALatePollChangesNothing(t *testing.T) {
 					}
 				})
 			}
-			a.unchanged("put off", func() { a.Must(a.S.Polled(a.Ctx, []int64{a.ids[0].Queue}, []time.Duration{time.Hour})) })
+			a.unchanged("put off", func() {
+				a.Must(a.S.Polled(a.Ctx, []int64{a.ids[0].Queue}, []time.Duration{time.Hour}, []string{""}))
+			})
 		})
 	}
 }

@@ -109,7 +109,7 @@ var (
 		return fmt.Sprint(n, len(left)) + refusal(err)
 	}}
 	putOff = op{name: "put off the poll", run: func(a *arena, s *stores.Store) string {
-		return refusal(s.Polled(a.Ctx, []int64{a.ids[0].Queue}, []time.Duration{time.Minute}))
+		return refusal(s.Polled(a.Ctx, []int64{a.ids[0].Queue}, []time.Duration{time.Minute}, []string{""}))
 	}}
 )
 

@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -345,7 +346,13 @@ func (st *settlement) wait(q *QueueRow, a *Answer) {
 		q.NotBefore = zeroTime
 	}
 	st.e.timerSet[q.ID] = st.e.now.Add(step.Delay)
+	if len(step.Events) > 0 && slices.Contains(asking, step.Events[0]) {
+		st.e.timerSaid[q.ID] = step.Message
+	}
 }
+
+// asking are the events after which a worker is asked again, since it did not tell what is to be known.
+var asking = []sequencer.Event{sequencer.StatusUnreachable, sequencer.DelayElapsed, sequencer.Cancel}
 
 // back makes the transaction wait in its lane again (rows 5 and 17). A queue that is blocked alone is HELD until its
 // next try, so that its lane stays open for others. Where the answer closes the gate, that keeps the lane shut, and the

@@ -206,14 +206,18 @@ func (e *effects) sortDue(due dueQueues, node Node, room int) (polls, leased []*
 }
 
 // Polled puts off the next poll of submitted transactions that are still pending, each to its own time
-// from now. A transaction that has moved on meanwhile is left alone.
-func (s *Store) Polled(ctx context.Context, queues []int64, delays []time.Duration) error {
+// from now, with what was heard of it, "" if that is no more than that it is pending. A transaction that has moved on
+// meanwhile is left alone.
+func (s *Store) Polled(ctx context.Context, queues []int64, delays []time.Duration, said []string) error {
 	if len(queues) == 0 {
 		return nil
 	}
-	_, err := s.Exec(ctx, `UPDATE postern.timer t SET due_at = coalesce($3::timestamptz, clock_timestamp()) + n.delay
-		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::interval[])) n(queue_id, delay)
-		WHERE t.queue_id = n.queue_id AND EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = n.queue_id AND q.phase = 'WAITING_INCLUSION')`,
-		queues, delays, s.Clock())
+	_, err := s.Exec(ctx, `
+		UPDATE postern.timer t
+		SET due_at = coalesce($4::timestamptz, clock_timestamp()) + n.delay, said = nullif(n.said, '')
+		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::interval[]), unnest($3::text[])) n(queue_id, delay, said)
+		WHERE t.queue_id = n.queue_id
+			AND EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = n.queue_id AND q.phase = 'WAITING_INCLUSION')`,
+		queues, delays, said, s.Clock())
 	return err
 }

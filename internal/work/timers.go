@@ -122,6 +122,7 @@ func (e *Engine) poll(ctx context.Context, until time.Time, url, typ string, lis
 	}
 	var later []int64
 	var delays []time.Duration
+	var said []string
 	for i, l := range list {
 		a := &pg.Answer{Lease: l, StartedAt: started, BlockHeight: statuses[i].BlockHeight,
 			Step: sequencer.Polled(l.Flight(e.maxRetries(ctx, l)), statuses[i], l.Dispatcher.Dispatcher, rand.Float64())}
@@ -132,6 +133,7 @@ func (e *Engine) poll(ctx context.Context, until time.Time, url, typ string, lis
 		}
 		if a.Step.Phase == outbox.PhaseWaitingInclusion {
 			later, delays = append(later, l.ID().Queue), append(delays, time.Duration(l.Dispatcher.Inclusion.PollEvery))
+			said = append(said, a.Step.Message)
 			continue
 		}
 		e.flights.Go(safe.Func("poll", func() { // together they make one commit
@@ -140,7 +142,7 @@ func (e *Engine) poll(ctx context.Context, until time.Time, url, typ string, lis
 			}
 		}))
 	}
-	if err := e.Store.Polled(ctx, later, delays); err != nil {
+	if err := e.Store.Polled(ctx, later, delays, said); err != nil {
 		e.Log.Warn("put off polls", "error", err)
 	}
 	knock(e.alarm)

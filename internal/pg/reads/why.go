@@ -117,6 +117,7 @@ type explain struct {
 	inFlight bool      // the head is
 	since    time.Time // when the head came into its phase
 	due      *time.Time
+	said     string // by the worker when it was asked last, where it is to be asked again
 	d        *pg.Dispatcher
 	own      *ownAddress // of the sender that was called last, or is to be; nil: it has none
 	nodes    []nodeFacts // that are alive
@@ -179,7 +180,8 @@ func (x *explain) load(queue int64) (err error) {
 	}
 	return pgdb.Known(db.QueryRow(x.ctx, `
 		SELECT coalesce((SELECT name FROM postern.queue_name WHERE queue_id = $1), ''),
-			(SELECT due_at FROM postern.timer WHERE queue_id = $1)`, queue).Scan(&x.name, &x.due))
+			(SELECT due_at FROM postern.timer WHERE queue_id = $1),
+			coalesce((SELECT said FROM postern.timer WHERE queue_id = $1), '')`, queue).Scan(&x.name, &x.due, &x.said))
 }
 
 // ended is the answer for what moves no more.

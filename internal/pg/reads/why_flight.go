@@ -35,8 +35,8 @@ func (x *explain) dispatching() error {
 		x.add(Blocker{
 			Kind:   "status_unreachable",
 			Object: g.object,
-			Since:  x.since,
-			Detail: pg.Because(pg.Because("the worker that has to be asked cannot be reached", g.why), said),
+			Since:  x.troubled(),
+			Detail: x.heard(pg.Because(pg.Because("the worker that has to be asked cannot be reached", g.why), said)),
 			Next:   &NextStep{*x.due, "it is asked again"},
 			Levers: append([]Lever{x.worker()}, abandon...),
 		})
@@ -44,17 +44,34 @@ func (x *explain) dispatching() error {
 		b := Blocker{
 			Kind:   "outcome_unknown",
 			Object: pg.TxPath(id),
-			Since:  x.since,
+			Since:  x.troubled(),
 			Detail: pg.Because(fmt.Sprintf("what came of attempt %d is not known", x.q.Attempt), said),
 			Next:   &NextStep{*x.due, "the worker is asked"},
 			Levers: abandon,
 		}
-		b.Detail += fmt.Sprintf("; the worker is asked for token %s before anything is sent again",
-			x.head.Token(x.q.Attempt))
+		b.Detail = x.heard(b.Detail + fmt.Sprintf("; the worker is asked for token %s before anything is sent again",
+			x.head.Token(x.q.Attempt)))
 		x.add(b)
 	}
 	x.moving = !need
 	return nil
+}
+
+// troubled is since when the head stands where it stands: since the first of its calls that came to nothing, where it
+// has been sent again.
+func (x *explain) troubled() time.Time {
+	if x.q.Blocked.IsZero() || x.q.Blocked.After(x.since) {
+		return x.since
+	}
+	return x.q.Blocked
+}
+
+// heard adds to a detail what the worker was heard to say when it was asked last.
+func (x *explain) heard(detail string) string {
+	if x.said == "" {
+		return detail
+	}
+	return detail + "; when it was asked last: " + x.said
 }
 
 // inWorker explains a head that a node has in hand.
@@ -81,7 +98,7 @@ func (x *explain) inWorker(abandon []Lever) error {
 	b := Blocker{
 		Kind:   "in_worker",
 		Object: pg.TxPath(id),
-		Since:  x.since,
+		Since:  x.troubled(),
 		Detail: fmt.Sprintf("attempt %d is with its worker, called by node %s under token %s",
 			x.q.Attempt, name, x.head.Token(x.q.Attempt)),
 		Levers: abandon,
@@ -173,6 +190,7 @@ func (x *explain) inclusion() error {
 		Object: pg.TxPath(id),
 		Since:  x.since,
 		Detail: "accepted by its worker; not included yet",
+		Levers: []Lever{leverOf(id, "abandon", "admin")},
 	}
 	if x.due != nil {
 		b.Next = &NextStep{*x.due, "the worker is asked again"}
@@ -186,9 +204,8 @@ func (x *explain) inclusion() error {
 		switch {
 		case x.d.Inclusion.Deadline <= 0:
 			b.Detail += "; its worker is asked for as long as it takes (inclusion.deadline: 0)"
-			b.Levers = []Lever{leverOf(id, "abandon", "admin")}
 		case !deadline.After(x.now):
-			b.Kind, b.Levers = "inclusion_overdue", []Lever{leverOf(id, "abandon", "admin")}
+			b.Kind = "inclusion_overdue"
 			b.Detail = "not included by " + clockTime(deadline) + ": " + then
 		default:
 			b.Detail += "; it is given up at " + clockTime(deadline) + ", and then " + then
@@ -199,6 +216,7 @@ func (x *explain) inclusion() error {
 			b.Levers = append([]Lever{x.worker()}, b.Levers...)
 		}
 	}
+	b.Detail = x.heard(b.Detail)
 	x.add(b)
 	x.moving = !need && b.Kind == "inclusion_pending"
 	return nil
@@ -252,7 +270,7 @@ func (x *explain) delay() error {
 	if err != nil {
 		return err
 	}
-	b.Detail = pg.Because(b.Detail, said)
+	b.Detail = x.heard(pg.Because(b.Detail, said))
 	var cancelling bool
 	var account, firstFee string
 	if err := x.s.Pool().QueryRow(x.ctx, `

@@ -249,11 +249,12 @@ var waits = []struct {
 			}
 			return id
 		}},
-	{"waits for inclusion", "inclusion_pending", "not included yet", "asked again", "", true, func(w *world) outbox.ID {
-		id := w.Post("q", "T", "a")[0]
-		w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Hashed()))
-		return id
-	}},
+	{"waits for inclusion", "inclusion_pending", "not included yet", "asked again", "/abandon", true,
+		func(w *world) outbox.ID {
+			id := w.Post("q", "T", "a")[0]
+			w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Hashed()))
+			return id
+		}},
 	{"inclusion overdue", "inclusion_overdue", "retried as soon as", "asked again", "abandon", false,
 		func(w *world) outbox.ID {
 			id := w.Post("q", "T", "a")[0]

@@ -307,7 +307,14 @@ var often = []Stand{
 			w.Lever(w.S.BuryNode(w.Ctx, w.By, "n"))
 			return id
 		}},
-	{"it is watched", "inclusion_pending", "it is given up at", "", func(w *World) outbox.ID {
+	{"it is watched, and cannot be asked", "inclusion_pending", "when it was asked last: HTTP 503", "/abandon",
+		func(w *World) outbox.ID {
+			id := w.Post("q", "T", "a")[0]
+			w.Settle(w.Answer(w.Claim(w.Node("n"), Everything())[0], Hashed()))
+			w.Must(w.S.Polled(w.Ctx, []int64{id.Queue}, []time.Duration{time.Minute}, []string{"HTTP 503"}))
+			return id
+		}},
+	{"it is watched", "inclusion_pending", "it is given up at", "/abandon", func(w *World) outbox.ID {
 		id := w.Post("q", "T", "a")[0]
 		w.Settle(w.Answer(w.Claim(w.Node("n"), Everything())[0], Hashed()))
 		return id
