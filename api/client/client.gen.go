@@ -4912,6 +4912,13 @@ type AbandonTransactionParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
+// GetTransactionAttemptsParams are the parameters of GetTransactionAttempts; what is zero is not sent.
+type GetTransactionAttemptsParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
 // CancelTransactionParams are the parameters of CancelTransaction; what is zero is not sent.
 type CancelTransactionParams struct {
 	// Kept in the audit row, with who and when.
@@ -5742,7 +5749,7 @@ var Operations = []Operation{
 	{Name: "GetTransactionWhyByUID", Method: "GET", Path: "/transactions/by-uid/{uid}/why", Summary: "What it waits for, by the client's name"},
 	{Name: "GetTransaction", Method: "GET", Path: "/transactions/{id}", Summary: "Read one transaction, or wait for it", Query: []string{"wait", "until"}},
 	{Name: "AbandonTransaction", Method: "POST", Path: "/transactions/{id}/abandon", Summary: "End what an outage made immovable", Query: []string{"reason", "dry_run"}},
-	{Name: "GetTransactionAttempts", Method: "GET", Path: "/transactions/{id}/attempts", Summary: "One entry per dispatch"},
+	{Name: "GetTransactionAttempts", Method: "GET", Path: "/transactions/{id}/attempts", Summary: "One entry per dispatch", Query: []string{"limit", "cursor"}},
 	{Name: "CancelTransaction", Method: "POST", Path: "/transactions/{id}/cancel", Summary: "Take back what has not gone out", Query: []string{"reason", "dry_run"}},
 	{Name: "GetTransactionHistory", Method: "GET", Path: "/transactions/{id}/history", Summary: "Every transition, oldest first"},
 	{Name: "MoveTransaction", Method: "POST", Path: "/transactions/{id}/move", Summary: "Let it go out earlier or later in its queue", Query: []string{"reason", "dry_run"}},
@@ -6781,9 +6788,9 @@ func (c *Client) AbandonTransaction(ctx context.Context, id string, params *Aban
 }
 
 // GetTransactionAttempts: One entry per dispatch. GET /transactions/{id}/attempts
-func (c *Client) GetTransactionAttempts(ctx context.Context, id string) (*Answer[AttemptsOutputBody], error) {
+func (c *Client) GetTransactionAttempts(ctx context.Context, id string, params *GetTransactionAttemptsParams) (*Answer[AttemptsOutputBody], error) {
 	path := fmt.Sprintf("/transactions/%s/attempts", segment(id))
-	return ask[AttemptsOutputBody](ctx, c, "GET", path, nil, nil)
+	return ask[AttemptsOutputBody](ctx, c, "GET", path, params, nil)
 }
 
 // CancelTransaction: Take back what has not gone out. POST /transactions/{id}/cancel

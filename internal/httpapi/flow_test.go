@@ -315,6 +315,10 @@ func TestLeversOnTransactions(t *testing.T) {
 	if l := a.body["items"].([]any); len(l) != 1 || !regexp.MustCompile("^"+id+`\.[0-9a-f]{13}\.1$`).MatchString(l[0].(map[string]any)["token"].(string)) || l[0].(map[string]any)["class"] != "retry" {
 		t.Error(a.raw)
 	}
+	if page := d.want(200, "GET", "/transactions/"+id+"/attempts?limit=1", ""); page.body["next"] != nil {
+		t.Error(page.raw)
+	}
+	d.refused(400, "bad_cursor", "GET", "/transactions/"+id+"/attempts?cursor=x", "")
 	d.want(200, "POST", "/transactions/"+id+"/abandon", `{"reason": "the chain is gone"}`)
 	h := d.want(200, "GET", "/transactions/"+id+"/history", "")
 	items := h.body["items"].([]any)

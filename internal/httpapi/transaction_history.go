@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
 // historyView is one transition.
@@ -68,17 +69,31 @@ type attemptView struct {
 	Late       bool       `json:"late" doc:"came when another process had the queue; changed nothing"`
 }
 
-type attemptsOutput struct {
-	Body struct {
-		Items []attemptView `json:"items"`
-		Next  *string       `json:"next"`
-	}
+type attemptsInput struct {
+	ID     string `path:"id"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
+	Cursor string `query:"cursor" doc:"next of the page before."`
 }
 
-// getAttempts lists the dispatches, the one in flight and the last one included.
-func (a *API) getAttempts(ctx context.Context, in *idInput) (*attemptsOutput, error) {
+type attemptsOutput struct {
+	Link string `header:"Link"`
+	Body listed[attemptView]
+}
+
+// getAttempts lists a page of the dispatches, oldest first, the one in flight and the last one included. Its cursor is how
+// many were shown before: none is ever taken away from before another.
+func (a *API) getAttempts(ctx context.Context, in *attemptsInput) (*attemptsOutput, error) {
 	id, err := idOf(in.ID)
 	if err != nil {
+		return nil, err
+	}
+	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
+	limit, err := p.limit(a)
+	if err != nil {
+		return nil, err
+	}
+	shown, filters := 0, []any{"attempts", contextID(ctx), id.String()}
+	if err := p.read(filters, &shown); err != nil {
 		return nil, err
 	}
 	found, err := a.Store.Reads.Attempts(ctx, contextID(ctx), id)
@@ -86,17 +101,32 @@ func (a *API) getAttempts(ctx context.Context, in *idInput) (*attemptsOutput, er
 		return nil, err
 	}
 	out := &attemptsOutput{}
-	out.Body.Items = []attemptView{}
-	for _, d := range found {
-		v := attemptView{Attempt: d.Attempt.Attempt, Sender: ptr(d.Sender), Node: ptr(d.Node), Fence: d.Fence, Token: d.Token, Fee: ptr(d.Fee),
-			Nonce: ptr(d.Nonce), Hash: ptr(d.Hash), StartedAt: utc(d.StartedAt), AnsweredAt: utc(d.Answered), Class: ptr(string(d.Class)), Late: d.Late}
-		if d.Class != "" || d.Code != "" || d.Error != "" {
-			v.Error = &errorView{ptr(string(d.Class)), d.Code, d.Error}
-		}
-		if d.StartedAt != nil && d.Answered != nil {
-			v.WorkerMS = new(d.Answered.Sub(*d.StartedAt).Milliseconds())
-		}
-		out.Body.Items = append(out.Body.Items, v)
+	out.Body, out.Link, err = cutTo(ctx, &p, limit, filters, found[min(max(shown, 0), len(found)):],
+		func(reads.Dispatch) int { return shown + limit }, plainly(attemptOf))
+	return out, err
+}
+
+// attemptOf is one dispatch as it is shown.
+func attemptOf(d reads.Dispatch) attemptView {
+	v := attemptView{
+		Attempt:    d.Attempt.Attempt,
+		Sender:     ptr(d.Sender),
+		Node:       ptr(d.Node),
+		Fence:      d.Fence,
+		Token:      d.Token,
+		Fee:        ptr(d.Fee),
+		Nonce:      ptr(d.Nonce),
+		Hash:       ptr(d.Hash),
+		StartedAt:  utc(d.StartedAt),
+		AnsweredAt: utc(d.Answered),
+		Class:      ptr(string(d.Class)),
+		Late:       d.Late,
 	}
-	return out, nil
+	if d.Class != "" || d.Code != "" || d.Error != "" {
+		v.Error = &errorView{ptr(string(d.Class)), d.Code, d.Error}
+	}
+	if d.StartedAt != nil && d.Answered != nil {
+		v.WorkerMS = new(d.Answered.Sub(*d.StartedAt).Milliseconds())
+	}
+	return v
 }

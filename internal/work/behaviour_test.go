@@ -222,7 +222,7 @@ func TestAWorkerThatAlwaysBreaksOffIsNotCalledInATightLoop(t *testing.T) {
 	for { // the second call ends in a wait: a timer, and no owner
 		var waits bool
 		h.must(h.s.Pool().QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.timer t JOIN postern.queue q USING (queue_id)
-			WHERE q.node_id IS NULL AND q.phase = 'DISPATCHING' AND t.due_at > clock_timestamp())`).Scan(&waits))
+			WHERE q.node_id IS NULL AND q.phase = 'HELD' AND t.due_at > clock_timestamp())`).Scan(&waits))
 		if waits {
 			break
 		}
@@ -231,7 +231,7 @@ func TestAWorkerThatAlwaysBreaksOffIsNotCalledInATightLoop(t *testing.T) {
 	if n := len(h.fake.Calls(dispatches)); n != 2 {
 		t.Errorf("called %d times before the first wait", n)
 	}
-	if tx := h.await(ids, time.Second, outbox.DISPATCHING)[ids[0]]; tx.Retries != 0 || tx.Attempt != 1 {
+	if tx := h.await(ids, time.Second, outbox.WAITING)[ids[0]]; tx.Retries != 0 || tx.Attempt != 1 {
 		t.Errorf("%+v", tx)
 	}
 }

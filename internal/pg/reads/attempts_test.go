@@ -1,11 +1,79 @@
 package reads_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
+	"github.com/postern-dev/postern/internal/sequencer"
 )
+
+// heldAfter is the lease of a transaction whose call is answered with 500, and whose worker cannot be asked: it is held.
+func (w *world) heldAfter(l *pg.Lease) {
+	w.T.Helper()
+	answer := outbox.Answer{Class: outbox.ClassAmbiguous, Code: "http_500", Message: "oops", StartedAt: l.Now()}
+	a := w.Answer(l, answer)
+	a.Unclear = &answer
+	a.Step = sequencer.Asked(l.Flight(0), outbox.Status{State: outbox.StatusUnsupported}, l.Dispatcher.Dispatcher, 0.5)
+	w.Settle(a)
+}
+
+// tells compares the events of the history of a transaction, and the answers of its attempts.
+func (w *world) tells(id outbox.ID, events string, attempts ...string) {
+	w.T.Helper()
+	list, err := w.S.Reads.History(w.Ctx, w.ID, id)
+	w.Must(err)
+	var got []string
+	for i, h := range list {
+		if got = append(got, h.Event); i > 0 && h.At.Before(list[i-1].At) {
+			w.T.Errorf("%s is older than %s before it", h.Event, list[i-1].Event)
+		}
+	}
+	if s := strings.Join(got, " "); s != events {
+		w.T.Errorf("the history is %s, want %s", s, events)
+	}
+	calls, err := w.S.Reads.Attempts(w.Ctx, w.ID, id)
+	w.Must(err)
+	got = nil
+	for _, c := range calls {
+		got = append(got, fmt.Sprintf("%d %s %s %t", c.Attempt.Attempt, c.Class, c.Code, c.Answered != nil))
+	}
+	w.Same(got, attempts...)
+}
+
+// A held transaction has one attempt, which was answered, and its history tells when it became held, and by whose word it
+// went on or ended. The call that is made again is an attempt of its own there.
+func TestTheHistoryOfWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("T", nil)
+	id := w.Post("q", "T", "a")[0]
+	n := w.Node("n")
+	w.Later(time.Second)
+	w.heldAfter(w.Claim(n, pgworld.Everything())[0])
+	const held = "Posted SenderBound DispatchTimeout Unresolvable"
+	w.tells(id, held, "1 ambiguous http_500 true")
+	w.Later(time.Minute)
+	_, err := w.S.WasNotDone(w.Ctx, w.By, id)
+	w.Must(err)
+	const again = held + " FoundNotDone"
+	w.tells(id, again, "1 ambiguous http_500 true")
+	w.Later(time.Minute)
+	l := w.Claim(n, pgworld.Everything())[0]
+	w.tells(id, again+" SenderBound", "1 ambiguous http_500 true", "1   false")
+	w.Later(time.Second)
+	w.heldAfter(l)
+	const twice = again + " SenderBound DispatchTimeout Unresolvable"
+	w.tells(id, twice, "1 ambiguous http_500 true", "1 ambiguous http_500 true")
+	w.Later(time.Minute)
+	_, err = w.S.WasDone(w.Ctx, w.By, id)
+	w.Must(err)
+	w.tells(id, twice+" FoundDone", "1 ambiguous http_500 true", "1 ambiguous http_500 true")
+}
 
 func TestACallEndsAfterItBeganWhateverTheClocksSay(t *testing.T) {
 	t.Parallel()

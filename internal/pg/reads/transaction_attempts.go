@@ -2,6 +2,7 @@ package reads
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,6 +26,7 @@ type past struct {
 	recorded []pg.Attempt // oldest first
 	outcome  *outcomePast
 	current  *Dispatch // the dispatch in flight
+	held     *auditRow // since when, and why, it is held, or was until it ended; nil: it was not
 	audit    []auditRow
 }
 
@@ -58,6 +60,7 @@ func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID) (*past,
 	})
 	p.readOutcome(b, key)
 	p.readCurrent(b, id)
+	p.readHeld(b, id)
 	b.Queue(`SELECT at, actor, action, reason FROM postern.audit WHERE context_id = $1 AND object = ANY ($2) ORDER BY at, audit_id`, contextID, paths).
 		Query(func(rows pgx.Rows) error {
 			for rows.Next() {
@@ -78,7 +81,34 @@ func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID) (*past,
 	if p.outcome != nil {
 		before(p.outcome.StartedAt, p.outcome.DoneAt)
 	}
+	if p.current != nil && p.told(p.current.Attempt.Attempt, p.current.Node == "", *p.current.StartedAt) {
+		p.current = nil
+	}
 	return p, nil
+}
+
+// told says whether the call of an attempt that began at a time is among what is recorded, as one without an outcome:
+// then no other call is out, and the attempt is asked about, or held. idle says that no node has it in hand.
+func (p *past) told(attempt int, idle bool, began time.Time) bool {
+	return slices.ContainsFunc(p.recorded, func(a pg.Attempt) bool {
+		return a.Attempt == attempt && a.Step == "unknown" && (idle || !a.AnsweredAt.Before(began))
+	})
+}
+
+// readHeld reads the mark of what is held, or was until it ended.
+func (p *past) readHeld(b *pgx.Batch, id outbox.ID) {
+	b.Queue(`
+		SELECT at, reason
+		FROM postern.mark
+		WHERE (queue_id, seq, kind) = ($1, $2, 'unknown')`, id.Queue, id.Seq).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			p.held = &auditRow{}
+			if err := rows.Scan(&p.held.at, &p.held.reason); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
 }
 
 // readOutcome reads how the transaction ended, if it has.
@@ -142,6 +172,21 @@ func (s *Store) Attempts(ctx context.Context, contextID int32, id outbox.ID) ([]
 	return list, nil
 }
 
+// ruled says whether the transaction ended by an operator's word while no call was out.
+func (p *past) ruled() bool {
+	o := p.outcome
+	if o.Was != outbox.DISPATCHING || o.StartedAt == nil {
+		return false
+	}
+	byHand := o.Code == "abandoned" || p.pulled("was-done")
+	return byHand && p.told(o.Attempt.Attempt, false, *o.StartedAt)
+}
+
+// pulled says whether people pulled a lever on the transaction.
+func (p *past) pulled(action string) bool {
+	return slices.ContainsFunc(p.audit, func(a auditRow) bool { return a.action == action })
+}
+
 func (p *past) dispatches() []Dispatch {
 	list := []Dispatch{}
 	last := func(n int) *Dispatch { // the last dispatch of an attempt
@@ -164,6 +209,9 @@ func (p *past) dispatches() []Dispatch {
 	}
 	switch o := p.outcome; {
 	case o != nil && o.Attempt.Attempt > 0 && o.Was != outbox.RETRY && o.Was != outbox.WAITING:
+		if p.ruled() {
+			break // the rows of its calls have what was answered to them
+		}
 		d := last(o.Attempt.Attempt)
 		if d == nil || o.Was == outbox.DISPATCHING {
 			a := o.Attempt

@@ -33,11 +33,16 @@ func (s *Store) History(ctx context.Context, contextID int32, id outbox.ID) ([]T
 	h := &history{p: p, state: outbox.WAITING}
 	h.list = append(h.list, Transition{At: p.t.ReceivedAt, Machine: "transaction", Event: string(sequencer.Posted), To: string(outbox.WAITING), By: p.t.Actor})
 	for i := range p.recorded {
+		h.foundNotDone(began(&p.recorded[i]))
 		h.attempt(&p.recorded[i])
 	}
+	h.foundNotDone(time.Time{})
 	h.end()
 	if p.current != nil && p.outcome == nil && h.state != outbox.DISPATCHING {
 		h.bound(&p.current.Attempt, *p.current.StartedAt)
+	}
+	if p.held != nil && p.outcome == nil {
+		h.hold(p.held.at, p.held.reason)
 	}
 	h.levers()
 	return h.list, nil
@@ -71,12 +76,58 @@ func (h *history) bound(a *pg.Attempt, at time.Time) {
 	h.move(at, on, outbox.DISPATCHING, a.Node, a.Attempt, detail)
 }
 
+// hold is that it became held: its outcome is unknown, and nothing can tell it.
+func (h *history) hold(at time.Time, reason string) {
+	by, attempt := "", 0
+	if last := h.lastCall(); last != nil {
+		by, attempt = last.Node, last.Attempt
+	}
+	detail := pg.Because("held until somebody says what came of it", reason)
+	h.move(at, sequencer.Unresolvable, outbox.DISPATCHING, by, attempt, detail)
+}
+
+// lastCall is what is recorded of the last call whose outcome is unknown, as far as the history is told.
+func (h *history) lastCall() *pg.Attempt {
+	now := h.list[len(h.list)-1].At
+	for i := range slices.Backward(h.p.recorded) {
+		if a := &h.p.recorded[i]; a.Step == "unknown" && !a.AnsweredAt.After(now) {
+			return a
+		}
+	}
+	return nil
+}
+
+// foundNotDone tells, of people who said that what is held was not done, those before a moment, zero: all of them. When
+// it became held is not kept behind that: it was when its call was answered, or lost, or a question later.
+func (h *history) foundNotDone(before time.Time) {
+	rest := h.p.audit[:0:0]
+	for _, a := range h.p.audit {
+		if a.action != "was-not-done" || !before.IsZero() && a.at.After(before) || h.state != outbox.DISPATCHING {
+			rest = append(rest, a)
+			continue
+		}
+		if last := h.lastCall(); last != nil {
+			h.hold(last.AnsweredAt, "")
+		}
+		h.move(a.at, sequencer.FoundNotDone, outbox.WAITING, a.actor, h.list[len(h.list)-1].Attempt, a.reason)
+	}
+	h.p.audit = rest
+}
+
 // joined puts a comma between two parts.
 func joined(a, b string) string {
 	if a == "" {
 		return b
 	}
 	return a + ", " + b
+}
+
+// began is when the call of an attempt began, as far as that is known: else when it ended.
+func began(a *pg.Attempt) time.Time {
+	if a.StartedAt != nil && !a.StartedAt.IsZero() {
+		return *a.StartedAt
+	}
+	return a.AnsweredAt
 }
 
 // attempt tells what a recorded answer did.
@@ -97,11 +148,7 @@ func (h *history) attempt(a *pg.Attempt) {
 		return
 	}
 	if h.state != outbox.DISPATCHING {
-		at := a.AnsweredAt
-		if a.StartedAt != nil && !a.StartedAt.IsZero() {
-			at = *a.StartedAt
-		}
-		h.bound(a, at)
+		h.bound(a, began(a))
 	}
 	switch a.Class {
 	case outbox.ClassBlocked:
@@ -136,6 +183,11 @@ func (h *history) end() {
 		h.bound(&o.Attempt, at)
 	}
 	on := h.ending(o)
+	if last := h.lastCall(); h.p.held != nil {
+		h.hold(h.p.held.at, h.p.held.reason)
+	} else if on == sequencer.FoundDone && last != nil { // its mark is gone
+		h.hold(last.AnsweredAt, "")
+	}
 	by, detail := o.Node, o.Error
 	if o.Code != "" && o.Code != detail {
 		detail = pg.Because(o.Code, detail)
@@ -166,14 +218,14 @@ func (h *history) ending(o *outcomePast) sequencer.Event {
 		return sequencer.Cancel
 	case o.State == outbox.UNRESOLVED:
 		return sequencer.Unresolvable
-	case o.State == outbox.DONE && o.Was == outbox.DISPATCHING && slices.ContainsFunc(h.p.audit, func(a auditRow) bool { return a.action == "was-done" }):
+	case o.State == outbox.DONE && o.Was == outbox.DISPATCHING && h.p.pulled("was-done"):
 		return sequencer.FoundDone
 	case o.State == outbox.DONE && o.Was == outbox.DISPATCHING:
 		return sequencer.Completed
 	case o.State == outbox.DONE && o.Was == outbox.REVISION:
 		return sequencer.Included
 	case o.State == outbox.DONE:
-		if slices.ContainsFunc(h.p.audit, func(a auditRow) bool { return a.action == "cancel" }) {
+		if h.p.pulled("cancel") {
 			return sequencer.Cancel
 		}
 		return sequencer.DelayElapsed
