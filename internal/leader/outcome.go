@@ -94,7 +94,7 @@ var rules = []rule{
 	{408, "", anyones, Retriable, "", "the tool ran out of time"},
 	{425, "", anyones, Retriable, "", "the tool wants to be asked later"},
 	{429, "", anyones, Retriable, "", "the tool is asked too often"},
-	{404, "", theTools, Fatal, "tool_not_found", "there is no tool at this URL: it may have moved"},
+	{404, "", theTools, Fatal, "", "the tool says that it does not have what is asked for"},
 	{409, "", theTools, Fatal, "", "the tool has seen this call with another input"},
 	{4, "", theTools, Fatal, "", "the tool refuses the call"},
 	{4, "", anyones, Retriable, "", `that is no answer of a tool, which refuses by {"error": code, "details": text}`},

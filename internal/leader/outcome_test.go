@@ -61,7 +61,7 @@ func TestWhatAToolAnswersMeans(t *testing.T) {
 		{401, `{"error": "invalid_token", "error_description": "of a gateway"}`, "", leader.Retriable, "http_401", ""},
 		{403, `{"error": "permission_denied", "details": "who are you"}`, "", leader.Fatal, "permission_denied", "who are you"},
 		{403, page, "", leader.Retriable, "http_403", "an HTML page came"},
-		{404, `{"error": "unknown", "details": "moved"}`, "", leader.Fatal, "tool_not_found", "moved"},
+		{404, `{"error": "unknown", "details": "moved"}`, "", leader.Fatal, "http_404", "moved"},
 		{404, ``, "", leader.Retriable, "http_404", ""},
 		{404, `default backend - 404`, "", leader.Retriable, "http_404", ""},
 		{404, page, "", leader.Retriable, "http_404", "an HTML page came"},

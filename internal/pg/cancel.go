@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -313,6 +314,28 @@ func (h *inHand) abandoned(by db.By, id outbox.ID) *outcomeRow {
 	return o
 }
 
+// gateHolds refuses to retry what stands in its lane, where the closed gate of its type keeps that shut: one transaction
+// does not open it.
+func (s *Store) gateHolds(ctx context.Context, t *db.Txn, h *inHand, id outbox.ID) error {
+	var until time.Time
+	b := &pgx.Batch{}
+	b.Queue(`
+		SELECT gate_until
+		FROM postern.dispatcher
+		WHERE context_id = $1 AND type = $2 AND gate_failures > 0
+			AND gate_until > coalesce($3::timestamptz, clock_timestamp())`, h.q.Context, h.task.Type, s.Clock()).
+		Query(func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&until}, func() error { return nil })
+			return err
+		})
+	if err := t.Send(ctx, b); err != nil || until.IsZero() {
+		return err
+	}
+	return fault.New(fault.Conflict, "wrong_state", "transaction %s is ready, and the gate of its type %s is closed until %s: "+
+		"a PATCH of /dispatchers/%s with its worker_url opens that for all of them", id, h.task.Type,
+		until.UTC().Format(time.RFC3339), h.task.Type)
+}
+
 // RetryNow lets a transaction go out before its time (the lever retry): one in RETRY, and one that waits by itself
 // since nothing came of its call. It changes nothing of one that may go out already, or with a pending cancel.
 //
@@ -341,6 +364,10 @@ func (s *Store) RetryNow(ctx context.Context, by db.By, id outbox.ID) (r LeverRe
 			}
 			h.e.save(h.q)
 			r.Changed = true
+		case blocked && h.q.Phase == outbox.PhaseReady:
+			if err := s.gateHolds(ctx, t, h, id); err != nil {
+				return err
+			}
 		// One that is to be cancelled is not retried: its worker is asked first, by the timer that the cancel set.
 		case !blocked && h.q.Node == 0 && !h.marked && h.q.NotBefore.After(h.e.now):
 			h.q.NotBefore = h.e.now

@@ -17,7 +17,12 @@ type Room struct {
 	Total int
 	// Slots returns how many more calls of a dispatcher without senders the node may have in flight.
 	Slots func(*Dispatcher) int
+	// Leaves says whether the node leaves the calls of a dispatcher to others for a while; nil: it leaves none.
+	Leaves func(*Dispatcher) bool
 }
+
+// leaves says whether the node leaves the calls of a dispatcher to others.
+func (r Room) leaves(d *Dispatcher) bool { return r.Leaves != nil && r.Leaves(d) }
 
 // freeSendersSQL locks free senders of a pool, or the one that a head names: that one is taken also while it is drained.
 const freeSendersSQL = `SELECT s.sender_id, s.account, s.worker_url, s.gate_failures > 0 FROM postern.sender s
@@ -132,7 +137,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 		})
 	if lately := c.s.lately.Load(); lately != nil {
 		for _, l := range *lately {
-			if d := c.e.view.byID[l.dispatcher]; d != nil && c.node.Takes(d.Type) && !c.quarantine.holds(d.ContextID, d.Type) {
+			if d := c.e.view.byID[l.dispatcher]; d != nil && c.takes(d) {
 				c.lockLane(b, l, c.view.of(l.id), min(c.room.Total, c.room.Slots(d)))
 			}
 		}
@@ -152,7 +157,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 			if d == nil {
 				return &dispatcherMissing{s: c.s}
 			}
-			if !c.node.Takes(d.Type) || c.quarantine.holds(d.ContextID, d.Type) {
+			if !c.takes(d) {
 				continue
 			}
 			if l.needs() && l.kind != "exclusive" && l.free == 0 {
@@ -173,6 +178,11 @@ func (c *claim) openLanes(ctx context.Context) error {
 		c.s.lately.Store(&lately)
 	}
 	return nil
+}
+
+// takes says whether the node may take what stands in lanes of a dispatcher.
+func (c *claim) takes(d *Dispatcher) bool {
+	return c.node.Takes(d.Type) && !c.room.leaves(d) && !c.quarantine.holds(d.ContextID, d.Type)
 }
 
 // plain says whether nothing but room is needed to take what stands in the lane.

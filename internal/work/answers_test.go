@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/reads"
@@ -326,6 +327,22 @@ func TestHoursThatAGatewayAsksForEndByALever(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	h.await([]outbox.ID{c.id}, 60*time.Second, outbox.DONE)
+}
+
+// The lever of one transaction does not open the gate that a worker closed for hours, and says which one does.
+func TestTheGateThatAWorkerClosedForHoursIsNamedByTheLever(t *testing.T) {
+	h := newHouse(t)
+	h.dispatcher("T", nil)
+	until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	blocked := fmt.Sprintf(`{"error":{"class":"blocked","scope":"worker","until":%q}}`, until)
+	h.fake.Script(dispatches, remotetest.HTTP(503, blocked))
+	h.engine("n1", nil)
+	id := h.post("q", "T", "a")[0]
+	h.until("the gate is closed", func() bool { return h.failures("T") > 0 })
+	_, err := h.s.RetryNow(h.ctx, h.by, id)
+	if fault.CodeOf(err) != "wrong_state" || !strings.Contains(err.Error(), "/dispatchers/T") {
+		t.Errorf("%v", err)
+	}
 }
 
 // A rejection pauses a queue that wants that, fails what depends on it.

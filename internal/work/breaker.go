@@ -82,7 +82,7 @@ func (b *breakers) hear(l *pg.Lease, a outbox.Answer) (sequencer.Verdict, sequen
 	own.Unlock()
 	b.tell(l, a, h, move, since)
 	if h.Verdict == sequencer.VerdictNothing && nothing.IsZero() && move != sequencer.MoveClose {
-		b.log.Warn("a call came to nothing: its queue waits and is tried again (told once until its worker answers)",
+		b.log.Warn("a call came to nothing: its queue waits (told once until its worker answers)",
 			"type", l.Task.Type, "sender", l.Account, "queue", l.Queue, "code", a.Code, "error", a.Message)
 	}
 	if rejections {

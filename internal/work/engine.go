@@ -52,6 +52,7 @@ type Engine struct {
 	sending  bool            // its insert has not ended
 	calls    context.Context // of flights: it outlives that of Run by the grace
 	claims   claims
+	left     left // types whose calls this node leaves to others
 
 	doorbell     atomic.Pointer[Doorbell] // nil until River is there
 	ownBell      atomic.Pointer[Doorbell] // has a job carry the claims of this process; nil until River runs
@@ -302,8 +303,9 @@ func (e *Engine) free() pg.Room {
 		total = 0
 	}
 	return pg.Room{
-		Total: total,
-		Slots: func(d *pg.Dispatcher) int { return d.Slots - used[d.ID] },
+		Total:  total,
+		Slots:  func(d *pg.Dispatcher) int { return d.Slots - used[d.ID] },
+		Leaves: e.left.has,
 	}
 }
 

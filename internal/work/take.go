@@ -96,7 +96,7 @@ func (e *Engine) Reserve(d *pg.Dispatcher) bool {
 	if slots <= 0 {
 		s.fullFor[d.ID] = true
 	}
-	if s.closed || s.full || s.fullFor[d.ID] || !e.takes(d.Type) {
+	if s.closed || s.full || s.fullFor[d.ID] || !e.takes(d.Type) || e.left.has(d) {
 		return false
 	}
 	e.inFlight++

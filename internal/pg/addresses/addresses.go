@@ -5,6 +5,7 @@ package addresses
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -67,8 +68,15 @@ func All(ctx context.Context, q Querier) ([]Address, error) {
 
 // Allowance says what a node may call besides public addresses.
 type Allowance struct {
-	Node  string
-	CIDRs []string
+	Node     string
+	CIDRs    []string
+	Types    []string // that it works on; empty: all
+	Draining bool     // it begins no call
+}
+
+// Takes says whether the node begins calls of a type.
+func (a Allowance) Takes(typ string) bool {
+	return !a.Draining && (len(a.Types) == 0 || slices.Contains(a.Types, typ))
 }
 
 // Prefixes are the ranges of the allowance.
@@ -85,7 +93,7 @@ func (a Allowance) Prefixes() (list []netip.Prefix) {
 // clock of the database counts.
 func Allowances(ctx context.Context, q Querier, now *time.Time) ([]Allowance, error) {
 	rows, err := q.Query(ctx, `
-		SELECT name, worker_allow_cidr
+		SELECT name, worker_allow_cidr, types, draining
 		FROM postern.node
 		WHERE dead_at IS NULL
 			AND heartbeat_at + ttl > coalesce($1::timestamptz, clock_timestamp())

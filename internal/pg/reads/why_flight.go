@@ -2,6 +2,7 @@ package reads
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
@@ -114,15 +115,18 @@ func (x *explain) inWorker(abandon []Lever) error {
 	return nil
 }
 
-// lastAnswer is what was heard last of a transaction, with its code, and when; "" if nothing was.
+// lastAnswer is what was heard last of a transaction, with its code, and when; "" if nothing was. That a node went away in
+// a call is no answer.
 func (x *explain) lastAnswer(id outbox.ID) (said string, at time.Time, err error) {
 	var code, message string
 	err = x.s.Pool().QueryRow(x.ctx, `
 		SELECT coalesce(code, ''), coalesce(error, ''), answered_at
 		FROM postern.attempt
 		WHERE (queue_id, seq, day) = ($1, $2, $3) AND class IS NOT NULL AND step <> 'late'
+			AND coalesce(code, '') NOT IN ($4, $5)
 		ORDER BY attempt DESC, answered_at DESC
-		LIMIT 1`, id.Queue, id.Seq, id.Day.Time()).Scan(&code, &message, &at)
+		LIMIT 1`, id.Queue, id.Seq, id.Day.Time(), sequencer.CodeNodeLost, sequencer.CodeHandedBack).
+		Scan(&code, &message, &at)
 	if db.IsNoRows(err) {
 		return "", at, nil
 	}
@@ -233,17 +237,20 @@ func (x *explain) blocked() error {
 	if said != "" {
 		said = "at " + clockTime(at) + " it was answered: " + said
 	}
+	var code string
 	var certain bool
-	if err := x.s.Pool().QueryRow(x.ctx, `
-		SELECT coalesce(bool_and(coalesce(nothing_done, false)), true)
+	err = x.s.Pool().QueryRow(x.ctx, `
+		SELECT coalesce(code, ''), coalesce(nothing_done, false)
 		FROM postern.attempt
-		WHERE (queue_id, seq, day, attempt) = ($1, $2, $3, $4) AND step <> 'late'`,
-		id.Queue, id.Seq, id.Day.Time(), x.q.Attempt).Scan(&certain); err != nil {
+		WHERE (queue_id, seq, day, attempt) = ($1, $2, $3, $4) AND step <> 'late'
+		ORDER BY answered_at DESC
+		LIMIT 1`, id.Queue, id.Seq, id.Day.Time(), x.q.Attempt).Scan(&code, &certain)
+	if err != nil && !db.IsNoRows(err) {
 		return db.Known(err)
 	}
 	detail := "nothing was done, and it cannot be now"
-	if !certain {
-		detail = "its call came to nothing, and it is not certain that nothing was done: its token goes out again"
+	if !certain && !refusal(code) {
+		detail = "its calls came to nothing, and the same token goes out again"
 	}
 	x.add(Blocker{
 		Kind:   "queue_blocked",
@@ -254,6 +261,13 @@ func (x *explain) blocked() error {
 		Levers: []Lever{leverOf(id, "retry", "admin"), x.worker(), leverOf(id, "cancel", "executor")},
 	})
 	return x.dispatcherHolds()
+}
+
+// refusal says whether a code is that of an answer before anything was done, also where it is another's: 401, 403, 404, 429
+// and their like, or a page.
+func refusal(code string) bool {
+	return code == "" || code == "answer_html" || code == "http_501" ||
+		strings.HasPrefix(code, "http_4") && code != "http_409"
 }
 
 // delay explains what failed and goes out again.

@@ -152,7 +152,7 @@ func (x *explain) pinned(f senderFacts) error {
 	b := Blocker{Object: f.object(), Since: x.since}
 	only := "only " + f.account + " may take it"
 	if x.head.SenderID == 0 {
-		since := "it was called for it, and it is not certain that nothing was done"
+		since := "it was called for it, and its worker alone would recognise the token"
 		if x.q.Attempt > 1 {
 			since = "it was called for this transaction before"
 		}
