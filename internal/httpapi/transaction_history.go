@@ -80,8 +80,8 @@ type attemptsOutput struct {
 	Body listed[attemptView]
 }
 
-// getAttempts lists a page of the dispatches, oldest first, the one in flight and the last one included. Its cursor is how
-// many were shown before: none is ever taken away from before another.
+// getAttempts lists a page of the dispatches, oldest first, the one in flight and the last one included. Its cursor
+// is how many were shown before: none is ever taken away from before another.
 func (a *API) getAttempts(ctx context.Context, in *attemptsInput) (*attemptsOutput, error) {
 	id, err := idOf(in.ID)
 	if err != nil {

@@ -314,8 +314,8 @@ func (h *inHand) abandoned(by db.By, id outbox.ID) *outcomeRow {
 	return o
 }
 
-// gateHolds refuses to retry what stands in its lane, where the closed gate of its type keeps that shut: one transaction
-// does not open it.
+// gateHolds refuses to retry what stands in its lane, where the closed gate of its type keeps that shut: one
+// transaction does not open it.
 func (s *Store) gateHolds(ctx context.Context, t *db.Txn, h *inHand, id outbox.ID) error {
 	var until time.Time
 	b := &pgx.Batch{}
@@ -331,9 +331,10 @@ func (s *Store) gateHolds(ctx context.Context, t *db.Txn, h *inHand, id outbox.I
 	if err := t.Send(ctx, b); err != nil || until.IsZero() {
 		return err
 	}
-	return fault.New(fault.Conflict, "wrong_state", "transaction %s is ready, and the gate of its type %s is closed until %s: "+
-		"a PATCH of /dispatchers/%s with its worker_url opens that for all of them", id, h.task.Type,
-		until.UTC().Format(time.RFC3339), h.task.Type)
+	return fault.New(fault.Conflict, "wrong_state",
+		"transaction %s is ready, and the gate of its type %s is closed until %s: "+
+			"a PATCH of /dispatchers/%s with its worker_url opens that for all of them",
+		id, h.task.Type, until.UTC().Format(time.RFC3339), h.task.Type)
 }
 
 // RetryNow lets a transaction go out before its time (the lever retry): one in RETRY, and one that waits by itself

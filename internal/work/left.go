@@ -12,12 +12,12 @@ import (
 // codeRefused is the code of a call that this process may not make: its own settings keep it from the address.
 const codeRefused = "address_refused"
 
-// leftFor is how long a type is left to others. Then one call is tried again: the settings of the type, or the nodes that
-// live, may have changed.
+// leftFor is how long a type is left to others. Then one call is tried again: the settings of the type, or the
+// nodes that live, may have changed.
 const leftFor = 15 * time.Second
 
-// left are the dispatchers whose workers this node may not call, while another live node may. They are no trouble of the
-// worker, so no gate closes for them.
+// left are the dispatchers whose workers this node may not call, while another live node may. They are no trouble
+// of the worker, so no gate closes for them.
 type left struct {
 	any   atomic.Bool // so that a claim takes no lock where there are none
 	mu    sync.Mutex
@@ -47,9 +47,9 @@ func (f *left) add(d *pg.Dispatcher) bool {
 	return !known
 }
 
-// leaveToOthers says whether another live node may make the call of a lease, which this one may not: then it claims no
-// more of that type for a while, and gives back what it has. Where no other may, the gate closes as for any worker that
-// cannot be reached. A sender with an address of its own is given back alone.
+// leaveToOthers says whether another live node may make the call of a lease, which this one may not: then it claims
+// no more of that type for a while, and gives back what it has. Where no other may, the gate closes as for any
+// worker that cannot be reached. A sender with an address of its own is given back alone.
 func (e *Engine) leaveToOthers(ctx context.Context, l *pg.Lease) bool {
 	if e.Reach == nil {
 		return false

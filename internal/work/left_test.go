@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
-// A node that may not call the worker leaves it to one that may: no gate closes, and all goes out by the other. Once that
-// has gone, the gate closes for the reason that names the flag.
+// A node that may not call the worker leaves it to one that may: no gate closes, and all goes out by the other.
+// Once that has gone, the gate closes for the reason that names the flag.
 func TestANodeWithoutTheFlagLeavesCallsToOthers(t *testing.T) {
 	h := newHouse(t)
 	h.fake.Script(dispatches, remotetest.Done("ok"))

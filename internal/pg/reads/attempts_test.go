@@ -12,7 +12,8 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
-// heldAfter is the lease of a transaction whose call is answered with 500, and whose worker cannot be asked: it is held.
+// heldAfter is the lease of a transaction whose call is answered with 500, and whose worker cannot be asked: it is
+// held.
 func (w *world) heldAfter(l *pg.Lease) {
 	w.T.Helper()
 	answer := outbox.Answer{Class: outbox.ClassAmbiguous, Code: "http_500", Message: "oops", StartedAt: l.Now()}
@@ -45,8 +46,8 @@ func (w *world) tells(id outbox.ID, events string, attempts ...string) {
 	w.Same(got, attempts...)
 }
 
-// A held transaction has one attempt, which was answered, and its history tells when it became held, and by whose word it
-// went on or ended. The call that is made again is an attempt of its own there.
+// A held transaction has one attempt, which was answered, and its history tells when it became held, and by whose
+// word it went on or ended. The call that is made again is an attempt of its own there.
 func TestTheHistoryOfWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

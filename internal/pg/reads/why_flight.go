@@ -115,8 +115,8 @@ func (x *explain) inWorker(abandon []Lever) error {
 	return nil
 }
 
-// lastAnswer is what was heard last of a transaction, with its code, and when; "" if nothing was. That a node went away in
-// a call is no answer.
+// lastAnswer is what was heard last of a transaction, with its code, and when; "" if nothing was. That a node went
+// away in a call is no answer.
 func (x *explain) lastAnswer(id outbox.ID) (said string, at time.Time, err error) {
 	var code, message string
 	err = x.s.Pool().QueryRow(x.ctx, `
@@ -263,8 +263,8 @@ func (x *explain) blocked() error {
 	return x.dispatcherHolds()
 }
 
-// refusal says whether a code is that of an answer before anything was done, also where it is another's: 401, 403, 404, 429
-// and their like, or a page.
+// refusal says whether a code is that of an answer before anything was done, also where it is another's: 401, 403,
+// 404, 429 and their like, or a page.
 func refusal(code string) bool {
 	return code == "" || code == "answer_html" || code == "http_501" ||
 		strings.HasPrefix(code, "http_4") && code != "http_409"
