@@ -64,7 +64,8 @@ func (e *Engine) leaveToOthers(ctx context.Context, l *pg.Lease) bool {
 			continue
 		}
 		if e.left.add(l.Dispatcher) {
-			e.Log.Warn("this node may not call a worker, and leaves it to nodes that may: start it with "+place.Setting(),
+			e.Log.Warn("this node may not call a worker, and leaves it to nodes that may: "+
+				"start it with "+place.Setting(),
 				"type", l.Task.Type, "sender", l.Account, "host", place.Host, "other", n.Node)
 		}
 		return true
