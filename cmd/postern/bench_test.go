@@ -80,8 +80,8 @@ func TestBenchCheckFlagsWhatBecameSlower(t *testing.T) {
 	if err != nil || json.Unmarshal(text, &b) != nil || len(b.Ratios) != 5 {
 		t.Fatalf("the baseline is %s, %v", text, err)
 	}
-	if err := os.WriteFile(file, []byte(`{"calibration": "`+b.Calibration+`", "ratios": {"e2e": {"median": 1000000}}}`), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(`{"calibration": "`+b.Calibration+`", "ratios": {"e2e": {"median": 1e6, "low": 1e6, "high": 1e6}}}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	check("-o", "table").want(t, 1, "SLOWER", "slower than the baseline")
+	check("-o", "table").want(t, 1, "SLOWER", "slower than the interval of the baseline")
 }
