@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -58,6 +59,9 @@ func Parse(database string) (*Config, error) {
 	}
 	if err := c.withTLS(given); err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(c.hosts(), func(host string) bool { return strings.Contains(host, "@") }) {
+		return nil, bad("there is an @ in its password or its user: write it as %%40")
 	}
 	c.Warnings, err = apply(given, func(name string) bool {
 		return name == "timezone" && given[name] == os.Getenv("PGTZ")
@@ -182,6 +186,15 @@ func (c *Config) tls() iter.Seq[*tls.Config] {
 			}
 		}
 	}
+}
+
+// hosts are those that are asked one after the other.
+func (c *Config) hosts() []string {
+	list := []string{c.ConnConfig.Host}
+	for _, f := range c.ConnConfig.Fallbacks {
+		list = append(list, f.Host)
+	}
+	return list
 }
 
 // modeOf is a mode as the URL says it.
