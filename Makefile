@@ -39,6 +39,13 @@ chaos: ## break everything for a minute, then check every promise by logs and ro
 	cd test/chaos && $(GO) build -o ../../bin/chaos .
 	bin/chaos $(ARGS)
 
+# One after the other, since each takes all processors. What is found is kept below testdata/fuzz of its package: mend
+# it, and commit that file, which every test run tries from then on.
+FUZZTIME ?= 10s
+.PHONY: fuzz
+fuzz: ## each fuzz target for FUZZTIME (10s), one after the other, against a real PostgreSQL where one needs it (TARGETS=FuzzParse for some)
+	$(GO) run ./internal/pgtest/cmd/with-postgres -- $(GO) run ./internal/pgtest/cmd/fuzz -time $(FUZZTIME) $(TARGETS)
+
 .PHONY: test-large
 test-large: ## the reports at ten million transactions: writes sql/report/large.md (some 12 GB and a quarter of an hour)
 	$(GO) run ./internal/pgtest/cmd/with-postgres -- env POSTERN_LARGE=10000000 $(GO) test ./internal/pg -run TestReportsUseIndexes -count=1 -timeout 60m -v
