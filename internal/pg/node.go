@@ -115,9 +115,9 @@ func (s *Store) Reincarnate(ctx context.Context, n Node) (Node, error) {
 
 // Leave ends a node that stops by itself. The next Release releases the queues that it still owns.
 func (s *Store) Leave(ctx context.Context, n Node) error {
-	_, err := s.Pool().Exec(ctx, `UPDATE postern.node SET dead_at = coalesce($3::timestamptz, clock_timestamp()), epoch = epoch + 1
+	_, err := s.Exec(ctx, `UPDATE postern.node SET dead_at = coalesce($3::timestamptz, clock_timestamp()), epoch = epoch + 1
 		WHERE node_id = $1 AND epoch = $2`, n.ID, n.Epoch, s.LeaseNow())
-	return db.Known(err)
+	return err
 }
 
 // BuryThose is Bury for nodes that were seen, and have not beaten since.
@@ -181,11 +181,11 @@ func (s *Store) Release(ctx context.Context) (total int, err error) {
 	if total, err = s.releaseOrphans(ctx); err != nil {
 		return total, err
 	}
-	_, err = s.Pool().Exec(ctx, `WITH o AS MATERIALIZED (SELECT DISTINCT node_id, node_epoch FROM postern.queue WHERE node_id IS NOT NULL)
+	_, err = s.Exec(ctx, `WITH o AS MATERIALIZED (SELECT DISTINCT node_id, node_epoch FROM postern.queue WHERE node_id IS NOT NULL)
 		UPDATE postern.node n SET released_epoch = e.epoch FROM ROWS FROM (unnest($1::bigint[]), unnest($2::int[])) e(node_id, epoch)
 		WHERE n.node_id = e.node_id AND n.released_epoch < e.epoch
 			AND NOT EXISTS (SELECT FROM o WHERE o.node_id = e.node_id AND o.node_epoch < e.epoch)`, nodes, epochs)
-	return total, db.Known(err)
+	return total, err
 }
 
 func (s *Store) releaseOrphans(ctx context.Context) (total int, err error) {
@@ -333,11 +333,11 @@ func (s *Store) Allow(ctx context.Context, n Node, ranges []netip.Prefix) error 
 	for _, p := range ranges {
 		list = append(list, p.String())
 	}
-	_, err := s.Pool().Exec(ctx, `
+	_, err := s.Exec(ctx, `
 		UPDATE postern.node
 		SET worker_allow_cidr = $2
 		WHERE node_id = $1`, n.ID, list)
-	return db.Known(err)
+	return err
 }
 
 // Allowances lists what the nodes that live may call besides public addresses.

@@ -16,10 +16,10 @@ import (
 // Keep notes for how many days what has ended is kept, 0 for ever: spans of days that any process makes from now on
 // have the width that goes with it (postern.span_width). Older spans stay as they are.
 func (s *Store) Keep(ctx context.Context, keep time.Duration) error {
-	_, err := s.Pool().Exec(ctx, `UPDATE postern.retained SET keep = nullif($1::int, 0)
+	_, err := s.Exec(ctx, `UPDATE postern.retained SET keep = nullif($1::int, 0)
 		WHERE keep IS DISTINCT FROM nullif($1::int, 0)`,
 		int(keep.Hours()/24))
-	return db.Known(err)
+	return err
 }
 
 // Retain drops the spans in which everything ended at least keep ago, the oldest first, and returns how many. A span
@@ -54,8 +54,8 @@ func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, er
 				return dropped, err
 			}
 		}
-		if _, err := s.Pool().Exec(ctx, `UPDATE postern.retained SET held_by = $1, looked_at = $2, before = ($3::timestamptz AT TIME ZONE 'UTC')::date`, held, now, before); err != nil {
-			return dropped, db.Known(err)
+		if _, err := s.Exec(ctx, `UPDATE postern.retained SET held_by = $1, looked_at = $2, before = ($3::timestamptz AT TIME ZONE 'UTC')::date`, held, now, before); err != nil {
+			return dropped, err
 		}
 		if len(oldest) == 0 || held != "" {
 			return dropped, errors.Join(s.tidyOld(ctx, before), s.forget(ctx, before))
@@ -66,8 +66,8 @@ func (s *Store) Retain(ctx context.Context, keep time.Duration) (dropped int, er
 
 // RetainAll notes that nothing is dropped.
 func (s *Store) RetainAll(ctx context.Context) error {
-	_, err := s.Pool().Exec(ctx, `UPDATE postern.retained SET held_by = 'no retention is set: everything is kept', before = NULL WHERE before IS NOT NULL`)
-	return db.Known(err)
+	_, err := s.Exec(ctx, `UPDATE postern.retained SET held_by = 'no retention is set: everything is kept', before = NULL WHERE before IS NOT NULL`)
+	return err
 }
 
 // A span is gone through in chunks of retainAtOnce, each a short statement, with rests as long as they took.
@@ -182,7 +182,7 @@ func (s *Store) tidyOld(ctx context.Context, before time.Time) error {
 		return db.Known(err)
 	}
 	keeps, forgets := s.kept()
-	_, err := s.Pool().Exec(ctx, `WITH awaited AS MATERIALIZED (SELECT a.* FROM (`+s.Awaited()+`) a WHERE a.day < (SELECT r.since FROM postern.retained r)),
+	_, err := s.Exec(ctx, `WITH awaited AS MATERIALIZED (SELECT a.* FROM (`+s.Awaited()+`) a WHERE a.day < (SELECT r.since FROM postern.retained r)),
 		gone AS (DELETE FROM postern.outcome_old o WHERE o.done_at < $1 AND NOT (`+keeps+`)
 				AND NOT EXISTS (SELECT FROM awaited a WHERE (a.queue_id, a.seq, a.day) = (o.queue_id, o.seq, o.day))
 			RETURNING o.queue_id, o.seq),
@@ -194,7 +194,7 @@ func (s *Store) tidyOld(ctx context.Context, before time.Time) error {
 		attempts AS (DELETE FROM postern.attempt_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq)),
 		tasks AS (DELETE FROM postern.task_old x USING gone g WHERE (x.queue_id, x.seq) = (g.queue_id, g.seq) RETURNING x.context_id, x.uid, x.queue_id, x.seq)
 		DELETE FROM postern.idempotency i USING tasks t WHERE (i.context_id, i.key, i.queue_id, i.seq) = (t.context_id, t.uid, t.queue_id, t.seq)`, before)
-	return db.Known(err)
+	return err
 }
 
 // missing says that a transaction is not there: that its day was dropped, or that it never was.

@@ -124,6 +124,6 @@ func (s *Store) Relane(ctx context.Context) (n int, err error) {
 
 // Forget removes the rows of nodes that have been dead for a day and own nothing any more, as Release has found.
 func (s *Store) Forget(ctx context.Context) error {
-	_, err := s.Pool().Exec(ctx, `DELETE FROM postern.node WHERE released_epoch = epoch AND dead_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 day'`, s.LeaseNow())
-	return db.Known(err)
+	_, err := s.Exec(ctx, `DELETE FROM postern.node WHERE released_epoch = epoch AND dead_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 day'`, s.LeaseNow())
+	return err
 }
