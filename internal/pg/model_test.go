@@ -31,7 +31,7 @@ func TestTheRowsAreWhatPlainSlicesSay(t *testing.T) {
 		defer flag.Set(name, was)
 	}
 	w := newWorld(t)
-	w.At(w.Now.Truncate(24 * time.Hour).Add(12 * time.Hour))
+	w.atNoon()
 	oneDay(t, w)
 	w.Dispatcher("T", func(d *outbox.Dispatcher) { d.Pool = "p" })
 	w.Dispatcher("U", nil)

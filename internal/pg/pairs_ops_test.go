@@ -58,7 +58,7 @@ func settleOther(answer outbox.Answer) op {
 		if err != nil {
 			return refusal(err)
 		}
-		return fmt.Sprintf("fenced=%v %v", out[0].Fenced, out[0].Err)
+		return fmt.Sprintf("fenced=%v", out[0].Fenced) + refusal(out[0].Err)
 	}}
 }
 
@@ -242,7 +242,7 @@ func answered(name string) op {
 		if err != nil {
 			return refusal(err)
 		}
-		said := fmt.Sprintf("fenced=%v", out[0].Fenced)
+		said := fmt.Sprintf("fenced=%v", out[0].Fenced) + refusal(out[0].Err)
 		if out[0].Next != nil {
 			said += " next " + leases([]*pg.Lease{out[0].Next})
 		}

@@ -57,11 +57,7 @@ func (e end) is(other end) bool { return e.rows == other.rows && e.said == other
 
 func newArena(t *testing.T) *arena {
 	w := newWorld(t)
-	noon := w.Now.Truncate(24 * time.Hour).Add(12 * time.Hour) // no midnight falls into it
-	if noon.Before(w.Now.Add(time.Hour)) {                     // the view of what is overdue goes by the clock of the server
-		noon = noon.Add(24 * time.Hour)
-	}
-	w.At(noon)
+	w.atNoon()
 	a := &arena{world: w, answers: map[string]*pg.Answer{}, alone: map[string]end{}, sound: map[string]bool{}}
 	a.Dispatcher("T", func(d *outbox.Dispatcher) { d.Pool = "p" })
 	a.Sender("p", "acct-1", "acct-2", "acct-3")

@@ -22,7 +22,8 @@ var tables = []struct{ name, unseen, unlike string }{
 	{"node", "started_at", ""}, {"sender", "created_at", ""}, {"dispatcher", "created_at", ""}, {"task", "created_at", ""},
 	{"outcome", "", "fence"}, {"attempt", "", "fence"}, {"delivery", "created_at at next_at", ""}, {"mark", "at", ""}, {"dependency", "", ""},
 	{"ripple", "at", ""}, {"redrive", "at", ""}, {"idempotency", "", ""}, {"audit", "audit_id at", ""},
-	{"lane", "", ""}, // are not removed: stores remember their ids
+	{"outbox", "staged_at", ""}, // behind the others: each row is judged by them
+	{"lane", "", ""},            // are not removed: stores remember their ids
 }
 
 // kept is a state of the database that can be brought again as often as it is wanted: the same ids, fences and times,
