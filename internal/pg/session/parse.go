@@ -212,14 +212,39 @@ func modeOf(mode pgx.QueryExecMode) string {
 	return mode.String()
 }
 
-// Named is a DATABASE_URL for another database of the same server, with all else that it says.
+// Named is a DATABASE_URL for another database of the same server, with all else that it says. A URL is cut by hand:
+// the driver takes passwords in it that net/url does not.
 func Named(database, name string) (string, error) {
-	if u, err := url.Parse(database); err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql") {
-		u.Path = "/" + name
-		return u.String(), nil
-	}
 	if _, err := Parse(database); err != nil {
 		return "", err
 	}
-	return database + " dbname='" + name + "'", nil // of words that are said twice the last counts
+	scheme, rest, ok := strings.Cut(database, "://")
+	if !ok || scheme != "postgres" && scheme != "postgresql" {
+		return namedIn(database, name)
+	}
+	where, query, _ := strings.Cut(rest, "?")
+	where, _, _ = strings.Cut(where, "/")
+	var kept []string
+	for _, said := range strings.Split(query, "&") {
+		key, _, _ := strings.Cut(said, "=")
+		if plain, err := url.PathUnescape(key); err == nil && plain != "" && plain != "dbname" && plain != "database" {
+			kept = append(kept, said)
+		}
+	}
+	named := scheme + "://" + where + "/" + url.PathEscape(name)
+	if len(kept) > 0 {
+		named += "?" + strings.Join(kept, "&")
+	}
+	return named, nil
+}
+
+// namedIn is Named for words, of which the last counts where one is said twice.
+func namedIn(words, name string) (string, error) {
+	for _, end := range []string{" ", " '' "} { // a word without a value would take what follows for it
+		named := words + end + "dbname='" + name + "'"
+		if c, err := Parse(named); err == nil && c.ConnConfig.Database == name {
+			return named, nil
+		}
+	}
+	return "", bad("no database can be added to it: write it as a URL")
 }

@@ -21,3 +21,24 @@ func TestAnAtInAPasswordIsToBeEscaped(t *testing.T) {
 		t.Error(c, err)
 	}
 }
+
+// The URL of another database keeps all that this one says, also where net/url cannot read it.
+func TestAnotherDatabaseOfTheSameServer(t *testing.T) {
+	for database, want := range map[string]string{
+		"postgres://u:p%40ss@h:5432/d?sslmode=disable":     "postgres://u:p%40ss@h:5432/other?sslmode=disable",
+		"postgres://u:p#ss@h:5432/d":                       "postgres://u:p#ss@h:5432/other",
+		"postgresql://u@h:1,i:2/d?dbname=e&sslmode=prefer": "postgresql://u@h:1,i:2/other?sslmode=prefer",
+		"postgres:///d?host=/tmp":                          "postgres:///other?host=/tmp",
+		"postgres://u@h":                                   "postgres://u@h/other",
+		"host=h user=u application_name=":                  "host=h user=u application_name= '' dbname='other'",
+		"host=h dbname=d user=u":                           "host=h dbname=d user=u dbname='other'",
+	} {
+		got, err := session.Named(database, "other")
+		if err != nil || got != want {
+			t.Errorf("%s is %s, want %s: %v", database, got, want, err)
+		}
+		if c, err := session.Parse(got); err != nil || c.ConnConfig.Database != "other" {
+			t.Errorf("%s: %v", got, err)
+		}
+	}
+}
