@@ -91,7 +91,10 @@ func (t target) run(long time.Duration, workers int) (said string, err error) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err = cmd.Run()
-	return out.String(), err
+	if said = out.String(); strings.Contains(said, "context deadline exceeded") && !strings.Contains(said, "Failing input") {
+		return said, nil // go test takes a process that ends late for a failure where the machine is busy
+	}
+	return said, err
 }
 
 var counted = regexp.MustCompile(`execs: (\d+)`)
