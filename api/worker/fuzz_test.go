@@ -14,9 +14,12 @@ import (
 // Whatever is sent to a worker is answered with a body of the contract: an object that Postern understands, of a status
 // that fits, and without a panic.
 func FuzzHandler(f *testing.F) {
-	for _, path := range []string{"/dispatch/T", "/dispatch/U", "/on-success/T", "/on-failure/T", "/status/T", "/status:batch"} {
-		for _, body := range []string{`{"txData":{"uid":"u","data":{"n":1}},"postern":{"token":"t.1.1","attempt":1,"fence":5,"line":"l"}}`, `{"token":"t"}`, `{"hash":"h"}`, `{"hashes":["h","i"]}`,
-			`{}`, `[]`, `null`, ``, `{"txData":{"data":[1]},"postern":{"token":"","fence":1e99}}`, `{"postern":{"token":"a.b.c","deadline":"x"}}`} {
+	for _, path := range []string{"/dispatch/T", "/dispatch/U", "/on-success/T", "/on-failure/T", "/status/T",
+		"/status:batch"} {
+		for _, body := range []string{`{"txData":{"uid":"u","data":{"n":1}},"postern":{"token":"t.1.1",` +
+			`"attempt":1,"fence":5,"line":"l"}}`, `{"token":"t"}`, `{"hash":"h"}`, `{"hashes":["h","i"]}`,
+			`{}`, `[]`, `null`, ``, `{"txData":{"data":[1]},"postern":{"token":"","fence":1e99}}`,
+			`{"postern":{"token":"a.b.c","deadline":"x"}}`} {
 			f.Add(path, body)
 		}
 	}
@@ -42,7 +45,8 @@ func FuzzHandler(f *testing.F) {
 		if err := json.Unmarshal(out.Body.Bytes(), &v); err != nil {
 			t.Errorf("%s %q: %d %s: %v", path, body, out.Code, out.Body, err)
 		}
-		if out.Code >= http.StatusInternalServerError && out.Code != http.StatusNotImplemented { // it has no Options.Status
+		// it has no Options.Status
+		if out.Code >= http.StatusInternalServerError && out.Code != http.StatusNotImplemented {
 			t.Errorf("%s %q: %d %s", path, body, out.Code, out.Body)
 		}
 	})

@@ -17,7 +17,8 @@ type setting interface {
 
 // A setting is written as a text that is read as the same value, and the refusal of one quotes it.
 func FuzzSettings(f *testing.F) {
-	for _, s := range []string{"keep", "off", "1", "0", "-1", "36500", "36501", "1MiB", "512 KiB", "1048576GiB", "1048577GiB", "9223372036854775807", "+1", "01", "1_0", "B", " 1", "", "1000000"} {
+	for _, s := range []string{"keep", "off", "1", "0", "-1", "36500", "36501", "1MiB", "512 KiB", "1048576GiB",
+		"1048577GiB", "9223372036854775807", "+1", "01", "1_0", "B", " 1", "", "1000000"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -28,7 +29,8 @@ func FuzzSettings(f *testing.F) {
 		} {
 			v, again := pair[0], pair[1]
 			if err := v.UnmarshalText([]byte(text)); err != nil {
-				if v.String() != again.String() || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "want") {
+				if v.String() != again.String() || !strings.Contains(err.Error(), name) ||
+					!strings.Contains(err.Error(), "want") {
 					t.Errorf("%s %q: %v, and is %s", name, text, err, v)
 				}
 				continue
@@ -43,7 +45,8 @@ func FuzzSettings(f *testing.F) {
 // A signing key that is no key is refused without a word of it.
 func FuzzSigningKey(f *testing.F) {
 	f.Add("whsk_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")
-	f.Add("-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f\n-----END PRIVATE KEY-----\n")
+	f.Add("-----BEGIN PRIVATE " +
+		"KEY-----\nMC4CAQAwBQYDK2VwBCIEIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f\n-----END PRIVATE KEY-----\n")
 	f.Add("-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n")
 	f.Add("whsk_====")
 	f.Fuzz(func(t *testing.T, text string) {

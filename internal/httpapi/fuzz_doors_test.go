@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
-// What is posted is taken by both doors or by none, and each refusal has a code and names what is wrong. Where several
+// A transaction is taken by both doors or by none, and each refusal has a code and names the field. Where several
 // things are wrong, each door begins with another one.
 func FuzzTheDoorsAgree(f *testing.F) {
 	add := func(queue, typ, uid, data, at, tag, tagged, on, url, end string, retries int64) {
@@ -25,11 +25,14 @@ func FuzzTheDoorsAgree(f *testing.F) {
 	}
 	add("q", "T", "u1", `{"n":1}`, "2030-01-02T03:04:05Z", "k", "v", "", "http://w.example/", "DONE", 3)
 	add("q q", "T", "u 1", `1e400`, "tomorrow", "", "", "u1", "ftp://x", "WAITING", -1)
-	add("", "-T", strings.Repeat("x", 256), `[[[[]]]]`, "2199-01-01T00:00:00Z", "k", strings.Repeat("x", 257), "nobody", "http://u:p@h/", "done", 10001)
-	add("processor:a:1", "leader.tool", "event:0:result", `null`, "1969-12-31T23:59:59Z", "ü", "\u2028", "ü", "HTTP://[::1]:80", "FAILED", 0)
+	add("", "-T", strings.Repeat("x", 256), `[[[[]]]]`, "2199-01-01T00:00:00Z", "k", strings.Repeat("x", 257),
+		"nobody", "http://u:p@h/", "done", 10001)
+	add("processor:a:1", "leader.tool", "event:0:result", `null`, "1969-12-31T23:59:59Z", "ü", "\u2028", "ü",
+		"HTTP://[::1]:80", "FAILED", 0)
 	add("é", "T", "", `"\u0000"`, "2030-01-02T03:04:05.1234567+14:00", " ", "", "u-1", "http://127.1/", "", 1)
 	store := pgtest.New(f).Store(f, 4)
-	api := httpapi.New(httpapi.Config{Store: store, Ingester: pg.NewIngester(store.Store), Log: slog.New(slog.DiscardHandler), Auth: "none", Version: "test"})
+	api := httpapi.New(httpapi.Config{Store: store, Ingester: pg.NewIngester(store.Store),
+		Log: slog.New(slog.DiscardHandler), Auth: "none", Version: "test"})
 	server := httptest.NewServer(nil)
 	server.Config.Handler = api.Server().Handler
 	f.Cleanup(server.Close)
@@ -81,7 +84,8 @@ func FuzzTheDoorsAgree(f *testing.F) {
 			return
 		}
 		status, said := call(t, "POST", "/transactions", string(text))
-		_, err = store.Pool().Exec(t.Context(), `SELECT postern.submit_many(jsonb_build_array($1::jsonb))`, string(text))
+		_, err = store.Pool().Exec(t.Context(), `SELECT postern.submit_many(jsonb_build_array($1::jsonb))`,
+			string(text))
 		var e *pgconn.PgError
 		switch {
 		case err == nil && status < 300:
@@ -90,7 +94,7 @@ func FuzzTheDoorsAgree(f *testing.F) {
 			t.Errorf("HTTP refuses %s with %d %v, and SQL takes it", text, status, said)
 		case !errors.As(err, &e):
 			t.Fatal(err)
-		case !strings.HasPrefix(e.Code, "ZP"): // what is no jsonb never comes as far as the door
+		case !strings.HasPrefix(e.Code, "ZP"): // it is no jsonb, and so no item
 			if status < 400 || e.Code[:2] != "22" {
 				t.Errorf("SQL does not understand %s: %v; HTTP answers %d", text, err, status)
 			}
@@ -106,7 +110,7 @@ func FuzzTheDoorsAgree(f *testing.F) {
 	})
 }
 
-// reasoned says whether a problem says what is wrong, and where, if it is a field.
+// reasoned says whether a problem has its reason, and the field, if it is about one.
 func reasoned(doc map[string]any) bool {
 	list, _ := doc["errors"].([]any)
 	return doc["code"] != "" && doc["detail"] != "" && (doc["code"] != "invalid" || len(list) > 0)

@@ -16,13 +16,15 @@ import (
 // named says whether a refusal names what it is about.
 func named(err error, pointer string) bool {
 	f := fault.As(err)
-	return f != nil && f.Kind == fault.Invalid && len(f.Fields) == 1 && strings.HasPrefix(f.Fields[0].Pointer, pointer) && f.Detail != ""
+	return f != nil && f.Kind == fault.Invalid && len(f.Fields) == 1 && strings.HasPrefix(f.Fields[0].Pointer,
+		pointer) && f.Detail != ""
 }
 
 // How long a request waits is within what may be waited, for something that can come; else the refusal names what is
 // wrong. What Prefer says beside wait=N is ignored.
 func FuzzWait(f *testing.F) {
-	for _, c := range [][3]string{{"30s", "terminal", ""}, {"", "DONE", "wait=5"}, {"-1s", "", ""}, {"1000000h", "change", "respond-async, wait=\"9\""},
+	for _, c := range [][3]string{{"30s", "terminal", ""}, {"", "DONE", "wait=5"}, {"-1s", "", ""}, {"1000000h",
+		"change", "respond-async, wait=\"9\""},
 		{"1", "", "wait=99999999999"}, {"2562048h", "waiting", "WAIT=3; foo"}, {"", "", "wait=-1,wait=2"}} {
 		f.Add(c[0], c[1], c[2])
 	}
@@ -91,12 +93,14 @@ func FuzzCursor(f *testing.F) {
 // An API key is known by its prefix and its hash alone, and its form is the one that is told.
 func FuzzParseKey(f *testing.F) {
 	f.Add(DrawKey())
-	for _, s := range []string{"", "postern_", "postern_abcdefgh_" + strings.Repeat("x", 43) + "\n", "postern_ABCDEFGH_" + strings.Repeat("x", 43)} {
+	for _, s := range []string{"", "postern_", "postern_abcdefgh_" + strings.Repeat("x", 43) + "\n",
+		"postern_ABCDEFGH_" + strings.Repeat("x", 43)} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, key string) {
 		prefix, hash, ok := ParseKey(key)
-		if ok && (!strings.HasPrefix(key, "postern_"+prefix+"_") || len(prefix) != 8 || len(hash) != 32 || strings.ContainsAny(key, "\n \x00")) {
+		if ok && (!strings.HasPrefix(key, "postern_"+prefix+"_") || len(prefix) != 8 || len(hash) != 32 ||
+			strings.ContainsAny(key, "\n \x00")) {
 			t.Errorf("%q is a key with the prefix %q", key, prefix)
 		}
 		if !ok && (prefix != "" || hash != nil) {
@@ -108,7 +112,8 @@ func FuzzParseKey(f *testing.F) {
 // A place is one of three forms, and names at most one transaction; the refusal of others names it.
 func FuzzPlace(f *testing.F) {
 	id := outbox.ID{Queue: 1, Seq: 2, Day: 20000}.String()
-	for _, s := range []string{`"head"`, `{"before":"` + id + `"}`, `{"after":"` + id + `"}`, `{"before":"` + id + `","after":"` + id + `"}`, `null`, `"tail"`,
+	for _, s := range []string{`"head"`, `{"before":"` + id + `"}`, `{"after":"` + id + `"}`, `{"before":"` +
+		id + `","after":"` + id + `"}`, `null`, `"tail"`,
 		`{"before":"x"}`, `{"Before":"` + id + `"}`, `[]`, `{"before":null}`, `{"before":"","after":"` + id + `"}`} {
 		f.Add([]byte(s))
 	}
@@ -143,7 +148,8 @@ func FuzzIfMatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, header string, have int64) {
 		c := Conditions{Trial: Trial{IfMatch: header}}
 		n, err := c.version()
-		if err != nil && fault.CodeOf(err) != "precondition_failed" || err == nil && n < 0 && strings.TrimSpace(header) != "*" {
+		if err != nil && fault.CodeOf(err) != "precondition_failed" || err == nil && n < 0 &&
+			strings.TrimSpace(header) != "*" {
 			t.Errorf("%q is %d: %v", header, n, err)
 		}
 		if have > 0 && header == etag(have) && (n != have || !matches(header, etag(have)) || c.check(have) != nil) {
@@ -157,7 +163,8 @@ func FuzzIfMatch(f *testing.F) {
 
 // A height is digits, and shown as they are.
 func FuzzHeight(f *testing.F) {
-	for _, s := range []string{`"4711"`, `4711`, `4711.0`, `"-1"`, `1e3`, `"00"`, `9223372036854775808`, `null`, `"+1"`, `"1_0"`} {
+	for _, s := range []string{`"4711"`, `4711`, `4711.0`, `"-1"`, `1e3`, `"00"`, `9223372036854775808`, `null`,
+		`"+1"`, `"1_0"`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -174,7 +181,8 @@ func FuzzHeight(f *testing.F) {
 			return
 		}
 		n := int64(*in.Height)
-		if said := strings.TrimLeft(strings.Trim(string(text), "\" \t\r\n"), "0"); n < 0 || *digits(&n) != said && (n != 0 || said != "") {
+		if said := strings.TrimLeft(strings.Trim(string(text), "\" \t\r\n"), "0"); n < 0 ||
+			*digits(&n) != said && (n != 0 || said != "") {
 			t.Errorf("%s is %d", text, n)
 		}
 	})
@@ -203,8 +211,10 @@ func FuzzOneOrMore(f *testing.F) {
 
 // Two texts of one value are equal, in both directions, and what is equal has the same members.
 func FuzzEqualJSON(f *testing.F) {
-	for _, c := range [][2]string{{`{"a":1,"b":[2.50]}`, `{"b":[25e-1],"a":1.0}`}, {`1e400`, `1e401`}, {`-0`, `0`}, {`[]`, `{}`}, {`null`, `""`},
-		{`12345678901234567890`, `12345678901234567891`}, {`1e1000000000`, `1e1000000001`}, {`0.1`, `0.1000000000000000055511151231257827`}} {
+	for _, c := range [][2]string{{`{"a":1,"b":[2.50]}`, `{"b":[25e-1],"a":1.0}`}, {`1e400`, `1e401`}, {`-0`,
+		`0`}, {`[]`, `{}`}, {`null`, `""`},
+		{`12345678901234567890`, `12345678901234567891`}, {`1e1000000000`, `1e1000000001`}, {`0.1`,
+			`0.1000000000000000055511151231257827`}} {
 		f.Add([]byte(c[0]), []byte(c[1]))
 	}
 	f.Fuzz(func(t *testing.T, x, y []byte) {

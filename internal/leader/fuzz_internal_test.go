@@ -14,8 +14,9 @@ import (
 // A JSON pointer finds what one would who reads the whole document, and the parts of a pointer make it again.
 func FuzzPointer(f *testing.F) {
 	for doc, pointer := range map[string]string{
-		`{"a":[{"b~/":1}]}`: "/a/0/b~0~1", `[1,2]`: "/1", `{"":{"":2}}`: "//", `{"a":1}`: "", `[[]]`: "/0/0", `{"0":[0]}`: "/0/00",
-		`{"~1":1}`: "/~01", `{"a":"\ud800"}`: "/a", `{"a":1,"a":{"b":2}}`: "/a/b",
+		`{"a":[{"b~/":1}]}`: "/a/0/b~0~1", `[1,2]`: "/1", `{"":{"":2}}`: "//", `{"a":1}`: "", `[[]]`: "/0/0",
+		`{"0":[0]}`: "/0/00",
+		`{"~1":1}`:  "/~01", `{"a":"\ud800"}`: "/a", `{"a":1,"a":{"b":2}}`: "/a/b",
 	} {
 		f.Add([]byte(doc), pointer)
 	}
@@ -71,8 +72,10 @@ func follow(t *testing.T, doc []byte, pointer string) (v any, there bool) {
 
 // A page is the same whether it comes at once or byte by byte, and its events stand where its bytes do.
 func FuzzTakeApart(f *testing.F) {
-	for _, s := range []string{`{"events":[{"id":1},{"id":"\"]"}],"next":"c"}`, `{"events":[1,2}`, `[]`, `{"events":[{"a":[}]}]}`, `{"events":null}`,
-		`{"events":[` + strings.Repeat(`[`, 80) + strings.Repeat(`]`, 80) + `]}`, `{"a":{"events":[1]},"events":[2],"events":[3]}`, " \n{\"events\":[ ]}\t", `{"events":[]}x`} {
+	for _, s := range []string{`{"events":[{"id":1},{"id":"\"]"}],"next":"c"}`, `{"events":[1,2}`, `[]`,
+		`{"events":[{"a":[}]}]}`, `{"events":null}`,
+		`{"events":[` + strings.Repeat(`[`, 80) + strings.Repeat(`]`, 80) + `]}`,
+		`{"a":{"events":[1]},"events":[2],"events":[3]}`, " \n{\"events\":[ ]}\t", `{"events":[]}x`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, page []byte) {
@@ -105,7 +108,8 @@ func FuzzTakeApart(f *testing.F) {
 
 // The cursor of a table is read as it is written, and a URL of a table's database has no secret and no door to files.
 func FuzzTableCursor(f *testing.F) {
-	f.Add([]byte(`{"at":"1","key":"2","seen":"3","since":"2026-01-02T03:04:05Z"}`), "postgres://u@h:1/d?sslmode=require")
+	f.Add([]byte(`{"at":"1","key":"2","seen":"3","since":"2026-01-02T03:04:05Z"}`),
+		"postgres://u@h:1/d?sslmode=require")
 	f.Add([]byte(`null`), "postgres://u:secret@h/d")
 	f.Add([]byte(`{"key":"2"}`), "postgres://u@h/d?sslmode=disable&passfile=/etc/passwd")
 	f.Add([]byte(`{"seen":"2"}`), "postgresql://u@h,i/d")
@@ -115,7 +119,8 @@ func FuzzTableCursor(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, has := u.User.Password(); has || u.User.Username() == "" || strings.Contains(u.Host, ",") || len(u.Query()) > 1 {
+			if _, has := u.User.Password(); has || u.User.Username() == "" || strings.Contains(u.Host, ",") ||
+				len(u.Query()) > 1 {
 				t.Errorf("%q is let in", database)
 			}
 		}
@@ -127,7 +132,8 @@ func FuzzTableCursor(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, trouble := ReadTableCursor(said); string(said) != "{}" && (trouble != nil || !reflect.DeepEqual(again, c)) {
+		if again, trouble := ReadTableCursor(said); string(said) != "{}" && (trouble != nil ||
+			!reflect.DeepEqual(again, c)) {
 			t.Errorf("%q is %s, which is %+v: %v", raw, said, again, trouble)
 		}
 	})

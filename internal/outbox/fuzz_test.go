@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// What is read as an id is written as it came, and two texts are never one id, but for the case of their letters.
+// A text that is read as an id is written as it came, and two texts are never one id, but for the case of letters.
 func FuzzParseID(f *testing.F) {
 	for _, id := range []outbox.ID{
 		{Queue: 1, Seq: 1, Day: 20000, Salt: 1},
@@ -17,7 +17,8 @@ func FuzzParseID(f *testing.F) {
 	} {
 		f.Add(id.String())
 	}
-	for _, s := range []string{"", "00000000-0000-4000-8000-000000000000", "{0}", strings.Repeat("-", 36), strings.Repeat("g", 36)} {
+	for _, s := range []string{"", "00000000-0000-4000-8000-000000000000", "{0}", strings.Repeat("-", 36),
+		strings.Repeat("g", 36)} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -42,7 +43,8 @@ func FuzzParseID(f *testing.F) {
 
 // Of a duration of our JSON nothing is lost when it is written and read again. A number without a unit is none.
 func FuzzDuration(f *testing.F) {
-	for _, s := range []string{`"90s"`, `"24h"`, `90`, `null`, `"-1h0m0s"`, `"9223372036854775807ns"`, `"1e9s"`, `"1h1m1s1ms"`, `"10m0s"`} {
+	for _, s := range []string{`"90s"`, `"24h"`, `90`, `null`, `"-1h0m0s"`, `"9223372036854775807ns"`, `"1e9s"`,
+		`"1h1m1s1ms"`, `"10m0s"`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -59,7 +61,8 @@ func FuzzDuration(f *testing.F) {
 		}
 		var again outbox.Duration
 		if err := json.Unmarshal(said, &again); err != nil || again != d {
-			t.Errorf("%s is %d, written as %s, which is %d: %v", text, time.Duration(d), said, time.Duration(again), err)
+			t.Errorf("%s is %d, written as %s, which is %d: %v", text, time.Duration(d), said,
+				time.Duration(again), err)
 		}
 	})
 }

@@ -41,7 +41,8 @@ var onlyCrashes = []stage{
 	{"with staged rows",
 		func(a *arena) {
 			a.ids = a.Post("q", "T", "a")
-			for _, row := range [][2]string{{"q", "x"}, {"q", "y"}, {"r", "z"}} { // the ids of new queues differ from run to run
+			// the ids of new queues differ from run to run
+			for _, row := range [][2]string{{"q", "x"}, {"q", "y"}, {"r", "z"}} {
 				a.Must(a.submit(a.S.Pool(), row[0], "T", row[1]))
 			}
 		},
@@ -62,5 +63,7 @@ func crashStages() []stage { return slices.Concat(stages, onlyCrashes) }
 
 // shortHistory are the stages whose statements are tried with a crash at each point, in each run. What a statement does
 // to locks, rows and commits is the same in the other stages but for the branch that it takes.
-var shortHistory = []string{"ready", "at the end of a lazy run", "of a dead node", "waiting to ask", "submitted", "in delay",
-	"after a delay", "watched by others", "held", "with staged rows", "with a place that is wanted", "with one to be redriven"}
+var shortHistory = []string{"ready", "at the end of a lazy run", "of a dead node", "waiting to ask", "submitted",
+	"in delay",
+	"after a delay", "watched by others", "held", "with staged rows", "with a place that is wanted",
+	"with one to be redriven"}

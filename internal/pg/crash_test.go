@@ -127,7 +127,8 @@ func (c *crashing) crash(o op, w worlds, at cut.Point) (rows string, hit bool) {
 	got := end{sight: c.kept.look(c.T, c.Ctx)}
 	name := fmt.Sprintf("%s, cut %s statement %d (fatal: %v), says %q", o.name, at.Where, at.Statement, at.Fatal, said)
 	if !slices.Contains(w.rows, got.rows) {
-		c.T.Errorf("%s, and leaves what is neither before nor after:\nbefore:%s\nafter:%s", name, difference(w.rows[0], got.rows), difference(w.last(), got.rows))
+		c.T.Errorf("%s, and leaves what is neither before nor after:\nbefore:%s\nafter:%s", name,
+			difference(w.rows[0], got.rows), difference(w.last(), got.rows))
 	}
 	switch {
 	case strings.Contains(said, "commit_unknown"):
@@ -167,7 +168,8 @@ func (c *crashing) goesOn(o op, w worlds, name string) {
 		c.T.Errorf("%s, and again: %q", name, said)
 	}
 	if got := c.kept.look(c.T, c.Ctx).rows; once(got) != once(w.last()) {
-		c.T.Errorf("%s, and again, which says %q: it is not as if it had been done once:%s", name, said, difference(w.last(), got))
+		c.T.Errorf("%s, and again, which says %q: it is not as if it had been done once:%s", name, said,
+			difference(w.last(), got))
 	}
 	for _, n := range []pg.Node{c.n1, c.n2} {
 		mine, _, err := c.store.Owned(c.Ctx, n, 0, 1000)
@@ -198,7 +200,8 @@ func (c *crashing) takenOver(name string) {
 	c.empties(c.S, name)
 }
 
-// empties releases what dead nodes have, lets everything go that an operator has stopped, and works until all has ended.
+// empties releases what dead nodes have, lets everything go that an operator has stopped, and works until all has
+// ended.
 func (c *crashing) empties(s *stores.Store, name string) {
 	c.T.Helper()
 	n, err := s.Register(c.Ctx, "heir", "test", 10*time.Second)
@@ -212,7 +215,9 @@ func (c *crashing) empties(s *stores.Store, name string) {
 	for round := 0; open > 0; round++ {
 		if round == 60 {
 			var rest string
-			c.Scan(`SELECT string_agg(concat_ws(' ', queue, uid, state, held_until, blocker), '; ') FROM (SELECT t.*, '' AS blocker, '' AS held_until FROM postern.tx t WHERE state NOT IN ('DONE', 'FAILED', 'CANCELLED', 'UNRESOLVED')) t`, &rest)
+			c.Scan(`SELECT string_agg(concat_ws(' ', queue, uid, state, held_until, blocker), '; ') FROM `+
+				`(SELECT t.*, '' AS blocker, '' AS held_until FROM postern.tx t WHERE state NOT IN ('DONE', `+
+				`'FAILED', 'CANCELLED', 'UNRESOLVED')) t`, &rest)
 			c.T.Errorf("%s, and then it stands still: %s", name, rest)
 			return
 		}
@@ -221,7 +226,8 @@ func (c *crashing) empties(s *stores.Store, name string) {
 			_, err := s.Beat(c.Ctx, n, pg.NodeLoad{})
 			c.Must(err)
 		}
-		c.Scan(`SELECT count(*) FROM postern.tx WHERE state NOT IN ('DONE', 'FAILED', 'CANCELLED', 'UNRESOLVED')`, &open)
+		c.Scan(`SELECT count(*) FROM postern.tx WHERE state NOT IN ('DONE', 'FAILED', 'CANCELLED', `+
+			`'UNRESOLVED')`, &open)
 	}
 	pgworld.HoldsTrue(c.T, c.Ctx, c.monitor)
 }
@@ -229,7 +235,8 @@ func (c *crashing) empties(s *stores.Store, name string) {
 // letGo ends pauses, suspensions and what is held, as an operator would.
 func (c *crashing) letGo(s *stores.Store) {
 	c.T.Helper()
-	for _, q := range c.Lines(`SELECT n.name FROM postern.queue q JOIN postern.queue_name n USING (queue_id) WHERE q.paused`) {
+	for _, q := range c.Lines(`SELECT n.name FROM postern.queue q JOIN postern.queue_name n USING (queue_id) ` +
+		`WHERE q.paused`) {
 		c.Lever(s.PauseQueue(c.Ctx, c.By, q, false))
 	}
 	for _, typ := range c.Lines(`SELECT type FROM postern.dispatcher WHERE paused`) {
@@ -243,7 +250,8 @@ func (c *crashing) letGo(s *stores.Store) {
 		"suspended": func(id outbox.ID) (pg.LeverResult, error) { return s.Resume(c.Ctx, c.By, id) },
 		"unknown":   func(id outbox.ID) (pg.LeverResult, error) { return s.WasNotDone(c.Ctx, c.By, id) },
 	} {
-		for _, uid := range c.Lines(`SELECT t.uid FROM postern.mark m JOIN postern.task t USING (queue_id, seq) WHERE m.kind = $1
+		for _, uid := range c.Lines(`SELECT t.uid FROM postern.mark m JOIN postern.task t USING (queue_id, `+
+			`seq) WHERE m.kind = $1
 			AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq) = (m.queue_id, m.seq))`, kind) {
 			c.Lever(pull(c.UID(uid)))
 		}
@@ -348,8 +356,9 @@ func TestACrashAnywhere(t *testing.T) {
 	}
 }
 
-// everywhere tries one statement with a crash at each point. From each world that this leaves another process takes over
-// once, and the one that crashed goes on once for each kind of point. It says whether the statement changes something.
+// everywhere tries one statement with a crash at each point. From each world that this leaves another process takes
+// over once, and the one that crashed goes on once for each kind of point. It says whether the statement changes
+// something.
 func (c *crashing) everywhere(o op) bool {
 	c.T.Helper()
 	w := c.undisturbed(o)
@@ -437,7 +446,8 @@ func (c *crashing) randomly(r *rand.Rand, o op) {
 func (c *crashing) keepThis() {
 	c.T.Helper()
 	for _, table := range tables {
-		c.Exec(`TRUNCATE public.base_` + table.name + `; INSERT INTO public.base_` + table.name + ` SELECT * FROM postern.` + table.name)
+		c.Exec(`TRUNCATE public.base_` + table.name + `; INSERT INTO public.base_` + table.name +
+			` SELECT * FROM postern.` + table.name)
 	}
 	c.kept.rows = see(c.T, c.Ctx, c.kept.pool).tables
 	c.begin = c.Now

@@ -29,8 +29,8 @@ func (w *world) in(t *testing.T) *world {
 	return &world{&one}
 }
 
-// atNoon begins at a noon that is an hour ahead at least: no midnight of the world falls into a test that takes hours of
-// it, and none of the server, by whose clock views tell what is overdue and partitions are made, falls behind it.
+// atNoon begins at a noon that is an hour ahead at least: no midnight of the world falls into a test that takes hours
+// of it, and none of the server, by whose clock views tell what is overdue and partitions are made, falls behind it.
 func (w *world) atNoon() {
 	noon := w.Now.Truncate(24 * time.Hour).Add(12 * time.Hour)
 	if noon.Before(w.Now.Add(time.Hour)) {

@@ -21,12 +21,20 @@ func canonical(t *testing.T, v any) []byte {
 	return text
 }
 
-// What is read of an authorization is written and read as the same, and its refusal names the field.
+// An authorization that is read is written and read as the same, and its refusal names the field.
 func FuzzAuthorization(f *testing.F) {
 	for _, s := range []string{
-		`{"label":"l","mode":"permissionless","duration":"forever","priority":"Med","actions_config":{"atomic":{"functions":[{"domain":"d","message_details":{"message_type":"m","message":{"name":"n"}},"contract_address":"T"}],"retry_logic":{"times":"indefinitely","interval":{"seconds":5}}}}}`,
-		`{"label":"l","mode":{"permissioned":{"with_call_limit":{"a":1}}},"duration":{"seconds":3},"actions_config":{"non_atomic":{"functions":[{"domain":"d","contract_address":"T","retry_logic":{"times":{"amount":2},"interval":{"blocks":1}},"callback_confirmation":{"contract_address":"c","callback_message":{"a":1},"callback_timeout":9223372036854775807}}],"expiration_time":-1}}}`,
-		`{"mode":{},"duration":{"blocks":0},"priority":"Low"}`, `{"actions_config":{"atomic":{},"non_atomic":{}}}`, `null`, `[]`,
+		`{"label":"l","mode":"permissionless","duration":"forever","priority":"Med",` +
+			`"actions_config":{"atomic":{"functions":[{"domain":"d","message_details":{"message_type":"m",` +
+			`"message":{"name":"n"}},"contract_address":"T"}],"retry_logic":{"times":"indefinitely",` +
+			`"interval":{"seconds":5}}}}}`,
+		`{"label":"l","mode":{"permissioned":{"with_call_limit":{"a":1}}},"duration":{"seconds":3},` +
+			`"actions_config":{"non_atomic":{"functions":[{"domain":"d","contract_address":"T",` +
+			`"retry_logic":{"times":{"amount":2},"interval":{"blocks":1}},` +
+			`"callback_confirmation":{"contract_address":"c","callback_message":{"a":1},` +
+			`"callback_timeout":9223372036854775807}}],"expiration_time":-1}}}`,
+		`{"mode":{},"duration":{"blocks":0},"priority":"Low"}`,
+		`{"actions_config":{"atomic":{},"non_atomic":{}}}`, `null`, `[]`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -36,14 +44,16 @@ func FuzzAuthorization(f *testing.F) {
 			return
 		}
 		if err := a.Validate(); err != nil {
-			if x := fault.As(err); x == nil || x.Kind != fault.Invalid || len(x.Fields) != 1 || !strings.HasPrefix(x.Fields[0].Pointer, "/") || x.Detail == "" {
+			if x := fault.As(err); x == nil || x.Kind != fault.Invalid || len(x.Fields) != 1 ||
+				!strings.HasPrefix(x.Fields[0].Pointer, "/") || x.Detail == "" {
 				t.Errorf("%s: %#v", text, err)
 			}
 			return
 		}
 		said := canonical(t, a)
 		var again processor.Authorization
-		if err := json.Unmarshal(said, &again); err != nil || again.Validate() != nil || !bytes.Equal(canonical(t, again), said) {
+		if err := json.Unmarshal(said, &again); err != nil || again.Validate() != nil ||
+			!bytes.Equal(canonical(t, again), said) {
 			t.Errorf("%s is %s, which is %s: %v", text, said, canonical(t, again), err)
 		}
 		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -58,9 +68,11 @@ func FuzzAuthorization(f *testing.F) {
 	})
 }
 
-// What another installation sends is read as it was written.
+// An envelope of another installation is read as it was written.
 func FuzzEnvelope(f *testing.F) {
-	f.Add([]byte(`{"id":1,"created_at":"2026-01-02T03:04:05.000006Z","actions_config":{"atomic":{"functions":[{"domain":"d"}]}},"msgs":[{"type":"m","msg":{"n":{"a":1}}}],"priority":"High","expiration_time":"2026-01-03T00:00:00Z"}`))
+	f.Add([]byte(`{"id":1,"created_at":"2026-01-02T03:04:05.000006Z",` +
+		`"actions_config":{"atomic":{"functions":[{"domain":"d"}]}},"msgs":[{"type":"m","msg":{"n":{"a":1}}}],` +
+		`"priority":"High","expiration_time":"2026-01-03T00:00:00Z"}`))
 	f.Add([]byte(`{"id":-1,"created_at":"0001-01-01T00:00:00Z","actions_config":{},"msgs":null}`))
 	f.Add([]byte(`{"created_at":"9999-12-31T23:59:59.999999999+23:59"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -74,7 +86,8 @@ func FuzzEnvelope(f *testing.F) {
 		e.To("here")
 		said := canonical(t, e)
 		var again processor.Envelope
-		if err := json.Unmarshal(said, &again); err != nil || again.Name() != e.Name() || !bytes.Equal(canonical(t, again), said) {
+		if err := json.Unmarshal(said, &again); err != nil || again.Name() != e.Name() ||
+			!bytes.Equal(canonical(t, again), said) {
 			t.Errorf("%s is %s, which is %s: %v", text, said, canonical(t, again), err)
 		}
 	})

@@ -17,8 +17,8 @@ import (
 // now is the time in which answers come here.
 var fuzzNow = time.Date(2026, 11, 19, 0, 0, 0, 0, time.UTC)
 
-// A header Retry-After puts off by seconds or until a date, within what we wait at most; and what stands before a worker
-// puts off no more than a foreign answer may.
+// A header Retry-After puts off by seconds or until a date, within what we wait at most; and what stands before a
+// worker puts off no more than a foreign answer may.
 func FuzzRetryAfter(f *testing.F) {
 	for _, s := range []string{"", "0", "120", "-1", "9223372036854775807", "99999999999999999999", "1e9", " 5",
 		"Thu, 19 Nov 2026 00:01:00 GMT", "Thursday, 19-Nov-26 00:01:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"} {
@@ -45,13 +45,17 @@ func FuzzRetryAfter(f *testing.F) {
 // Whatever a worker says of a status can be stored, is about what was asked, and says nothing where it is not
 // understood.
 func FuzzReadStatus(f *testing.F) {
-	for _, s := range []string{`{"state":"included","hash":"h","block_height":"7","confirmations":3}`, `{"state":"done","done":{"a":1}}`,
-		`{"state":"failed","failure_reason":{"x":"\u0000"}}`, `{"state":"pending","hash":7}`, `{"state":"unknown"}`, `{}`, `[]`, "null",
-		`{"state":"included","block_height":1e99,"confirmations":-1}`, `{"STATE":"done","done":[` + strings.Repeat("[", 90) + strings.Repeat("]", 90) + `]}`} {
+	for _, s := range []string{`{"state":"included","hash":"h","block_height":"7","confirmations":3}`,
+		`{"state":"done","done":{"a":1}}`,
+		`{"state":"failed","failure_reason":{"x":"\u0000"}}`, `{"state":"pending","hash":7}`,
+		`{"state":"unknown"}`, `{}`, `[]`, "null",
+		`{"state":"included","block_height":1e99,"confirmations":-1}`, `{"STATE":"done","done":[` +
+			strings.Repeat("[", 90) + strings.Repeat("]", 90) + `]}`} {
 		f.Add([]byte(s), "h")
 		f.Add([]byte(s), "")
 	}
-	known := map[outbox.StatusState]bool{outbox.StatusPending: true, outbox.StatusUnknown: true, outbox.StatusFailed: true,
+	known := map[outbox.StatusState]bool{outbox.StatusPending: true, outbox.StatusUnknown: true,
+		outbox.StatusFailed:   true,
 		outbox.StatusIncluded: true, outbox.StatusUnreachable: true}
 	f.Fuzz(func(t *testing.T, body []byte, hash string) {
 		st := readStatus(body, hash)
@@ -86,7 +90,8 @@ func FuzzKeys(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if key, err := ParseSecret(text); err == nil && "whsec_"+base64.StdEncoding.EncodeToString(key) != strings.NewReplacer("\r", "", "\n", "").Replace(text) {
+		if key, err := ParseSecret(text); err == nil &&
+			"whsec_"+base64.StdEncoding.EncodeToString(key) != strings.NewReplacer("\r", "", "\n", "").Replace(text) {
 			t.Errorf("%q is the secret %x", text, key)
 		} else if err != nil && len(text) > 8 && strings.Contains(err.Error(), text) {
 			t.Errorf("%q is in %v", text, err)

@@ -8,9 +8,10 @@ import (
 	"github.com/postern-dev/postern/internal/pg/deliveries"
 )
 
-// What is read as a cursor is written as it came, and is of the subscription that was meant.
+// A text that is read as a cursor is written as it came, and is of the subscription that was meant.
 func FuzzParseCursor(f *testing.F) {
-	for _, s := range []string{"c1-2", "c1-", "c-1-2", "c01-2", "c1-+2", "cc1-2", "1-2", "c2147483648-1", "c1-9223372036854775808", ""} {
+	for _, s := range []string{"c1-2", "c1-", "c-1-2", "c01-2", "c1-+2", "cc1-2", "1-2", "c2147483648-1",
+		"c1-9223372036854775808", ""} {
 		f.Add(s, int32(1))
 	}
 	f.Fuzz(func(t *testing.T, s string, of int32) {
@@ -24,10 +25,11 @@ func FuzzParseCursor(f *testing.F) {
 	})
 }
 
-// What is read as the id of a delivery is written as it came.
+// A text that is read as the id of a delivery is written as it came.
 func FuzzParseDeliveryID(f *testing.F) {
 	id := outbox.ID{Queue: 1, Seq: 2, Day: 20000, Salt: 3}.String()
-	for _, s := range []string{id + ".done.7", id + ".done.hook", id + ".failed.callback", id + ".done.-1", id + ".done.0", id + "..", "", "..."} {
+	for _, s := range []string{id + ".done.7", id + ".done.hook", id + ".failed.callback", id + ".done.-1", id +
+		".done.0", id + "..", "", "..."} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -13,15 +13,21 @@ import (
 // SQL rests, also for another database of its server.
 func FuzzParse(f *testing.F) {
 	const secret = "c4n4ry-0f-4-p4ssw0rd"
-	for _, s := range []string{"h:5432/d", "h/d?sslmode=disable", "h,i/d?target_session_attrs=any", "h/d?search_path=public", "h/d?options=-c%20geqo%3Doff",
-		"h/d?options=-c%20timezone%3DEurope/Rome", "h/d?pool_max_conns=7", "h/d?pool_max_conns=x", "h/d?hostaddr=1.2.3.4", "h/d?DateStyle=ISO",
-		"h/d?options=%5C", "[::1]:5432/d", "h:port/d", "h/%zz", "h/d?ssl_min_protocol_version=TLSv1.2&sslmode=require", "/d?host=/tmp", "h/d?synchronous_commit=off",
-		"h/d?default_query_exec_mode=exec", "h/d?statement_cache_capacity=1", "h/d?connect_timeout=-1", "@h/d", "h/d?password=x", "h/d?application_name=%00"} {
+	for _, s := range []string{"h:5432/d", "h/d?sslmode=disable", "h,i/d?target_session_attrs=any",
+		"h/d?search_path=public", "h/d?options=-c%20geqo%3Doff",
+		"h/d?options=-c%20timezone%3DEurope/Rome", "h/d?pool_max_conns=7", "h/d?pool_max_conns=x",
+		"h/d?hostaddr=1.2.3.4", "h/d?DateStyle=ISO",
+		"h/d?options=%5C", "[::1]:5432/d", "h:port/d", "h/%zz",
+		"h/d?ssl_min_protocol_version=TLSv1.2&sslmode=require", "/d?host=/tmp", "h/d?synchronous_commit=off",
+		"h/d?default_query_exec_mode=exec", "h/d?statement_cache_capacity=1", "h/d?connect_timeout=-1", "@h/d",
+		"h/d?password=x", "h/d?application_name=%00"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, rest string) {
-		for _, database := range []string{"postgres://u:" + secret + "@" + rest, "host=h user=u password=" + secret + " " + rest} {
-			if strings.Contains(rest, "sslrootcert") || strings.Contains(rest, "sslcert") || strings.Contains(rest, "file") {
+		for _, database := range []string{"postgres://u:" + secret + "@" + rest, "host=h user=u password=" +
+			secret + " " + rest} {
+			if strings.Contains(rest, "sslrootcert") || strings.Contains(rest, "sslcert") ||
+				strings.Contains(rest, "file") {
 				return // these read files
 			}
 			c, err := session.Parse(database)
@@ -37,7 +43,8 @@ func FuzzParse(f *testing.F) {
 				}
 				continue
 			}
-			for name, want := range map[string]string{"timezone": "UTC", "client_encoding": "UTF8", "standard_conforming_strings": "on", "search_path": "pg_catalog, pg_temp"} {
+			for name, want := range map[string]string{"timezone": "UTC", "client_encoding": "UTF8",
+				"standard_conforming_strings": "on", "search_path": "pg_catalog, pg_temp"} {
 				if got := c.ConnConfig.RuntimeParams[name]; got != want {
 					t.Errorf("%q: %s=%q", database, name, got)
 				}
@@ -52,7 +59,8 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%q: %v", database, err)
 			}
 			o, err := session.Parse(other)
-			if err != nil || o.ConnConfig.Database != "other" || o.ConnConfig.Host != c.ConnConfig.Host || o.ConnConfig.User != c.ConnConfig.User || o.ConnConfig.Password != c.ConnConfig.Password {
+			if err != nil || o.ConnConfig.Database != "other" || o.ConnConfig.Host != c.ConnConfig.Host ||
+				o.ConnConfig.User != c.ConnConfig.User || o.ConnConfig.Password != c.ConnConfig.Password {
 				t.Errorf("%q for another database is %q: %v", database, other, err)
 			}
 		}

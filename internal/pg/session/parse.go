@@ -238,7 +238,7 @@ func Named(database, name string) (string, error) {
 	return named, nil
 }
 
-// namedIn is Named for words, of which the last counts where one is said twice.
+// namedIn is Named for words: where one is said twice, the last counts.
 func namedIn(words, name string) (string, error) {
 	for _, end := range []string{" ", " '' "} { // a word without a value would take what follows for it
 		named := words + end + "dbname='" + name + "'"

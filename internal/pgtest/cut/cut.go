@@ -24,8 +24,8 @@ const (
 	// After: the server has done it, and what would commit it does not come. A COMMIT that is a statement of its own
 	// has committed.
 	After
-	// Answered: the server has done the statement and all that was sent with it, and has said so, which nobody hears.
-	// Where the statement is the last of its transaction, that is committed.
+	// Answered: the server has done the statement and all that was sent with it, and has said so, and the client does
+	// not hear it. Where the statement is the last of its transaction, that is committed.
 	Answered
 )
 
@@ -35,7 +35,8 @@ func (w Where) String() string { return [...]string{"before", "after", "with the
 type Point struct {
 	Statement int // counted from 1 since Arm, over all connections; preparing is none
 	Where     Where
-	Fatal     bool // the server seems to end the session with an error, as pg_terminate_backend does; else it is just gone
+	// the server seems to end the session with an error, as pg_terminate_backend does; else it is just gone
+	Fatal bool
 }
 
 // Cutter passes on what comes on its port to a server, and cuts where it is told to.

@@ -91,7 +91,8 @@ func (t target) run(long time.Duration, workers int) (said string, err error) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err = cmd.Run()
-	if said = out.String(); strings.Contains(said, "context deadline exceeded") && !strings.Contains(said, "Failing input") {
+	if said = out.String(); strings.Contains(said, "context deadline exceeded") && !strings.Contains(said,
+		"Failing input") {
 		return said, nil // go test takes a process that ends late for a failure where the machine is busy
 	}
 	return said, err
