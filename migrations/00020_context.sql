@@ -132,8 +132,8 @@ CREATE TABLE postern.sql_role (
     CONSTRAINT one_sql_role_per_context PRIMARY KEY (login, context_id)
 );
 
--- The contexts of the database role that asks, those of its groups included, and whether it is more than a reader in
--- them. The owner of the tables, the service and postern_verify have all. A view reads with the rights of its owner and
+-- The contexts of the database role that asks, those of its groups included, and whether it is more than a reader, or an
+-- admin, in them. The owner of the tables, the service and postern_verify have all. A view reads with the rights of its owner and
 -- sees its caller as current_user, so that everybody may read it.
 CREATE VIEW postern.own_contexts WITH (security_barrier) AS
 WITH groups AS MATERIALIZED (
@@ -145,17 +145,18 @@ WITH groups AS MATERIALIZED (
         WHERE g.rolname IN ('postern_app', 'postern_verify')
             OR g.oid = (SELECT o.relowner FROM pg_catalog.pg_class o WHERE o.oid = 'postern.context'::regclass)) AS has
 )
-SELECT c.context_id, e.has OR mine.executes AS executes
+SELECT c.context_id, e.has OR mine.executes AS executes, e.has OR mine.administers AS administers
 FROM postern.context c
 CROSS JOIN everything e
-CROSS JOIN LATERAL (SELECT coalesce(bool_or(s.role <> 'reader'), false) AS executes, count(*) > 0 AS has
+CROSS JOIN LATERAL (SELECT coalesce(bool_or(s.role <> 'reader'), false) AS executes,
+        coalesce(bool_or(s.role = 'admin'), false) AS administers, count(*) > 0 AS has
     FROM groups g
     JOIN postern.sql_role s ON s.login = g.rolname
     WHERE s.context_id = c.context_id AND c.removed_at IS NULL) mine
 WHERE e.has OR mine.has;
 GRANT SELECT ON postern.own_contexts TO PUBLIC;
 
--- The contexts of who asks: at least as a reader, or as an executor. It runs as its invoker, since a definer's function
+-- The contexts of who asks: at least as a reader, an executor or an admin. It runs as its invoker, since a definer's function
 -- sees its owner as current_user, and would have to believe who says that he asks: so each role would learn of the
 -- contexts of all others. Who asks is given all the same, so that a statement says of what it depends.
 -- In plpgsql, since it is asked for by nearly every statement of an SQL user, and a function in SQL is planned anew
@@ -168,7 +169,7 @@ BEGIN
         RAISE insufficient_privilege USING MESSAGE = format('contexts_of: %s may ask for itself alone', current_user);
     END IF;
     RETURN (SELECT coalesce(array_agg(o.context_id), '{}') FROM postern.own_contexts o
-        WHERE at_least = 'reader' OR o.executes);
+        WHERE CASE at_least WHEN 'reader' THEN true WHEN 'admin' THEN o.administers ELSE o.executes END);
 END $$;
 -- +goose StatementEnd
 

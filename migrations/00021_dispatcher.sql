@@ -19,6 +19,7 @@ CREATE TABLE postern.dispatcher (
     type          text NOT NULL,
     pool_id       int,
     settings      jsonb NOT NULL,
+    posted_by     text NOT NULL GENERATED ALWAYS AS (coalesce(settings->>'posted_by', 'anyone')) STORED,
     paused        boolean NOT NULL DEFAULT false,
     draining      boolean NOT NULL DEFAULT false,
     removed_at    timestamptz,

@@ -20,6 +20,7 @@ CREATE TABLE postern.outbox (
     tags        jsonb,
     callback    jsonb,                       -- {url, on}
     actor       text NOT NULL,
+    by_admin    boolean NOT NULL DEFAULT false, -- its type asked for an admin, and its actor is one
     staged_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT one_staged_row_per_uid PRIMARY KEY (context_id, uid)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0,
@@ -342,17 +343,24 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Refuses the names under which systems of Postern post transactions of their own: the list of outbox.Reserved.
+-- The names under which systems of Postern post transactions of their own: the list of outbox.ReservedNames.
+CREATE FUNCTION postern.reserved() RETURNS TABLE (field text, prefix text, system text, whose text)
+LANGUAGE sql IMMUTABLE AS $$
+    VALUES ('type', 'leader.', 'leader', 'for events of sources'),
+        ('uid', 'event:', 'leader', 'for events of sources'),
+        ('queue', 'processor:', 'processors', 'for batches of processors')
+$$;
+
+-- Refuses these names.
 -- +goose StatementBegin
 CREATE FUNCTION postern.refuse_reserved(nth int, s postern.outbox) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     r record;
 BEGIN
-    FOR r IN SELECT * FROM (VALUES
-        ('type', s.type, 'leader.', 'for events of sources'),
-        ('uid', s.uid, 'event:', 'for events of sources'),
-        ('queue', s.queue, 'processor:', 'for batches of processors')) v (field, value, prefix, whose)
-        WHERE starts_with(value, prefix)
+    FOR r IN SELECT n.field, n.whose, v.value
+        FROM postern.reserved() n
+        JOIN (VALUES ('type', s.type), ('uid', s.uid), ('queue', s.queue)) v (field, value) ON v.field = n.field
+        WHERE starts_with(v.value, n.prefix)
     LOOP
         PERFORM postern.refuse(nth, 'forbidden', '/' || r.field,
             format('%s %s is posted %s, by Postern alone: use one of your own', r.field,
@@ -361,19 +369,28 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Refuses what the type or the queue cannot take now. It locks nothing, and what is staged has no place in
--- the queue yet: the drain decides for good.
+-- Refuses what the type or the queue cannot take now, and who may not post to the type. It locks nothing, and what is
+-- staged has no place in the queue yet: the drain decides for good. It returns whether the type asks for an admin, and
+-- has one.
 -- +goose StatementBegin
-CREATE FUNCTION postern.check_room(nth int, s postern.outbox) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION postern.check_room(nth int, s postern.outbox) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     q record;
     depth bigint;
+    by_admin boolean;
 BEGIN
-    SELECT d.draining AS type, c.draining AS context, c.name INTO q FROM postern.dispatcher d JOIN postern.context c USING (context_id)
+    SELECT d.posted_by, d.draining AS type, c.draining AS context, c.name INTO q FROM postern.dispatcher d JOIN postern.context c USING (context_id)
     WHERE d.context_id = s.context_id AND d.type = s.type AND d.removed_at IS NULL;
     IF NOT FOUND THEN
         PERFORM postern.refuse(nth, 'unknown_type', NULL,
             format('type %s has no dispatcher: PUT /dispatchers/%s first', postern.quoted(s.type), s.type));
+    END IF;
+    by_admin := q.posted_by = 'admin' AND s.context_id = ANY (postern.contexts_of(current_user, 'admin'));
+    IF q.posted_by <> 'anyone' AND NOT by_admin THEN
+        PERFORM postern.refuse(nth, 'forbidden', '/type', format('type %s is posted by %s', s.type, CASE q.posted_by
+            WHEN 'processors' THEN 'processors alone: send a batch through an authorization that names it'
+            WHEN 'leader' THEN 'the leader alone: it is for events of sources'
+            ELSE 'the role admin alone' END));
     END IF;
     IF q.context THEN
         PERFORM postern.refuse(nth, 'queue_draining', NULL, format('context %s accepts nothing more until it is resumed', q.name));
@@ -393,6 +410,7 @@ BEGIN
                 postern.quoted(s.queue), depth, q.most), jsonb_build_object('queue_depth', depth));
         END IF;
     END IF;
+    RETURN by_admin;
 END $$;
 -- +goose StatementEnd
 
@@ -462,7 +480,7 @@ BEGIN
         RETURN NULL;
     END IF;
     PERFORM postern.check_dependencies(nth, NEW);
-    PERFORM postern.check_room(nth, NEW);
+    NEW.by_admin := postern.check_room(nth, NEW);
     RETURN NEW;
 END $$;
 -- +goose StatementEnd
@@ -616,6 +634,7 @@ DROP FUNCTION postern.judge_staged;
 DROP FUNCTION postern.checked_form;
 DROP FUNCTION postern.check_room;
 DROP FUNCTION postern.refuse_reserved;
+DROP FUNCTION postern.reserved;
 DROP FUNCTION postern.known_uid;
 DROP FUNCTION postern.check_dependencies;
 DROP FUNCTION postern.check_form;

@@ -128,12 +128,12 @@ BEGIN
 
     -- what submit, feed and ack touch: they run as their caller
     GRANT SELECT (context_id, name, max_depth, require_key, declared_queues, draining, removed_at) ON postern.context TO postern_submit;
-    GRANT SELECT (context_id, type, draining, removed_at) ON postern.dispatcher TO postern_submit;
+    GRANT SELECT (context_id, type, posted_by, draining, removed_at) ON postern.dispatcher TO postern_submit;
     GRANT SELECT ON postern.queue_name, postern.queue, postern.idempotency, postern.task, postern.outcome, postern.dependency, postern.delivery TO postern_submit;
     GRANT SELECT (sender_id, context_id, account) ON postern.sender TO postern_submit;
     GRANT SELECT (subscription_id, context_id, name, kind, include, newest, dropped, removed_at) ON postern.subscription TO postern_submit;
     GRANT SELECT, UPDATE (acked) ON postern.checkpoint TO postern_submit;
-    -- not stage_id, actor and staged_at: nobody gives these
+    -- not stage_id, actor, by_admin and staged_at: the trigger alone gives these
     GRANT SELECT, INSERT (context_id, uid, queue, type, data, not_before, max_retries, depends_on, tags, callback)
         ON postern.outbox TO postern_submit;
     IF to_regclass('postern.batch') IS NOT NULL THEN -- they come with a later migration, which asks for this again

@@ -126,6 +126,14 @@ const (
 	DispatcherSettingsCapabilitiesNoStatus DispatcherSettingsCapabilities = "no_status"
 )
 
+// Defines values for DispatcherSettingsPostedBy.
+const (
+	DispatcherSettingsPostedByAdmin      DispatcherSettingsPostedBy = "admin"
+	DispatcherSettingsPostedByAnyone     DispatcherSettingsPostedBy = "anyone"
+	DispatcherSettingsPostedByLeader     DispatcherSettingsPostedBy = "leader"
+	DispatcherSettingsPostedByProcessors DispatcherSettingsPostedBy = "processors"
+)
+
 // Defines values for DispatcherSettingsUnknown.
 const (
 	DispatcherSettingsUnknownHold       DispatcherSettingsUnknown = "hold"
@@ -136,6 +144,14 @@ const (
 const (
 	DispatcherViewCapabilitiesAtomic   DispatcherViewCapabilities = "atomic"
 	DispatcherViewCapabilitiesNoStatus DispatcherViewCapabilities = "no_status"
+)
+
+// Defines values for DispatcherViewPostedBy.
+const (
+	DispatcherViewPostedByAdmin      DispatcherViewPostedBy = "admin"
+	DispatcherViewPostedByAnyone     DispatcherViewPostedBy = "anyone"
+	DispatcherViewPostedByLeader     DispatcherViewPostedBy = "leader"
+	DispatcherViewPostedByProcessors DispatcherViewPostedBy = "processors"
 )
 
 // Defines values for DispatcherViewUnknown.
@@ -1396,6 +1412,9 @@ type DispatcherSettings struct {
 	// Pool Senders; without it the type needs none.
 	Pool *string `json:"pool,omitempty"`
 
+	// PostedBy who may post to the type
+	PostedBy *DispatcherSettingsPostedBy `json:"posted_by,omitempty"`
+
 	// Replaceable A retry may replace what is in the pool.
 	Replaceable *bool          `json:"replaceable,omitempty"`
 	Retry       *RetrySettings `json:"retry,omitempty"`
@@ -1425,6 +1444,9 @@ type DispatcherSettings struct {
 // DispatcherSettingsCapabilities defines model for DispatcherSettings.Capabilities.
 type DispatcherSettingsCapabilities string
 
+// DispatcherSettingsPostedBy who may post to the type
+type DispatcherSettingsPostedBy string
+
 // DispatcherSettingsUnknown The fate of a transaction that was sent, whose worker cannot say what came of it, and that may not be sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
 type DispatcherSettingsUnknown string
 
@@ -1453,6 +1475,9 @@ type DispatcherView struct {
 
 	// Pool Senders; without it the type needs none.
 	Pool *string `json:"pool,omitempty"`
+
+	// PostedBy who may post to the type
+	PostedBy *DispatcherViewPostedBy `json:"posted_by,omitempty"`
 
 	// Replaceable A retry may replace what is in the pool.
 	Replaceable *bool          `json:"replaceable,omitempty"`
@@ -1487,6 +1512,9 @@ type DispatcherView struct {
 
 // DispatcherViewCapabilities defines model for DispatcherView.Capabilities.
 type DispatcherViewCapabilities string
+
+// DispatcherViewPostedBy who may post to the type
+type DispatcherViewPostedBy string
 
 // DispatcherViewUnknown The fate of a transaction that was sent, whose worker cannot say what came of it, and that may not be sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
 type DispatcherViewUnknown string

@@ -27,7 +27,7 @@ func TestTheBlocksOfTheSecurityPageDoWhatItSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	if len(blocks) != 6 {
+	if len(blocks) != 7 {
 		t.Fatalf("the page has %d blocks of shell", len(blocks))
 	}
 	db, dir := pgtest.Empty(t).URL, t.TempDir()
@@ -61,9 +61,10 @@ func TestTheBlocksOfTheSecurityPageDoWhatItSays(t *testing.T) {
 	for block, want := range map[int][]string{
 		1: {`"name":"shop"`, `"role":"executor"`, `"role":"reader"`},
 		2: {`"state":"DONE"`, "403\n404\n"},
-		3: {`"roles":["executor"]`},
-		4: {`"action":"rotate"`, "till was replaced", `"action":"delete"`},
-		5: {"p-2", "p-1 | DONE"},
+		3: {`"posted_by":"admin"`, "403\n", "DONE"},
+		4: {`"roles":["executor"]`},
+		5: {`"action":"rotate"`, "till was replaced", `"action":"delete"`},
+		6: {"p-2", "p-1 | DONE"},
 	} {
 		for _, w := range want {
 			if !strings.Contains(said[block], w) {

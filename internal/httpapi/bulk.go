@@ -241,6 +241,6 @@ func (r *bulkRun) byFilter(ctx context.Context) error {
 
 // redriveAgain posts a transaction once more, as it was.
 func (a *API) redriveAgain(ctx context.Context, by db.By, id outbox.ID) (pg.LeverResult, error) {
-	_, err := a.Store.Redrive(ctx, by, id, pg.Redrive{})
+	_, err := a.Store.Redrive(ctx, by, id, pg.Redrive{Poster: a.poster(ctx)})
 	return pg.LeverResult{Changed: err == nil}, err
 }

@@ -31,6 +31,8 @@ type DispatcherSettings struct {
 	Schema      json.RawMessage    `json:"schema,omitempty" doc:"JSON Schema, draft 2020-12: what data must fit (422 schema_mismatch); not in lists. What waits already is not held against it."`
 	Secret      *string            `json:"secret,omitempty" writeOnly:"true" pattern:"^(whsec_[A-Za-z0-9+/]{32,86}={0,2})?$" patternDescription:"whsec_ and the base64 of 24 to 64 bytes, or empty" doc:"Signs what the worker is sent, as Standard Webhooks has it. Left out it stays what it is; empty, nothing is signed."`
 
+	PostedBy string `json:"posted_by,omitempty" enum:"anyone,processors,leader,admin" doc:"who may post to the type"`
+
 	// raw are these settings as JSON, and said what the request said of them: raw itself, or a patch.
 	raw, said []byte
 
@@ -79,6 +81,7 @@ func settingsOf(typ string, raw, said []byte) (d outbox.Dispatcher, err error) {
 	case leader.TypeResult:
 		d.Pool, d.Unknown = leader.PoolOfResults, outbox.UnknownUnresolved
 	}
+	d.PostedBy = outbox.SystemOf(typ)
 	if err := readSettings(&d, raw, said); err != nil {
 		return d, err
 	}
@@ -145,6 +148,11 @@ func checkDispatcher(d *outbox.Dispatcher) error {
 	}
 	if d.Exclusive != "" && !exclusivePattern.MatchString(d.Exclusive) || len(d.Exclusive) > 200 {
 		return fault.At("/exclusive", "exclusive %q: want none, type, or field: with a JSON pointer, such as field:/zkAppAddress", fault.Clip(d.Exclusive))
+	}
+	system := outbox.SystemOf(d.Type)
+	if (d.PostedBy == outbox.ByLeader || system != outbox.Anyone) && d.PostedBy != system {
+		return fault.At("/posted_by", "posted_by %q: want %s for type %s, and leader for leader.* alone",
+			fault.Clip(string(d.PostedBy)), system, d.Type)
 	}
 	if len(d.Schema) > 0 {
 		if _, err := leader.NewSchema("/schema", d.Schema); err != nil {

@@ -117,7 +117,7 @@ func (a *API) redrive(ctx context.Context, in *redriveInput) (*transactionOutput
 		f.Code = "too_large"
 		return nil, f
 	}
-	change := pg.Redrive{Data: body.Data, UID: key}
+	change := pg.Redrive{Data: body.Data, UID: key, Poster: a.poster(ctx)}
 	if body.Queue.given {
 		change.Queue = &body.Queue.name
 	}

@@ -56,8 +56,8 @@ func (a *API) submission(ctx context.Context, in *transactionInput, key string, 
 	if err := a.wanted(ctx, in); err != nil {
 		return nil, err
 	}
-	sub := &pg.Submission{ContextID: contextID(ctx), UID: string(in.UID), Actor: scopeOf(ctx).Actor, Type: string(in.Type), Data: in.Data,
-		MaxRetries: in.MaxRetries, Sender: string(in.Sender)}
+	sub := &pg.Submission{ContextID: contextID(ctx), UID: string(in.UID), Actor: scopeOf(ctx).Actor, Poster: a.poster(ctx),
+		Type: string(in.Type), Data: in.Data, MaxRetries: in.MaxRetries, Sender: string(in.Sender)}
 	if in.Queue != nil {
 		sub.Queue = string(*in.Queue)
 	}
@@ -88,6 +88,14 @@ func (a *API) submission(ctx context.Context, in *transactionInput, key string, 
 	}
 	a.Store.Judge(sub)
 	return sub, nil
+}
+
+// poster says which kind of poster the caller is.
+func (a *API) poster(ctx context.Context) outbox.Poster {
+	if s := scopeOf(ctx); s.who.in(s.Context, a.system()) >= admins {
+		return outbox.ByAdmin
+	}
+	return outbox.Anyone
 }
 
 // refs lists what is depended on, each once.
@@ -126,7 +134,7 @@ func (a *API) wanted(ctx context.Context, in *transactionInput) error {
 	if in.Queue != nil {
 		queue = string(*in.Queue)
 	}
-	if err := outbox.Reserved(string(in.Type), string(in.UID), queue); err != nil {
+	if err := outbox.Reserved(outbox.Anyone, string(in.Type), string(in.UID), queue); err != nil {
 		return err
 	}
 	if c.RequireKey && in.UID == "" {

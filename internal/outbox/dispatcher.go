@@ -58,6 +58,8 @@ type Dispatcher struct {
 	Breaker     int       `json:"breaker"`     // so many queues in a row close the gate; 0: none
 	Unknown     Unknown   `json:"unknown"`     // the fate of an outcome that no worker can tell (S2.10)
 	Replaceable bool      `json:"replaceable"` // a retry may replace what is in the pool (S2.11)
+	// PostedBy is who may post to it, at each door; "" is Anyone.
+	PostedBy Poster `json:"posted_by,omitempty"`
 	// Capabilities are what its worker says of itself besides: "atomic" executes a list of messages all or not at all
 	// (S4.6), and "no_status" cannot be asked (S2.10).
 	Capabilities []string `json:"capabilities,omitempty"`
@@ -132,6 +134,7 @@ func DefaultDispatcher() Dispatcher {
 		Breaker:     5,
 		Unknown:     UnknownHold,
 		Replaceable: true,
+		PostedBy:    Anyone,
 	}
 }
 

@@ -377,7 +377,7 @@ type stagedRow struct {
 // stagedSelect reads staged rows as scanStaged wants them: values that the trigger of the table may not have judged are
 // read as text of JSON.
 const stagedSelect = `SELECT o.stage_id, o.context_id, o.uid, coalesce(o.queue, ''), o.type, o.data, o.max_retries,
-	o.not_before, o.tags, to_jsonb(o.depends_on), o.callback, o.actor FROM postern.outbox o `
+	o.not_before, o.tags, to_jsonb(o.depends_on), o.callback, o.actor, o.by_admin FROM postern.outbox o `
 
 // scanStaged reads one row. The trigger of the table has judged it, unless a superuser went past that: then a
 // submission that nothing can be made of is marked as unread, without what cannot be kept of it, and ends FAILED. So
@@ -385,11 +385,15 @@ const stagedSelect = `SELECT o.stage_id, o.context_id, o.uid, coalesce(o.queue, 
 func scanStaged(r pgx.Rows) (row stagedRow, err error) {
 	var notBefore pgtype.Timestamptz
 	var dependsOn, callback []byte
-	sub := &Submission{}
+	var admin bool
+	sub := &Submission{Poster: outbox.Anyone}
 	err = r.Scan(&row.number, &sub.ContextID, &row.uid, &row.queue, &sub.Type, (*[]byte)(&sub.Data), &sub.MaxRetries,
-		&notBefore, (*[]byte)(&sub.Tags), &dependsOn, &callback, &sub.Actor)
+		&notBefore, (*[]byte)(&sub.Tags), &dependsOn, &callback, &sub.Actor, &admin)
 	if err != nil {
 		return row, err
+	}
+	if admin {
+		sub.Poster = outbox.ByAdmin
 	}
 	row.sub, sub.UID, sub.Queue = sub, row.uid, row.queue
 	sub.readNames()
@@ -442,6 +446,10 @@ func (sub *Submission) readNames() {
 	if !wellNamed(sub.UID, mostUID) {
 		sub.cannot("/uid", "1 to 255 of "+nameIs)
 		sub.UID = ""
+	}
+	if err := outbox.Reserved(sub.Poster, "", sub.UID, sub.Queue); err != nil { // it ends under no name of a system
+		sub.unread = cmp.Or(sub.unread, err)
+		sub.UID, sub.Queue = "", ""
 	}
 	if sub.MaxRetries != nil && *sub.MaxRetries < 0 {
 		sub.cannot("/max_retries", "a number >= 0")

@@ -23,6 +23,7 @@ type Submission struct {
 	UID         string // "" = none: every post is a new transaction
 	Hash        []byte // of the request, compared when the uid is known already
 	Actor       string
+	Poster      outbox.Poster // who posts it, for the types and names that are not for all; "": outbox.Anyone
 	Type        string
 	Data        json.RawMessage
 	MaxRetries  *int
@@ -272,6 +273,10 @@ func (in *ingest) row(sub *Submission) *QueueRow { return in.queues[in.id(sub)] 
 func (in *ingest) decide(ctx context.Context, t *db.Txn) error {
 	var lacks missing
 	for i, sub := range in.subs {
+		if err := outbox.Reserved(sub.Poster, sub.Type, sub.UID, sub.Queue); err != nil {
+			in.out[i], in.refused = Accepted{Err: err}, true
+			continue
+		}
 		key := taskKey{sub.ContextID, sub.UID}
 		if known, ok := in.keys[key]; ok && sub.UID != "" {
 			in.out[i] = replay(sub, known)
@@ -395,7 +400,7 @@ func (in *ingest) wanted(sub *Submission) (d *Dispatcher, senderID int32, err er
 		return nil, 0, fault.New(fault.Invalid, "unknown_type", "type %q has no dispatcher: PUT /dispatchers/%s first",
 			fault.Clip(sub.Type), fault.Clip(sub.Type))
 	}
-	if err := view.closed(sub, d); err != nil {
+	if err := cmp.Or(d.MayPost(sub.Poster), view.closed(sub, d)); err != nil {
 		return nil, 0, err
 	}
 	if sub.judged && !bytes.Equal(sub.schema, d.Schema) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
@@ -38,6 +39,8 @@ type Repost func(ctx context.Context, may func(context.Context, *Transaction) er
 // Made says which transactions a Maker owns, and for which it waits.
 type Made struct {
 	Maker
+	// As is who posts them.
+	As outbox.Poster
 	// Owns says whether the system has posted a transaction of this type and uid.
 	Owns func(typ, uid string) bool
 	// Awaits is a query of the places (queue_id, seq, day) of transactions whose ends the system has not heard of, so
@@ -50,9 +53,16 @@ func (s *Store) Make(m Made) { s.makers = append(s.makers, m) }
 
 // MakerOf returns the maker that owns a transaction, nil for none.
 func (s *Store) MakerOf(typ, uid string) Maker {
-	for _, m := range s.makers {
+	if m := s.madeBy(typ, uid); m != nil {
+		return m.Maker
+	}
+	return nil
+}
+
+func (s *Store) madeBy(typ, uid string) *Made {
+	for i, m := range s.makers {
 		if m.Owns(typ, uid) {
-			return m.Maker
+			return &s.makers[i]
 		}
 	}
 	return nil

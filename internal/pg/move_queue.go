@@ -24,6 +24,9 @@ const codeMoved = "moved"
 // beginning there are one commit. Why no end of what it depends on is missed: such an end locks the queues of
 // the dependents that it knows and reads them again behind its locks; it begins again if one has moved (reach).
 func (s *Store) MoveTo(ctx context.Context, by pgdb.By, id outbox.ID, queue string, to *Place) (r LeverResult, err error) {
+	if err := outbox.Reserved(outbox.Anyone, "", "", queue); err != nil {
+		return r, err
+	}
 	if pgdb.JointOf(ctx) != nil { // a dry run
 		return s.moveTo(ctx, by, id, queue, to)
 	}

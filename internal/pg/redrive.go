@@ -17,6 +17,8 @@ type Redrive struct {
 	Data  json.RawMessage
 	UID   string // of the new transaction
 	Hash  []byte // of the request, compared when the uid is known already
+	// Poster is who redrives, who must be one that may post to the type; what a system has posted is posted by it.
+	Poster outbox.Poster
 
 	DependsOn *[]string // ids or uids
 }
@@ -24,17 +26,21 @@ type Redrive struct {
 // Redrive posts what ended badly once more, as a new transaction at the tail (S2.6). Outcomes: the new one;
 // with the uid of an earlier redrive of the same transaction, that one again (Replay); Conflict
 // "already_redriven" (names it) or "wrong_state" (only FAILED, UNRESOLVED and CANCELLED can be redriven,
-// and what a system has posted only where its Maker allows it).
+// and what a system has posted only where its Maker allows it); Forbidden where a post would be.
 // The link between both is written in the commit of the new one, and its key refuses a second.
 func (s *Store) Redrive(ctx context.Context, by db.By, id outbox.ID, change Redrive) (Accepted, error) {
+	if err := change.reserved(); err != nil {
+		return Accepted{}, err
+	}
 	old, err := s.Transaction(ctx, by.Context, id)
 	if err != nil {
 		return Accepted{}, err
 	}
-	m := s.MakerOf(old.Type, old.UID)
+	m := s.madeBy(old.Type, old.UID)
 	if m == nil {
 		return s.redrive(ctx, by, old, change, nil)
 	}
+	change.Poster = m.As
 	return m.Redrive(ctx, by, old, change, func(ctx context.Context, may func(context.Context, *Transaction) error) (Accepted, error) {
 		old, err := s.Transaction(ctx, by.Context, id) // as it is behind the locks of its maker
 		if err != nil {
@@ -42,6 +48,15 @@ func (s *Store) Redrive(ctx context.Context, by db.By, id outbox.ID, change Redr
 		}
 		return s.redrive(ctx, by, old, change, may)
 	})
+}
+
+// reserved refuses names of systems, which nothing gets by a redrive.
+func (change *Redrive) reserved() error {
+	queue := ""
+	if change.Queue != nil {
+		queue = *change.Queue
+	}
+	return outbox.Reserved(outbox.Anyone, "", change.UID, queue)
 }
 
 // redrive is Redrive of a transaction that was read; may, nil for nothing, refuses what its maker refuses.
@@ -62,7 +77,8 @@ func (s *Store) redrive(ctx context.Context, by db.By, old *Transaction, change 
 			return Accepted{}, err
 		}
 	}
-	sub := &Submission{ContextID: by.Context, Queue: old.Queue, UID: change.UID, Hash: change.Hash, Actor: by.Actor, Type: old.Type, Data: old.Data,
+	sub := &Submission{ContextID: by.Context, Queue: old.Queue, UID: change.UID, Hash: change.Hash, Actor: by.Actor,
+		Poster: change.Poster, Type: old.Type, Data: old.Data,
 		MaxRetries: old.MaxRetries, Tags: old.Tags, RedriveOf: &id, redrive: &by}
 	if change.Queue != nil {
 		sub.Queue = *change.Queue

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
@@ -114,28 +113,6 @@ func TestACallbackThatNoNodeMayCallIsRefusedInSQL(t *testing.T) {
 	w.Exec(`UPDATE postern.node SET heartbeat_at = clock_timestamp() - interval '1 h'`)
 	shows(t, app, fmt.Sprintf(submit, "no-live-node", "10.0.0.3"), "no-live-node")
 	denied(t, app, "42501", `SELECT worker_allow_cidr FROM postern.node`)
-}
-
-// The names of Postern's systems are refused by each function that submits, as by POST.
-func TestNoRoleSubmitsUnderTheNamesOfASystem(t *testing.T) {
-	t.Parallel()
-	_, app, _ := tenant(t)
-	for _, c := range []struct{ typ, uid, queue, pointer string }{
-		{"leader.tool", "x", "q", "/type"},
-		{"leader.result", "x", "q", "/type"},
-		{"T", "event:0:result", "q", "/uid"},
-		{"T", "event:0:tool:2", "q", "/uid"},
-		{"T", "x", "processor:main:1", "/queue"},
-	} {
-		if f := fault.As(outbox.Reserved(c.typ, c.uid, c.queue)); f == nil || f.Fields[0].Pointer != c.pointer {
-			t.Errorf("%v: %v", c, f) // POST asks this
-		}
-		refusedAs(t, app, "submit", fmt.Sprintf(`SELECT postern.submit('%s', '%s', '{}', '%s', 'shop')`, c.queue, c.typ,
-			c.uid), "forbidden", c.pointer)
-		refusedAs(t, app, "submit_many", fmt.Sprintf(`SELECT postern.submit_many(
-			'[{"queue": "%s", "type": "%s", "uid": "%s", "context": "shop"}]')`, c.queue, c.typ, c.uid),
-			"forbidden", "/items/0"+c.pointer)
-	}
 }
 
 // refusedAs fails the test unless a statement is refused with a problem document of this code, about this field.

@@ -47,35 +47,21 @@ func priority(c *command) processor.Priority {
 	return processor.Med
 }
 
-// actions reads what functions there are from words such as add, add+5 (retried 5 times), add+ (without limit) and
-// add?bob (confirmed by bob, who says {"ok":true}), and from atomic=true|5|forever, pause=5s|3blocks, lives=SECONDS.
+// actions reads what functions there are from words such as add, add+5 (retried 5 times), add+ (without limit), add?bob
+// (confirmed by bob, who says {"ok":true}) and add@PAY (of the contract PAY, else of T), and from atomic=true|5|forever, pause=5s|3blocks, lives=SECONDS.
 func actions(c *command, domain string, words []string) (a processor.Actions, err error) {
-	pause := processor.Interval{}
-	text := c.option("pause", "5s")
-	if n, ok := strings.CutSuffix(text, "blocks"); ok {
-		blocks, err := strconv.ParseInt(n, 10, 64)
-		if err != nil {
-			return a, err
-		}
-		pause.Blocks = &blocks
-	} else {
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			return a, err
-		}
-		seconds := int64(d.Seconds())
-		pause.Seconds = &seconds
+	pause, err := pauseOf(c)
+	if err != nil {
+		return a, err
 	}
-	logic := func(times string) (*processor.RetryLogic, error) {
-		if times == "" || times == "forever" {
-			return &processor.RetryLogic{Interval: pause}, nil
-		}
-		n, err := strconv.ParseInt(times, 10, 64)
-		return &processor.RetryLogic{Times: processor.Times{Amount: &n}, Interval: pause}, err
-	}
+	logic := func(times string) (*processor.RetryLogic, error) { return retryLogic(times, pause) }
 	sub := &processor.Subroutine{}
 	for _, w := range words {
 		f := processor.Function{Domain: domain, ContractAddress: "T"}
+		w, contract, named := strings.Cut(w, "@")
+		if named {
+			f.ContractAddress = contract
+		}
 		w, address, confirmed := strings.Cut(w, "?")
 		if confirmed {
 			f.Callback = &processor.Confirmation{ContractAddress: address, CallbackMessage: json.RawMessage(`{"ok":true}`)}
@@ -108,9 +94,33 @@ func actions(c *command, domain string, words []string) (a processor.Actions, er
 	return a, err
 }
 
+// pauseOf reads pause=5s|3blocks.
+func pauseOf(c *command) (pause processor.Interval, err error) {
+	text := c.option("pause", "5s")
+	if n, ok := strings.CutSuffix(text, "blocks"); ok {
+		blocks, err := strconv.ParseInt(n, 10, 64)
+		pause.Blocks = &blocks
+		return pause, err
+	}
+	d, err := time.ParseDuration(text)
+	seconds := int64(d.Seconds())
+	pause.Seconds = &seconds
+	return pause, err
+}
+
+// retryLogic is so many retries with a pause before each, without limit where times is empty or forever.
+func retryLogic(times string, pause processor.Interval) (*processor.RetryLogic, error) {
+	if times == "" || times == "forever" {
+		return &processor.RetryLogic{Interval: pause}, nil
+	}
+	n, err := strconv.ParseInt(times, 10, 64)
+	return &processor.RetryLogic{Times: processor.Times{Amount: &n}, Interval: pause}, err
+}
+
 // messagesOf makes one for each word: add is {"add":{}}.
 func messagesOf(words []string) (list []processor.Message) {
 	for _, w := range words {
+		w, _, _ = strings.Cut(w, "@")
 		w, _, _ = strings.Cut(w, "?")
 		w, _, _ = strings.Cut(w, "+")
 		list = append(list, processor.Message{Msg: json.RawMessage(fmt.Sprintf(`{%q:{}}`, w))})

@@ -16,6 +16,7 @@ import (
 var settings = map[string]func(d *outbox.Dispatcher, v string) error{
 	"pool":      func(d *outbox.Dispatcher, v string) error { d.Pool = v; return nil },
 	"exclusive": func(d *outbox.Dispatcher, v string) error { d.Exclusive = v; return nil },
+	"posted_by": func(d *outbox.Dispatcher, v string) error { d.PostedBy = outbox.Poster(v); return nil },
 	"slots":     func(d *outbox.Dispatcher, v string) (err error) { d.Slots, err = strconv.Atoi(v); return },
 	"timeout":   func(d *outbox.Dispatcher, v string) error { return set(&d.Timeouts.Dispatch, v) },
 	"retry":     func(d *outbox.Dispatcher, v string) error { return set(&d.Retry.Initial, v) },
@@ -117,11 +118,11 @@ func queue(s *story, c *command, _ say) (err error) {
 	return err
 }
 
-// post: post UID... [queue=] [type=T] [sender=] [data=] [not_before=5s] [max_retries=n] [depends=uid,...]. Without a
-// queue each is unordered. It says only what was refused, or known already.
+// post: post UID... [queue=] [type=T] [sender=] [data=] [not_before=5s] [max_retries=n] [depends=uid,...]
+// [as=admin]. Without a queue each is unordered. It says only what was refused, or known already.
 func post(s *story, c *command, say say) error {
 	sub := pg.Submission{ContextID: s.by.Context, Queue: c.option("queue", ""), Type: c.option("type", "T"), Sender: c.option("sender", ""),
-		Data: json.RawMessage(c.option("data", "{}"))}
+		Poster: outbox.Poster(c.option("as", "anyone")), Data: json.RawMessage(c.option("data", "{}"))}
 	sub.Hash = []byte(string(sub.Data) + sub.Type + sub.Queue)
 	if text := c.option("not_before", ""); text != "" {
 		d, err := time.ParseDuration(text)

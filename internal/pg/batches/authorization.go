@@ -92,7 +92,7 @@ func (s *Store) writeAuthorization(ctx context.Context, by db.By, a processor.Au
 	if err != nil {
 		return false, fault.At("/actions_config", "domain %q is no processor: PUT /processors/%[1]s first", fault.Clip(a.Actions.Domain())).Because(err)
 	}
-	if err := s.executesAtomically(ctx, by.Context, a.Actions); err != nil {
+	if err := s.mayExecute(ctx, by.Context, a.Actions); err != nil {
 		return false, err
 	}
 	err = s.Run(ctx, func(t *db.Txn) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
@@ -22,6 +23,7 @@ const Processors pg.Kind = "processors"
 func batchesMade(s *Store) pg.Made {
 	return pg.Made{
 		Maker:  batchMaker{s},
+		As:     outbox.ByProcessors,
 		Owns:   func(_, uid string) bool { return strings.HasPrefix(uid, runPrefix) },
 		Awaits: awaitedByBatches,
 	}

@@ -54,7 +54,7 @@ func (s *Store) putBatch(ctx context.Context, by db.By, name string, n NewBatch,
 	if err := processor.CheckMessages(n.Messages, n.Actions.Functions()); err != nil {
 		return nil, err
 	}
-	if err := s.executesAtomically(ctx, by.Context, n.Actions); err != nil {
+	if err := s.mayExecute(ctx, by.Context, n.Actions); err != nil {
 		return nil, err
 	}
 	err = s.onProcessor(ctx, by.Context, name, func(t *db.Txn, h *heldProcessor) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/processor"
@@ -26,7 +27,7 @@ func (v *Batch) submission(contextID int32) *pg.Submission {
 	data := v.Payload()
 	hash := sha256.Sum256(append([]byte("processor\x00"+typ+"\x00"), data...))
 	return &pg.Submission{Held: true, ContextID: contextID, Queue: fmt.Sprintf("processor:%s:%d", v.Processor, v.ID), UID: v.runUID(),
-		Hash: hash[:], Actor: v.Initiator, Type: typ, Data: data, MaxRetries: &retries}
+		Hash: hash[:], Actor: v.Initiator, Poster: outbox.ByProcessors, Type: typ, Data: data, MaxRetries: &retries}
 }
 
 func (v *Batch) runUID() string { return fmt.Sprintf(":processor:%d:%d", v.ID, v.Runs) }
@@ -94,6 +95,42 @@ func (s *Store) post(ctx context.Context, sub *pg.Submission) error {
 	return err
 }
 
+// mayExecute refuses functions that a batch could not call here: those of a type that others than processors post to,
+// and an atomic list that no worker promises. Where the batch goes to another installation, that judges.
+func (s *Store) mayExecute(ctx context.Context, contextID int32, a processor.Actions) error {
+	if err := s.executesAtomically(ctx, contextID, a); err != nil {
+		return err
+	}
+	name := "non_atomic"
+	if a.Atomic != nil {
+		name = "atomic"
+	}
+	for i, f := range a.Functions() {
+		at := fmt.Sprintf("/actions_config/%s/functions/%d/contract_address", name, i)
+		if err := s.postedByBatches(ctx, contextID, f.ContractAddress, at); err != nil {
+			if p, gone := s.Processor(ctx, contextID, a.Domain()); gone == nil && p.DeliverAs != "" {
+				return nil
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// postedByBatches refuses the type at a place in a request if its dispatcher admits no batches.
+func (s *Store) postedByBatches(ctx context.Context, contextID int32, typ, at string) error {
+	admits := func(d *pg.Dispatcher) bool { return d.MayPost(outbox.ByProcessors) == nil }
+	if ok, err := s.freshDispatcher(ctx, contextID, typ, admits); err != nil || ok {
+		return err
+	}
+	known, err := s.freshDispatcher(ctx, contextID, typ, func(*pg.Dispatcher) bool { return true })
+	if err != nil || !known {
+		return err
+	}
+	return fault.At(at, "type %q takes no batches: want one whose dispatcher has posted_by anyone or processors",
+		fault.Clip(typ))
+}
+
 // executesAtomically refuses a type whose worker does not promise all or nothing. Another installation refuses it for
 // a batch that goes there whole.
 func (s *Store) executesAtomically(ctx context.Context, contextID int32, a processor.Actions) error {
@@ -120,7 +157,10 @@ func (s *Store) knowsType(ctx context.Context, contextID int32, typ string) erro
 	if err == nil && !known {
 		err = fault.At("/deliver_as", "type %q has no dispatcher: PUT /dispatchers/%[1]s first, with the worker_url of the other installation", fault.Clip(typ))
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.postedByBatches(ctx, contextID, typ, "/deliver_as")
 }
 
 // freshDispatcher says whether a type has a dispatcher for which is holds; before it says no, it reads the

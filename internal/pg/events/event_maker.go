@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
@@ -26,6 +27,7 @@ const (
 func eventsMade(s *Store) pg.Made {
 	return pg.Made{
 		Maker:  eventMaker{s},
+		As:     outbox.ByLeader,
 		Owns:   func(typ, _ string) bool { return typ == leader.TypeTool || typ == leader.TypeResult },
 		Awaits: awaitedByEvents,
 	}

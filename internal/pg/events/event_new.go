@@ -56,6 +56,7 @@ func (s *Store) equip(b *pgx.Batch, contextID int32) {
 func ToolDispatcher() outbox.Dispatcher {
 	d, none := outbox.DefaultDispatcher(), 0
 	d.Type, d.WorkerURL, d.Idempotent, d.Retry.MaxRetries = leader.TypeTool, leader.ToolURL, true, &none
+	d.PostedBy = outbox.ByLeader
 	d.Unknown = outbox.UnknownUnresolved                    // the event has an end of its own for it
 	d.Timeouts.Dispatch = outbox.Duration(15 * time.Minute) // each tool has its own, and the fetch of its input comes before
 	return d

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/channels"
 	"github.com/postern-dev/postern/internal/pg/db"
@@ -130,7 +131,8 @@ func (s *Store) resultsOf(ctx context.Context, l leaderChannel, held []channels.
 			return err
 		}
 		hash := sha256.Sum256(append([]byte(leader.TypeResult+"\x00"), data...))
-		subs = append(subs, &pg.Submission{ContextID: l.Context, UID: "event:" + v.ID + ":result", Hash: hash[:], Type: leader.TypeResult, Data: data})
+		subs = append(subs, &pg.Submission{ContextID: l.Context, UID: "event:" + v.ID + ":result", Hash: hash[:],
+			Poster: outbox.ByLeader, Type: leader.TypeResult, Data: data})
 		one := v
 		of = append(of, &one)
 		return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/channels"
 	"github.com/postern-dev/postern/internal/pg/db"
@@ -276,7 +277,8 @@ func (v *eventRow) toolUID() string { return fmt.Sprintf("event:%s:tool:%d", v.I
 func (v *eventRow) toolCall() *pg.Submission {
 	data, _ := json.Marshal(ToolCall{v.ID, v.FQN, v.Retried + 1})
 	hash, none := sha256.Sum256(append([]byte(leader.TypeTool+"\x00"), data...)), 0
-	return &pg.Submission{ContextID: v.Context, UID: v.toolUID(), Hash: hash[:], Type: leader.TypeTool, Data: data, MaxRetries: &none}
+	return &pg.Submission{ContextID: v.Context, UID: v.toolUID(), Hash: hash[:], Poster: outbox.ByLeader,
+		Type: leader.TypeTool, Data: data, MaxRetries: &none}
 }
 
 // postAll posts transactions of the leader to the core. One that the core cannot take now is tried again until ctx

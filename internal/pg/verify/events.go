@@ -48,6 +48,40 @@ var events = []Invariant{
 		GROUP BY result_queue, result_seq, result_day HAVING count(*) > 1`,
 	},
 
+	// S1.14
+	{
+		Name:     "systems post alone",
+		Sentence: "what has a name of a system was posted by that system, and an event knows only its own transactions",
+		SQL: `
+		WITH named AS (
+			SELECT t.queue_id, t.seq, t.type, t.uid, t.actor, n.name AS queue, t.redrive_of IS NULL AS first
+			FROM postern.task t
+			LEFT JOIN postern.queue_name n USING (queue_id)
+			WHERE (t.type LIKE 'leader.%' OR t.uid LIKE 'event:%'
+					OR n.name LIKE 'processor:%' OR t.uid LIKE ':processor:%')
+				AND NOT EXISTS (SELECT FROM postern.outcome o
+					WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day) AND o.error_code = 'forbidden'
+						AND coalesce(o.attempt, 0) = 0))
+		SELECT 'queue ' || queue_id || ' position ' || seq || ' is of type ' || type || ' and has uid '
+			|| coalesce(uid, 'null') || ', and actor ' || actor || ' posted it'
+		FROM named
+		WHERE type LIKE 'leader.%' AND actor <> '' AND first
+			OR uid LIKE 'event:%' AND (actor <> '' OR type NOT LIKE 'leader.%')
+		UNION ALL SELECT 'queue ' || queue || ' position ' || seq || ' is no execution of a batch'
+		FROM named
+		WHERE queue LIKE 'processor:%' AND (uid ~ '^:processor:[0-9]+:[0-9]+$') IS NOT TRUE
+		UNION ALL SELECT 'transaction ' || t.uid || ' executes no run of its batch'
+		FROM named t
+		JOIN postern.batch b ON b.batch_id::text = split_part(t.uid, ':', 3)
+		WHERE t.uid LIKE ':processor:%' AND split_part(t.uid, ':', 4)::bigint > b.run
+		UNION ALL SELECT 'event ' || e.event_id || ' has as its ' || x.what || ' a transaction of type ' || t.type
+		FROM postern.event e
+		CROSS JOIN LATERAL (VALUES ('tool', e.tool_queue, e.tool_seq, e.tool_day),
+			('result', e.result_queue, e.result_seq, e.result_day)) x (what, queue_id, seq, day)
+		JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (x.queue_id, x.seq, x.day)
+		WHERE t.type <> 'leader.' || x.what`,
+	},
+
 	// S1.12
 	{
 		Name:     "channels carry one result",

@@ -116,6 +116,13 @@ func TestEachInvariantOfEventsSeesWhatItIsFor(t *testing.T) {
 		{"events have one result", "one result for two",
 			`UPDATE postern.event e SET result_queue = x.result_queue, result_seq = x.result_seq, result_day = x.result_day
 			FROM postern.event x WHERE e.identity = 'b' AND x.identity = 'c'`},
+		{"systems post alone", "somebody told the result of an event",
+			`UPDATE postern.task SET actor = 'eve' WHERE type = 'leader.result'`},
+		{"systems post alone", "a client took the uid of a result",
+			`UPDATE postern.task SET uid = 'event:00000000-0028-82d0-944b-c7c000000001:result', type = 'T'
+			WHERE uid LIKE '%:tool:1'`},
+		{"systems post alone", "the result of an event is another transaction",
+			`UPDATE postern.task SET type = 'leader.other' WHERE type = 'leader.result'`},
 		{"channels carry one result", "two results in one channel",
 			`UPDATE postern.queue SET sender_id = (SELECT sender_id FROM postern.sender WHERE account = 'cap-1') WHERE sender_id IS NOT NULL`},
 	} {
