@@ -152,6 +152,16 @@ func (a Actions) Confirmation(index int) *Confirmation {
 	return a.NonAtomic.Functions[index].Callback
 }
 
+// Contracts are the types of the functions, each once.
+func (a Actions) Contracts() (list []string) {
+	for _, f := range a.Functions() {
+		if !slices.Contains(list, f.ContractAddress) {
+			list = append(list, f.ContractAddress)
+		}
+	}
+	return list
+}
+
 // Domain is the processor of all functions; Validate has seen that it is one.
 func (a Actions) Domain() string { return a.Functions()[0].Domain }
 
@@ -190,10 +200,6 @@ func (a Actions) Validate() error {
 		}
 		if f.Domain != sub.Functions[0].Domain {
 			return fault.At(fmt.Sprintf("%s/functions/%d/domain", name, i), "All functions in an authorization must be executed in the same domain")
-		}
-		if a.Atomic != nil && f.ContractAddress != sub.Functions[0].ContractAddress {
-			return fault.At(fmt.Sprintf("%s/functions/%d/contract_address", name, i),
-				"contract_address %q differs from that of the first function: an atomic batch goes to one worker, in one call", fault.Clip(f.ContractAddress))
 		}
 	}
 	return nil

@@ -32,6 +32,7 @@ const (
 	ResultLost       Event = "ResultLost"
 	Returned         Event = "Returned"
 	Undelivered      Event = "Undelivered"
+	Unreached        Event = "Unreached"
 	Retried          Event = "Retried"
 	TTLOver          Event = "TTLOver"
 	CallbackReceived Event = "CallbackReceived"
@@ -46,7 +47,7 @@ var Machine = machine.Table{
 	Follows:  "the processor of Timewave's Valence",
 	Initial:  string(Queued),
 	Terminal: []string{string(Done)},
-	Events: []string{string(Enqueued), string(Inserted), string(Ticked), string(Succeeded), string(Failed), string(ResultLost), string(Returned), string(Undelivered), string(Retried),
+	Events: []string{string(Enqueued), string(Inserted), string(Ticked), string(Succeeded), string(Failed), string(ResultLost), string(Returned), string(Undelivered), string(Unreached), string(Retried),
 		string(TTLOver), string(CallbackReceived), string(CallbackDeadline), string(Expiry), string(Evicted)},
 	Rules: []machine.Rule{
 		rule(machine.Start, Enqueued, "expired", Done, "result_expired"),
@@ -65,6 +66,9 @@ var Machine = machine.Table{
 		rule(Executing, Returned, "", Done, "result_returned"),
 		rule(Executing, Undelivered, "ttl_lasts", TimedOut, "result_timeout"),
 		rule(Executing, Undelivered, "", Done, "result_timeout"),
+		rule(Executing, Unreached, "retries_left", Queued, "count_retry", "leave_alone", "to_back"),
+		rule(Executing, Unreached, "no_retry_logic", Queued, "leave_alone", "to_back"),
+		rule(Executing, Unreached, "", Done, "result_failed"),
 		rule(TimedOut, Retried, "ttl_lasts", Queued, "in_process", "to_back"),
 		rule(TimedOut, Retried, "", Done, "result_timeout"),
 		rule(TimedOut, TTLOver, "", Done, "result_timeout"),
@@ -109,9 +113,10 @@ type Batch struct {
 type Facts struct {
 	Now    time.Time
 	Height int64
-	Error  string // why the execution failed
-	Wrong  bool   // the callback does not say what it must
-	Result Result // that came back from another installation
+	Error  string    // why the execution failed
+	Wrong  bool      // the callback does not say what it must
+	Result Result    // that came back from another installation
+	Away   time.Time // until when the worker is left alone that could not be reached
 }
 
 // Step is what a decision leads to: the batch as it is then, and where it goes in its line.
@@ -144,8 +149,11 @@ var guards = map[string]func(b *Batch, f Facts) bool{
 	"confirmation": func(b *Batch, _ Facts) bool { return b.Actions.Confirmation(b.Index) != nil },
 	"more_left":    func(b *Batch, _ Facts) bool { return b.Actions.Atomic == nil && b.Index+1 < len(b.Messages) },
 	"retries_left": func(b *Batch, _ Facts) bool { return b.retriesLeft() },
-	"ttl_lasts":    func(b *Batch, f Facts) bool { return b.TTL != nil && f.Now.Before(*b.TTL) },
-	"wrong":        func(_ *Batch, f Facts) bool { return f.Wrong },
+	"no_retry_logic": func(b *Batch, _ Facts) bool {
+		return b.Actions.Retry(b.Index) == nil
+	},
+	"ttl_lasts": func(b *Batch, f Facts) bool { return b.TTL != nil && f.Now.Before(*b.TTL) },
+	"wrong":     func(_ *Batch, f Facts) bool { return f.Wrong },
 	"wrong_with_retries_left": func(b *Batch, f Facts) bool {
 		return f.Wrong && b.retriesLeft()
 	},
@@ -157,6 +165,7 @@ var effects = map[string]func(s *Step, f Facts){
 	"execute":         func(*Step, Facts) {},
 	"await_callback":  func(*Step, Facts) {},
 	"next_action":     func(s *Step, _ Facts) { s.Index++; s.settleRetry() },
+	"leave_alone":     func(s *Step, f Facts) { s.leaveAlone(f) },
 	"count_retry":     func(s *Step, f Facts) { s.countRetry(f) },
 	"result_executed": func(s *Step, _ Facts) { s.end(Result{Kind: Executed}) },
 	"result_removed":  func(s *Step, _ Facts) { s.end(Result{Kind: RemovedByOwner}) },
@@ -215,6 +224,14 @@ func (b *Batch) countRetry(f Facts) {
 	} else {
 		height := f.Height + *i.Blocks
 		b.CooldownHeight = &height
+	}
+}
+
+// leaveAlone has the batch cool at least as long as its worker is left alone.
+func (b *Batch) leaveAlone(f Facts) {
+	if b.CooldownUntil == nil || b.CooldownUntil.Before(f.Away) {
+		until := f.Away
+		b.CooldownUntil = &until
 	}
 }
 

@@ -127,6 +127,10 @@ func TestABatchGoesAsItsTableSays(t *testing.T) {
 			Result{Kind: UnexpectedError, Reason: `the result "timeout" (0 of 3) that came back is none`}},
 		{"not delivered", lasts(in(open, Executing, 0, 0)), Undelivered, Facts{}, TimedOut, Away, 0, Result{Kind: Timeout, Retriable: true}},
 		{"not delivered, without ttl", in(open, Executing, 0, 0), Undelivered, Facts{}, Done, Away, 0, Result{Kind: Timeout}},
+		{"away with retries left", in(open, Executing, 1, 1), Unreached, Facts{Away: noon}, Queued, Back, 1, Result{}},
+		{"away without retry logic", in(open, Executing, 0, 0), Unreached, Facts{Away: noon}, Queued, Back, 0, Result{}},
+		{"away for good", in(open, Executing, 1, 2), Unreached, Facts{Error: "away"}, Done, Away, 1,
+			Result{Kind: PartiallyExecuted, N: 1, Reason: "away"}},
 		{"sent again", lasts(in(open, TimedOut, 0, 0)), Retried, Facts{}, Queued, Back, 0, Result{}},
 		{"sent again too late", in(open, TimedOut, 0, 0), Retried, Facts{}, Done, Away, 0, Result{Kind: Timeout}},
 		{"not sent again", in(open, TimedOut, 0, 0), TTLOver, Facts{}, Done, Away, 0, Result{Kind: Timeout}},
@@ -154,6 +158,25 @@ func TestABatchGoesAsItsTableSays(t *testing.T) {
 		if _, err := in(open, Executing, 0, 0).Decide(on, Facts{Now: noon}); fault.KindOf(err) != fault.Conflict {
 			t.Errorf("%s of what is being executed: %v", on, err)
 		}
+	}
+}
+
+// A batch whose worker is away cools as its retry logic says, but at least as long as the worker is left alone.
+func TestAnAwayWorkerIsLeftAloneAtLeast(t *testing.T) {
+	away := *after(time.Minute)
+	for seconds, want := range map[int64]time.Time{10: away, 600: *after(10 * time.Minute)} {
+		b := three(true, nil, Interval{Seconds: &seconds})
+		b.State = Executing
+		st, err := b.Decide(Unreached, Facts{Now: noon, Away: away})
+		if err != nil || st.Retries != 1 || !st.CooldownUntil.Equal(want) || st.Delivered {
+			t.Errorf("%d s: %+v %v, want until %v", seconds, st, err, want)
+		}
+	}
+	b := three(true, nil, Interval{Blocks: number(5)})
+	b.State = Executing
+	st, err := b.Decide(Unreached, Facts{Now: noon, Height: 100, Away: away})
+	if err != nil || *st.CooldownHeight != 105 || !st.CooldownUntil.Equal(away) {
+		t.Errorf("%+v %v", st, err)
 	}
 }
 

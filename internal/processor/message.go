@@ -123,18 +123,14 @@ func follow(v json.RawMessage, path []string) (json.RawMessage, bool) {
 }
 
 // Payload is what the worker is given: the message of the action at index, with the id of its batch where a
-// callback will name it; of an atomic batch, all messages; of one that goes to another installation, all of it.
+// callback will name it; of an atomic batch, all messages, each with its contract where there are several; of one that
+// goes to another installation, all of it.
 func (b *Batch) Payload() json.RawMessage {
 	if b.DeliverAs != "" {
 		return b.envelope()
 	}
 	if b.Actions.Atomic != nil {
-		var all []json.RawMessage
-		for _, m := range b.Messages {
-			all = append(all, m.Msg)
-		}
-		text, _ := json.Marshal(all)
-		return text
+		return b.allAtOnce()
 	}
 	msg := b.Messages[b.Index].Msg
 	if b.Actions.Confirmation(b.Index) == nil {
@@ -152,5 +148,26 @@ func (b *Batch) Payload() json.RawMessage {
 		object[name] = inside
 	}
 	text, _ := json.Marshal(object)
+	return text
+}
+
+// contractMessage is a message of an atomic batch that names several contracts.
+type contractMessage struct {
+	ContractAddress string          `json:"contract_address"`
+	Msg             json.RawMessage `json:"msg"`
+}
+
+// allAtOnce is what an atomic batch gives its worker.
+func (b *Batch) allAtOnce() json.RawMessage {
+	var all []any
+	several := len(b.Actions.Contracts()) > 1
+	for i, m := range b.Messages {
+		if several {
+			all = append(all, contractMessage{b.Actions.Functions()[i].ContractAddress, m.Msg})
+		} else {
+			all = append(all, m.Msg)
+		}
+	}
+	text, _ := json.Marshal(all)
 	return text
 }

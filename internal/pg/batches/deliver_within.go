@@ -21,17 +21,27 @@ const undeliveredSQL = `p.deliver_within > '0' AND NOT x.delivered AND x.updated
 	AND EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = i.queue_id AND q.cur_seq IS NULL AND q.head_seq <= q.tail_seq)
 	AND NOT ` + takenSQL
 
+// lateSQL says whether an execution is to be taken back, for either reason. A domain that has a limit waits for that.
+const lateSQL = `(` + undeliveredSQL + ` OR p.deliver_within = '0' AND ` + awaySQL + `)`
+
 // takenSQL says whether a worker has told a hash of the transaction i.
 const takenSQL = `EXISTS (SELECT FROM postern.attempt t WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day) AND t.hash IS NOT NULL OFFSET 0)`
 
-// takeBack cancels an execution that no worker took in time, and so says that it was not delivered. The cancel looks
+// takeBack cancels an execution that no worker took in time, and so says that it was not delivered, or, where its
+// domain has no limit, that its worker is away. The cancel looks
 // again behind the lock of its queue: if a worker was called meanwhile it is refused, and the execution goes on. A
 // process that slept before its cancel may meet an execution that was taken, and waits to be sent again: the rows
 // behind the cancel tell.
-func (s *Store) takeBack(ctx context.Context, contextID int32, v *Batch) error {
+func (s *Store) takeBack(ctx context.Context, contextID int32, v *Batch, limited bool) error {
+	by := db.By{Context: contextID, Via: "tick", Reason: undelivered}
 	id, err := s.ByUID(ctx, contextID, v.runUID())
+	if err == nil && !limited {
+		if by, err = s.stillAway(ctx, by, id); err != nil || by.Reason == "" {
+			return err
+		}
+	}
 	if err == nil {
-		_, err = s.Cancel(ctx, db.By{Context: contextID, Via: "tick", Reason: undelivered}, id)
+		_, err = s.Cancel(ctx, by, id)
 	}
 	if fault.KindOf(err) == fault.Conflict {
 		return nil

@@ -22,8 +22,8 @@ type DueProcessor struct {
 const dueSQL = `SELECT p.context_id, p.name, coalesce(d.due, false) OR coalesce(d.overdue, false),
 		coalesce(d.overdue, false) OR x.batch_id IS NOT NULL AND NOT coalesce(e.ended, false)
 	FROM postern.processor p CROSS JOIN (SELECT coalesce($1::timestamptz, clock_timestamp())) n(now)
-	LEFT JOIN LATERAL (SELECT b.batch_id, b.run, b.updated_at, b.delivered FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Executing' OFFSET 0) x ON true
-	LEFT JOIN LATERAL (SELECT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (i.queue_id, i.seq, i.day) OFFSET 0) AS ended, ` + undeliveredSQL + ` AS late
+	LEFT JOIN LATERAL (SELECT b.batch_id, b.run, b.updated_at, b.delivered, b.deliver_as FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Executing' OFFSET 0) x ON true
+	LEFT JOIN LATERAL (SELECT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (i.queue_id, i.seq, i.day) OFFSET 0) AS ended, ` + lateSQL + ` AS late
 		FROM postern.idempotency i WHERE x.batch_id IS NOT NULL AND i.context_id = p.context_id AND i.key = ':processor:' || x.batch_id || ':' || x.run OFFSET 0) e ON true
 	CROSS JOIN LATERAL (SELECT CASE
 			WHEN x.batch_id IS NOT NULL THEN coalesce(e.ended OR e.late, x.updated_at + interval '1 s' <= n.now)

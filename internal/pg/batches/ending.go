@@ -3,6 +3,7 @@ package batches
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/postern-dev/postern/internal/processor"
 )
@@ -50,6 +51,8 @@ func resultIn(text []byte) (r processor.Result, ok bool) {
 // that one knows the result: where it did not say, and may have the batch, the result is unknown (S4.14).
 func (o outcome) of(v *Batch) ending {
 	switch {
+	case o.state == "CANCELLED" && v.DeliverAs == "" && strings.HasPrefix(o.text, unreached):
+		return ending{on: processor.Unreached, text: o.text}
 	case o.state == "CANCELLED" && o.text == undelivered && !o.taken:
 		return ending{on: processor.Undelivered, text: o.text}
 	case v.DeliverAs == "" && o.state == "DONE":

@@ -1,6 +1,7 @@
 package batches
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -131,21 +132,43 @@ func (s *Store) postedByBatches(ctx context.Context, contextID int32, typ, at st
 		fault.Clip(typ))
 }
 
-// executesAtomically refuses a type whose worker does not promise all or nothing. Another installation refuses it for
-// a batch that goes there whole.
+// executesAtomically refuses an atomic batch that no worker promises to execute all or not at all: the types of all its
+// functions have the capability, and one worker. Another installation refuses it for a batch that goes there whole.
 func (s *Store) executesAtomically(ctx context.Context, contextID int32, a processor.Actions) error {
 	if a.Atomic == nil {
 		return nil
 	}
-	typ := a.Functions()[0].ContractAddress
-	if d, err := s.freshDispatcher(ctx, contextID, typ, func(d *pg.Dispatcher) bool { return d.Atomic() }); err != nil || d {
-		return err
+	var first, last *pg.Dispatcher
+	promises := func(d *pg.Dispatcher) bool { last = d; return d.Atomic() }
+	joins := func(d *pg.Dispatcher) bool {
+		return promises(d) && d.WorkerURL == first.WorkerURL && d.Pool == first.Pool
 	}
-	if p, err := s.Processor(ctx, contextID, a.Domain()); err == nil && p.DeliverAs != "" {
-		return nil
+	for i, f := range a.Functions() {
+		is := joins
+		if first == nil {
+			is = promises
+		}
+		last = nil
+		ok, err := s.freshDispatcher(ctx, contextID, f.ContractAddress, is)
+		switch {
+		case err != nil:
+			return err
+		case ok:
+			first = cmp.Or(first, last)
+			continue
+		}
+		if p, err := s.Processor(ctx, contextID, a.Domain()); err == nil && p.DeliverAs != "" {
+			return nil
+		}
+		at := fmt.Sprintf("/actions_config/atomic/functions/%d/contract_address", i)
+		if last != nil && last.Atomic() {
+			return fault.At(at, "type %q has another worker or pool than type %q: an atomic batch goes to one worker, in one call",
+				fault.Clip(f.ContractAddress), first.Type)
+		}
+		return fault.At(at, "type %q executes nothing atomically: want one whose dispatcher has the capability atomic",
+			fault.Clip(f.ContractAddress))
 	}
-	return fault.At("/actions_config/atomic/functions/0/contract_address",
-		"type %q executes nothing atomically: want one whose dispatcher has the capability atomic", fault.Clip(typ))
+	return nil
 }
 
 // knowsType refuses a type as which batches are to be delivered and that has no dispatcher; "" is none.
@@ -233,19 +256,19 @@ func (s *Store) AdvanceProcessor(ctx context.Context, contextID int32, name stri
 func (s *Store) askExecution(ctx context.Context, contextID int32, v *Batch) error {
 	sub := v.submission(contextID)
 	var o outcome
-	var late bool
-	err := s.Db(ctx).QueryRow(ctx, `SELECT `+outcomeColumns+undeliveredSQL+`
+	var late, limited bool
+	err := s.Db(ctx).QueryRow(ctx, `SELECT `+outcomeColumns+lateSQL+`, p.deliver_within > '0'
 		FROM postern.idempotency i LEFT JOIN postern.outcome o USING (queue_id, seq, day)
 		CROSS JOIN postern.processor p JOIN postern.batch x ON x.processor_id = p.processor_id JOIN postern.batch b ON b.batch_id = x.batch_id
 		CROSS JOIN (SELECT coalesce($5::timestamptz, clock_timestamp())) n(now)
-		WHERE i.context_id = $1 AND i.key = $2 AND i.body_hash = $3 AND x.batch_id = $4`, contextID, sub.UID, sub.Hash, v.ID, s.Clock()).Scan(append(o.fields(), &late)...)
+		WHERE i.context_id = $1 AND i.key = $2 AND i.body_hash = $3 AND x.batch_id = $4`, contextID, sub.UID, sub.Hash, v.ID, s.Clock()).Scan(append(o.fields(), &late, &limited)...)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return s.repost(ctx, contextID, v)
 	case err != nil:
 		return db.Known(err)
 	case late:
-		return s.takeBack(ctx, contextID, v)
+		return s.takeBack(ctx, contextID, v, limited)
 	case o.state == "":
 		return nil
 	}
@@ -289,6 +312,13 @@ func (s *Store) finish(ctx context.Context, contextID int32, seen *Batch, e endi
 func (h *heldProcessor) conclude(ctx context.Context, t *db.Txn, b *pgx.Batch, v *Batch, e ending) error {
 	facts := h.facts()
 	facts.Error, facts.Result = e.text, e.result
+	if e.on == processor.Unreached {
+		away, err := h.leftAlone(ctx, t, v.Actions.Functions()[v.Index].ContractAddress)
+		if err != nil {
+			return err
+		}
+		facts.Away = away
+	}
 	st, err := v.Decide(e.on, facts)
 	if err != nil {
 		return err

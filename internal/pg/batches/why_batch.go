@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -171,7 +172,9 @@ func (x *whyBatch) queued() error {
 		return err
 	}
 	if x.v.Cools(x.facts) {
-		x.cools(x.v)
+		if err := x.cools(x.v); err != nil {
+			return err
+		}
 	}
 	if len(x.w.Blockers) > 0 {
 		return nil
@@ -216,12 +219,27 @@ func (x *whyBatch) before() error {
 	return nil
 }
 
-func (x *whyBatch) cools(v *Batch) {
+// cools says why a batch waits before it is executed again: it failed, or its contract is away.
+func (x *whyBatch) cools(v *Batch) error {
+	var last string
+	err := x.s.Db(x.ctx).QueryRow(x.ctx, `SELECT error FROM postern.batch_action WHERE (batch_id, run) = ($1, $2)`,
+		v.ID, v.Runs).Scan(&last)
+	if err != nil && !db.IsNoRows(err) {
+		return db.Known(err)
+	}
+	if strings.HasPrefix(last, unreached) {
+		typ := v.Actions.Functions()[v.Index].ContractAddress
+		detail := fmt.Sprintf("action %d, of %s: %s; nothing has gone out, and other batches go on", v.Index, typ, last)
+		x.add("worker_unreachable", "/dispatchers/"+typ, v.UpdatedAt, detail, x.cooldown(v),
+			reads.NewLever("POST", "admin", "dispatchers", typ, "check"), x.evict(v.ID))
+		return nil
+	}
 	detail := fmt.Sprintf("retry %d of action %d, in its cooldown", v.Retries, v.Index)
 	if v.CooldownHeight != nil {
 		detail += fmt.Sprintf(" until height %d; it is %d", *v.CooldownHeight, x.p.Height)
 	}
 	x.add("cooldown", x.batch(v.ID), v.UpdatedAt, detail, x.cooldown(v))
+	return nil
 }
 
 // cooldown is when one ends, nil where that is a matter of height.

@@ -60,7 +60,8 @@ func TestAnEventWhoseMessageIsDroppedIsToldSo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.pushed(1)[0]
-	_, err := w.S.Ingest(w.Ctx, []*pg.Submission{{ContextID: w.By.Context, UID: "event:" + id.String() + ":tool:1", Hash: []byte("other"), Type: leader.TypeTool, Data: json.RawMessage(`{}`)}}, false)
+	_, err := w.S.Ingest(w.Ctx, []*pg.Submission{{ContextID: w.By.Context, UID: "event:" + id.String() + ":tool:1", Hash: []byte("other"),
+		Poster: outbox.ByLeader, Type: leader.TypeTool, Data: json.RawMessage(`{}`)}}, false)
 	w.Must(err)
 	node, err := w.S.Register(w.Ctx, "n", "v", time.Minute)
 	w.Must(err)

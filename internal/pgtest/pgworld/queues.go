@@ -41,7 +41,15 @@ func (w *World) Sender(pool string, accounts ...string) {
 }
 
 func (w *World) Sub(queue, typ, uid string) *pg.Submission {
-	return &pg.Submission{ContextID: w.ID, Queue: queue, Type: typ, UID: uid, Hash: []byte(uid), Data: json.RawMessage(fmt.Sprintf(`{"uid":%q}`, uid))}
+	return &pg.Submission{
+		ContextID: w.ID,
+		Queue:     queue,
+		Poster:    outbox.SystemOf(typ),
+		Type:      typ,
+		UID:       uid,
+		Hash:      []byte(uid),
+		Data:      json.RawMessage(fmt.Sprintf(`{"uid":%q}`, uid)),
+	}
 }
 
 func (w *World) Post(queue, typ string, uids ...string) []outbox.ID {

@@ -1,0 +1,82 @@
+package batches
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// unreached begins the reason for which an execution is taken back whose worker is away.
+const unreached = "its worker is away"
+
+// awaySQL says whether the execution of the batch x is to be taken back because its contract is away, so that the
+// other batches of its domain go on: its transaction i waits at the head of its queue, nothing has gone out that may
+// have had an effect, and nothing goes out now. Either its own call came to nothing and has a time for the next try,
+// or the gate of its type is closed, or those of all its senders. When a probe may go out, it is left to be the probe.
+const awaySQL = `x.deliver_as = '' AND EXISTS (
+		SELECT FROM postern.queue q
+		JOIN postern.lane l ON l.lane_id = q.lane
+		JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id
+		WHERE q.queue_id = i.queue_id AND q.head_seq = i.seq AND q.cur_seq IS NULL
+			AND CASE q.phase
+				WHEN 'HELD' THEN q.blocked_since IS NOT NULL AND q.not_before > n.now
+				WHEN 'READY' THEN d.gate_failures > 0 AND d.gate_until > n.now OR ` + sendersAwaySQL + `
+				ELSE false END
+		OFFSET 0)
+	AND NOT EXISTS (SELECT FROM postern.attempt t
+		WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day) AND t.nothing_done IS NOT TRUE OFFSET 0)`
+
+// sendersAwaySQL says whether the pool of the dispatcher d has senders, and the worker of each is away.
+const sendersAwaySQL = `(
+		SELECT coalesce(bool_and(s.block_reason = 'worker_unreachable' AND s.blocked_until > n.now), false)
+		FROM postern.sender s
+		WHERE s.pool_id = d.pool_id AND s.removed_at IS NULL)`
+
+// stillAway looks once more at an execution that is to be taken back. It returns by with the reason, and with the tag
+// of the transaction as it is before that look, "" where its worker is away no more. The cancel compares the tag behind
+// the lock of the queue: one whose worker was called since has another, unless the call ended as the one before, which
+// had no effect.
+func (s *Store) stillAway(ctx context.Context, by db.By, id outbox.ID) (db.By, error) {
+	t, err := s.Transaction(ctx, by.Context, id)
+	if err != nil {
+		return by, err
+	}
+	var away bool
+	var why string
+	err = s.Db(ctx).QueryRow(ctx, `SELECT `+awaySQL+`, coalesce(q.code, '')
+		FROM (SELECT $1::bigint AS queue_id, $2::bigint AS seq, $3::date AS day) i
+		CROSS JOIN (SELECT '' AS deliver_as) x
+		CROSS JOIN (SELECT coalesce($4::timestamptz, clock_timestamp())) n(now)
+		LEFT JOIN LATERAL (SELECT t.code FROM postern.attempt t
+			WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day) ORDER BY t.fence DESC LIMIT 1) q ON true`,
+		id.Queue, id.Seq, id.Day.Time(), s.Clock()).Scan(&away, &why)
+	if err != nil || !away {
+		by.Reason = ""
+		return by, db.Known(err)
+	}
+	by.Reason = unreached
+	if why != "" {
+		by.Reason += ": " + why
+	}
+	tag := t.Tag()
+	by.Match = func(now string) bool { return now == tag }
+	return by, nil
+}
+
+// leftAlone is until when the worker of a type is left alone at least: until its gate opens for a probe, or, where its
+// senders have gates of their own, the first of these.
+func (h *heldProcessor) leftAlone(ctx context.Context, t *db.Txn, typ string) (until time.Time, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT greatest($3::timestamptz + interval '1 s', d.gate_until, CASE WHEN `+sendersAwaySQL+`
+			THEN (SELECT min(s.blocked_until) FROM postern.sender s
+				WHERE s.pool_id = d.pool_id AND s.removed_at IS NULL) END)
+		FROM (SELECT $3::timestamptz) n(now)
+		LEFT JOIN postern.dispatcher d ON (d.context_id, d.type) = ($1, $2)`, h.contextID, typ, h.now).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&until) })
+	err = t.Send(ctx, b)
+	return until, err
+}
