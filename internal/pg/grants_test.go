@@ -22,7 +22,7 @@ var granted = []struct{ grants, because string }{
 	{"postern_submit SELECT postern.batch postern.batch_step postern.processor", "feed tells of batches"},
 	{"postern_submit SELECT(context_id declared_queues draining max_depth name removed_at require_key) " +
 		"postern.context", "submit looks for a context; no column that is secret"},
-	{"postern_submit SELECT(context_id draining removed_at type) postern.dispatcher",
+	{"postern_submit SELECT(context_id draining posted_by removed_at type) postern.dispatcher",
 		"submit looks for a type; no URL"},
 	{"postern_submit SELECT(account context_id sender_id) postern.sender", "feed tells of senders; no address"},
 	{"postern_submit SELECT(context_id dropped include kind name newest removed_at subscription_id) " +
