@@ -132,8 +132,8 @@ CREATE TABLE postern.sql_role (
     CONSTRAINT one_sql_role_per_context PRIMARY KEY (login, context_id)
 );
 
--- The contexts of the database role that asks, those of its groups included, and whether it is more than a reader, or an
--- admin, in them. The owner of the tables, the service and postern_verify have all. A view reads with the rights of its owner and
+-- The contexts of the database role that asks, those of its groups included, and whether it is an executor or an admin in
+-- them. The owner of the tables, the service and postern_verify have all. A view reads with the rights of its owner and
 -- sees its caller as current_user, so that everybody may read it.
 CREATE VIEW postern.own_contexts WITH (security_barrier) AS
 WITH groups AS MATERIALIZED (
@@ -156,7 +156,7 @@ CROSS JOIN LATERAL (SELECT coalesce(bool_or(s.role <> 'reader'), false) AS execu
 WHERE e.has OR mine.has;
 GRANT SELECT ON postern.own_contexts TO PUBLIC;
 
--- The contexts of who asks: at least as a reader, an executor or an admin. It runs as its invoker, since a definer's function
+-- The contexts of who asks: at least as a reader, executor or admin. It runs as its invoker, since a definer's function
 -- sees its owner as current_user, and would have to believe who says that he asks: so each role would learn of the
 -- contexts of all others. Who asks is given all the same, so that a statement says of what it depends.
 -- In plpgsql, since it is asked for by nearly every statement of an SQL user, and a function in SQL is planned anew

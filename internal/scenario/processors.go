@@ -48,7 +48,8 @@ func priority(c *command) processor.Priority {
 }
 
 // actions reads what functions there are from words such as add, add+5 (retried 5 times), add+ (without limit), add?bob
-// (confirmed by bob, who says {"ok":true}) and add+5@PAY (of the contract PAY, else of T), and from atomic=true|5|forever, pause=5s|3blocks, lives=SECONDS.
+// (confirmed by bob, who says {"ok":true}) and add+5@PAY (of the contract PAY, else of T), and from
+// atomic=true|5|forever, pause=5s|3blocks, lives=SECONDS.
 func actions(c *command, domain string, words []string) (a processor.Actions, err error) {
 	pause, err := pauseOf(c)
 	if err != nil {
