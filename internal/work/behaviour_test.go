@@ -231,7 +231,7 @@ func TestAWorkerThatAlwaysBreaksOffIsNotCalledInATightLoop(t *testing.T) {
 	if n := len(h.fake.Calls(dispatches)); n != 2 {
 		t.Errorf("called %d times before the first wait", n)
 	}
-	if tx := h.await(ids, time.Second, outbox.WAITING)[ids[0]]; tx.Retries != 0 || tx.Attempt != 1 {
+	if tx := h.await(ids, time.Second, outbox.WAITING)[ids[0]]; tx.Retries != 0 || tx.Attempt > 1 {
 		t.Errorf("%+v", tx)
 	}
 }
