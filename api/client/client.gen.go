@@ -1339,7 +1339,9 @@ type DeliveredOutputBody struct {
 // DeliveriesOutputBody defines model for DeliveriesOutputBody.
 type DeliveriesOutputBody struct {
 	Items []DeliveryView `json:"items"`
-	Next  *string        `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // DeliveryView defines model for DeliveryView.

@@ -47,9 +47,14 @@ func (p *Paging) read(filters []any, into any) error {
 		err = json.Unmarshal(b, &c)
 	}
 	if err != nil || c.Of != seal(filters) || json.Unmarshal(c.At, into) != nil {
-		return fault.New(fault.Invalid, "bad_cursor", "cursor %q is none of ours, or was made with other filters: begin without one", fault.Clip(p.Cursor))
+		return badCursor(p.Cursor)
 	}
 	return nil
+}
+
+func badCursor(cursor string) error {
+	return fault.New(fault.Invalid, "bad_cursor",
+		"cursor %q is none of ours, or was made with other filters: begin without one", fault.Clip(cursor))
 }
 
 // next makes the cursor of the next page, and its Link.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/deliveries"
 )
 
@@ -81,16 +82,19 @@ type deliveriesOutput struct {
 	Link string `header:"Link"`
 	Body struct {
 		Items []deliveryView `json:"items"`
-		Next  *string        `json:"next"`
+		Next  *string        `json:"next" doc:"null at the end; a page may be short, even empty, before it"`
 	}
 }
 
+// deliveryCursor is the last delivery of a page, none for the first of its days, and the days in which the list goes
+// on, none for all.
 type deliveryCursor struct {
-	At    time.Time `json:"a"`
-	Queue int64     `json:"q"`
-	Seq   int64     `json:"s"`
-	Track string    `json:"l"`
-	Event string    `json:"e"`
+	At    time.Time  `json:"a,omitzero"`
+	Queue int64      `json:"q,omitempty"`
+	Seq   int64      `json:"s,omitempty"`
+	Track string     `json:"l,omitempty"`
+	Event string     `json:"e,omitempty"`
+	Days  *db.Window `json:"d,omitempty"`
 }
 
 func (a *API) listDeliveries(ctx context.Context, in *listDeliveriesInput) (*deliveriesOutput, error) {
@@ -111,24 +115,41 @@ func (a *API) listDeliveries(ctx context.Context, in *listDeliveriesInput) (*del
 	if err := in.read(filters, &c); err != nil {
 		return nil, err
 	}
+	if c.Days != nil && !c.Days.Fits() {
+		return nil, badCursor(in.Cursor)
+	}
 	f.AfterAt, f.AfterQueue, f.AfterSeq, f.AfterTrack, f.AfterEvent = c.At, c.Queue, c.Seq, c.Track, c.Event
+	var following *db.Window
+	f.Days, following = a.Store.Deliveries.DeliveryDays(f.Transaction, f.Ascending, c.Days)
 	found, err := a.Store.Deliveries.Deliveries(ctx, contextID(ctx), f)
 	if err != nil {
 		return nil, err
 	}
-	out := &deliveriesOutput{}
-	out.Body, out.Link, err = cutTo(ctx, &in.Paging, limit, filters, found, cursorOfDelivery,
+	page, link, err := cutTo(ctx, &in.Paging, limit, filters, found, cursorOfDelivery(f.Days),
 		plainly(func(d *deliveries.DeliveryRow) deliveryView { return viewDelivery(d, false) }))
+	out := &deliveriesOutput{Link: link}
+	out.Body.Items, out.Body.Next = page.Items, page.Next
+	if out.Body.Next == nil && following != nil {
+		out.Body.Next, out.Link = in.next(ctx, filters, deliveryCursor{Days: following})
+	}
 	return out, err
 }
 
-func cursorOfDelivery(d *deliveries.DeliveryRow) deliveryCursor {
-	return deliveryCursor{
-		At:    d.CreatedAt,
-		Queue: d.ID.Queue,
-		Seq:   d.ID.Seq,
-		Track: itoa(int(d.Track)),
-		Event: d.Event,
+// cursorOfDelivery makes cursors of a list that goes on in these days.
+func cursorOfDelivery(days db.Window) func(*deliveries.DeliveryRow) deliveryCursor {
+	var within *db.Window
+	if days != (db.Window{}) {
+		within = &days
+	}
+	return func(d *deliveries.DeliveryRow) deliveryCursor {
+		return deliveryCursor{
+			At:    d.CreatedAt,
+			Queue: d.ID.Queue,
+			Seq:   d.ID.Seq,
+			Track: itoa(int(d.Track)),
+			Event: d.Event,
+			Days:  within,
+		}
 	}
 }
 

@@ -111,13 +111,26 @@ var txOfSpan = sync.OnceValue(func() string {
 		" AND (q.head_day >= '%s'::date) IS NOT FALSE"
 })
 
-// Since returns sql for rows of a day or later: it reads no partition of the days before, and locks none. It answers
+// Within returns sql for rows of the days of a window: it reads no partition of other days, and locks none. It answers
 // the same about these rows as sql itself.
-func Since(sql string, first outbox.Day) string {
-	day := first.Time().Format(time.DateOnly)
-	sql = strings.Replace(sql, "FROM postern.tx x", "FROM ("+strings.ReplaceAll(txSince(), "%s", day)+") x", 1)
-	return byDay.ReplaceAllString(sql, "(SELECT * FROM postern.${1} WHERE day >= '"+day+"'::date)")
+func Within(sql string, w db.Window) string {
+	if w == (db.Window{}) {
+		return sql
+	}
+	first := "-infinity"
+	if w.First != 0 {
+		first = w.First.Time().Format(time.DateOnly)
+	}
+	days := "day >= '" + first + "'::date"
+	if w.Until != 0 {
+		days += " AND day < '" + w.Until.Time().Format(time.DateOnly) + "'::date"
+	}
+	sql = strings.Replace(sql, "FROM postern.tx x", "FROM ("+strings.ReplaceAll(txSince(), "%s", first)+") x", 1)
+	return divided.ReplaceAllString(sql, "(SELECT * FROM postern.${1} WHERE "+days+")")
 }
+
+// divided finds the names of all tables that are divided by days.
+var divided = regexp.MustCompile(`\bpostern\.(task|outcome|attempt|delivery)\b`)
 
 // txSince is the view tx for single rows of the days from %s on. Of a queue that began to be worked on before, an end
 // of the days before may say whether a transaction is in flight: it is looked for by a function, whose statement

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 	pgreads "github.com/postern-dev/postern/internal/pg/reads"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
@@ -284,13 +287,100 @@ func TestListsAcrossSpans(t *testing.T) {
 		w.S.Remember(spans)
 		got := all(f)
 		w.S.Remember(nil)
-		if want := all(f); !slices.Equal(got, want) {
+		want := all(f)
+		if !slices.Equal(got, want) {
 			t.Errorf("%+v\n got %s\nwant %s", f, strings.Join(got, "; "), strings.Join(want, "; "))
+		}
+		w.S.Remember(days(spans))
+		if got = all(f); !slices.Equal(got, want) {
+			t.Errorf("in windows %+v\n got %s\nwant %s", f, strings.Join(got, "; "), strings.Join(want, "; "))
 		}
 		shown += len(got)
 	}
 	if shown < 200 {
 		t.Errorf("only %d rows were compared", shown)
+	}
+}
+
+// days are the days of spans, each as a span: a list goes through them in windows.
+func days(spans []db.Span) (list []db.Span) {
+	for _, s := range spans {
+		for d := s.First; d <= s.Last; d++ {
+			list = append(list, db.Span{First: d, Last: d})
+		}
+	}
+	return list
+}
+
+// A page of a list reads the partitions of sixty spans, whatever it looks for, and the next page those that follow:
+// the statements of a page plan and lock no other partition.
+func TestAPageReadsTheSpansOfItsWindow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.At(time.Date(w.Now.Year()+1, 5, 20, 12, 0, 0, 0, time.UTC))
+	w.Dispatcher("T", nil)
+	today := outbox.DayOf(w.Now)
+	w.Exec(`SELECT postern.ensure_days($1::date, $2::date, 'week')`, (today - 200).Time(), (today + 10).Time())
+	spans, err := db.ReadSpans(w.Ctx, w.S.Pool())
+	w.Must(err)
+	w.S.Remember(days(spans))
+	for back := range outbox.Day(200) {
+		w.Exec(`INSERT INTO postern.delivery (queue_id, seq, day, context_id, event, subscription_id, at, state, created_at)
+			VALUES (1, $1, $2, $3, 'done', -1, $4, 'failed', $4)`, 1000-back, (today - back).Time(), w.ID, w.Now)
+	}
+	partition := regexp.MustCompile(`(?:task|outcome|delivery)_\d{8}(?:_\d{8})?\b`)
+	read := func(sql string, args ...any) int {
+		t.Helper()
+		names := map[string]bool{}
+		for _, line := range w.Lines(`EXPLAIN (COSTS OFF) `+sql, args...) {
+			for _, name := range partition.FindAllString(line, -1) {
+				_, of, _ := strings.Cut(name, "_")
+				names[of] = true
+			}
+		}
+		return len(names)
+	}
+	for name, f := range map[string]pgreads.ListFilter{"all": {}, "ended": {States: []string{"FAILED"}},
+		"oldest": {Ascending: true}, "queues": {Queues: []string{"a", "b"}}} {
+		f.Limit = 10
+		sql, args, err := w.S.Reads.ListSQL(w.Ctx, w.ID, f)
+		w.Must(err)
+		days, _ := w.S.Below(0)
+		if f.Ascending {
+			days, _ = w.S.Above(0)
+		}
+		most := 0
+		for _, s := range spans {
+			if s.Last >= days.First && (days.Until == 0 || s.First < days.Until) {
+				most++
+			}
+		}
+		if n := read(sql, args...); n == 0 || n > most || most > len(spans)/2 {
+			t.Errorf("%s: a page reads %d partitions of each table, want %d of %d:\n%s", name, n, most, len(spans), sql)
+		}
+	}
+	for _, ascending := range []bool{false, true} {
+		var seqs []int64
+		pages := 0
+		for from := (*db.Window)(nil); pages < 10; pages++ {
+			days, following := w.S.Deliveries.DeliveryDays(nil, ascending, from)
+			list, err := w.S.Deliveries.Deliveries(w.Ctx, w.ID, deliveries.DeliveryFilter{Days: days, Ascending: ascending,
+				Limit: 1000})
+			w.Must(err)
+			for _, d := range list {
+				seqs = append(seqs, d.ID.Seq)
+			}
+			if from = following; from == nil {
+				break
+			}
+		}
+		sorted := slices.Clone(seqs)
+		if slices.Sort(sorted); !ascending {
+			slices.Reverse(sorted)
+		}
+		if len(slices.Compact(sorted)) != 200 || !slices.Equal(seqs, sorted) || pages < 3 {
+			t.Errorf("ascending %t: %d deliveries on %d pages: %v", ascending, len(seqs), pages, seqs)
+		}
 	}
 }
 

@@ -31,6 +31,42 @@ func (s Span) Has(first, last outbox.Day) bool { return s.First <= first && last
 
 const dayLayout = "20060102"
 
+// Window is the days from First on and before Until that a page of a list reads; 0 is no bound. (Rows that survived of
+// a span that was dropped lie in no span: only a window without First has these.)
+type Window struct {
+	First outbox.Day `json:"f,omitempty"`
+	Until outbox.Day `json:"u,omitempty"`
+}
+
+// Fits says whether both are days that an id can have.
+func (w Window) Fits() bool { return min(w.First, w.Until) >= 0 && max(w.First, w.Until) < 1<<16 }
+
+// WindowSpans is how many spans a window has at most: a statement locks the partitions of them all, and plans them.
+const WindowSpans = 60
+
+// Below returns the window of the newest spans that lie before a day, 0 for any, and whether there are days before it.
+func (db *DB) Below(until outbox.Day) (w Window, more bool) {
+	list := db.Spans()
+	n := len(list)
+	if until != 0 {
+		n = sort.Search(n, func(i int) bool { return list[i].First >= until })
+	}
+	if w.Until = until; n > WindowSpans {
+		w.First = list[n-WindowSpans].First
+	}
+	return w, w.First != 0
+}
+
+// Above returns the window of the oldest spans that have a day or a later one, and whether there are days after it.
+func (db *DB) Above(first outbox.Day) (w Window, more bool) {
+	list := db.Spans()
+	i := sort.Search(len(list), func(i int) bool { return list[i].Last >= first })
+	if w.First = first; len(list)-i > WindowSpans {
+		w.Until = list[i+WindowSpans].First
+	}
+	return w, w.Until != 0
+}
+
 // spansSQL lists the spans that have a partition of every table, the oldest first. $1 is the number of tables.
 const spansSQL = `SELECT s.first - '1970-01-01', s.last - '1970-01-01' FROM postern.spans s
 	GROUP BY s.first, s.last

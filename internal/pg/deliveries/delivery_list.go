@@ -103,9 +103,36 @@ type DeliveryFilter struct {
 	AfterQueue, AfterSeq   int64
 	AfterTrack, AfterEvent string
 	Limit                  int
+	Days                   db.Window // that are read
 }
 
-// Deliveries lists deliveries by their time: those of one transaction with the hooks of its worker; of all
+// DeliveryDays chooses the days of a page, and those that follow it, nil for none: the days under which transactions
+// are stored, of at most db.WindowSpans spans, the newest first, or the oldest. from are those in which the list goes
+// on, nil for a new one.
+func (s *Store) DeliveryDays(of *outbox.ID, ascending bool, from *db.Window) (days db.Window, following *db.Window) {
+	switch {
+	case of != nil:
+		return db.Window{First: of.Day, Until: of.Day + 1}, nil
+	case from != nil:
+		days = *from
+	case ascending:
+		days, _ = s.Above(0)
+	default:
+		days, _ = s.Below(0)
+	}
+	var w db.Window
+	switch {
+	case ascending && days.Until != 0:
+		w, _ = s.Above(days.Until)
+	case !ascending && days.First != 0:
+		w, _ = s.Below(days.First)
+	default:
+		return days, nil
+	}
+	return days, &w
+}
+
+// Deliveries lists deliveries of some days by their time: those of one transaction with the hooks of its worker; of all
 // others the hooks that failed.
 func (s *Store) Deliveries(ctx context.Context, contextID int32, f DeliveryFilter) ([]*DeliveryRow, error) {
 	args := []any{contextID}
@@ -136,7 +163,9 @@ func (s *Store) Deliveries(ctx context.Context, contextID int32, f DeliveryFilte
 	if !f.AfterAt.IsZero() {
 		where = append(where, fmt.Sprintf("(%s) %s (%s, %s, %s, %s, %s)", key, cmp, arg(f.AfterAt), arg(f.AfterQueue), arg(f.AfterSeq), arg(f.AfterTrack), arg(f.AfterEvent)))
 	}
-	rows, err := s.Db(ctx).Query(ctx, deliverySelect+" WHERE "+strings.Join(where, " AND ")+" ORDER BY "+strings.ReplaceAll(key, ",", " "+dir+",")+" "+dir+" LIMIT "+arg(f.Limit), args...)
+	sql := pg.Within(deliverySelect, f.Days) + " WHERE " + strings.Join(where, " AND ") +
+		" ORDER BY " + strings.ReplaceAll(key, ",", " "+dir+",") + " " + dir + " LIMIT " + arg(f.Limit)
+	rows, err := s.Db(ctx).Query(ctx, sql, args...)
 	if err != nil {
 		return nil, db.Known(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
@@ -28,41 +29,116 @@ type ListFilter struct {
 	Bodies                                         bool
 	Examined                                       int // how many rows the page may look at, 0 for 50,000
 
-	since outbox.Day // all that is read lies on this day or later; 0: it may lie on any
+	days db.Window // that are read
 }
 
 // reads is sql for the days of the list.
-func (f ListFilter) reads(sql string) string {
-	if f.since == 0 {
-		return sql
+func (f ListFilter) reads(sql string) string { return pg.Within(sql, f.days) }
+
+// behind is the row behind which the page begins, if it begins within its days.
+func (f ListFilter) behind() *ListCursor {
+	if f.From == nil || f.From.At.IsZero() {
+		return nil
 	}
-	return pg.Since(sql, f.since)
+	return f.From
 }
 
-// ListCursor is the last row that a page looked at.
+// ListCursor is the last row that a page looked at, none for the first of its days, and the days in which the list
+// goes on, none for all.
 type ListCursor struct {
-	At    time.Time `json:"a"`
-	Queue int64     `json:"q"`
-	Seq   int64     `json:"s"`
+	At    time.Time  `json:"a,omitzero"`
+	Queue int64      `json:"q,omitempty"`
+	Seq   int64      `json:"s,omitempty"`
+	Days  *db.Window `json:"d,omitempty"`
 }
 
 // ListTransactions returns a page of transactions by time of receipt, one queue's by position, and where the next one
 // begins, nil at the end. A page looks at a bounded number of rows, so that it may be short, even empty,
 // before the end.
 //
+// It reads the partitions of at most db.WindowSpans spans, the newest first, or the oldest. Where there are more, the
+// next page goes on with others once these have no more: so the order is that of receipt but for transactions whose day
+// is later than that of their receipt by a whole window, after a clock was set back.
+//
 // The newest ones are looked for in the span of the newest alone, with those that are made ahead, and only a page that
-// is not full then in all that are kept: the cost of a page does not grow with the age of the database.
+// is not full then in the others: the cost of a page does not grow with the age of the database.
 func (s *Store) ListTransactions(ctx context.Context, contextID int32, f ListFilter) (list []*pg.Transaction, next *ListCursor, err error) {
 	if f.Examined == 0 {
 		f.Examined = 50000
 	}
+	following, err := s.choose(ctx, contextID, &f)
+	if err != nil {
+		return nil, nil, err
+	}
 	if newest, all, ok := s.newest(f); ok {
 		list, next, err = s.list(ctx, contextID, newest)
-		if all || next != nil || err != nil {
-			return list, next, err
+		if err != nil || next != nil || all {
+			return list, f.within(next), err
 		}
 	}
-	return s.list(ctx, contextID, f)
+	if list, next, err = s.list(ctx, contextID, f); err != nil {
+		return nil, nil, err
+	}
+	if next == nil && following != nil {
+		return list, &ListCursor{Days: following}, nil
+	}
+	return list, f.within(next), nil
+}
+
+// within notes in a cursor the days in which the list goes on.
+func (f ListFilter) within(next *ListCursor) *ListCursor {
+	if next != nil && f.days != (db.Window{}) {
+		next.Days = &f.days
+	}
+	return next
+}
+
+// choose chooses the days of a page, and those that follow it; nil for none. Nothing is received after the day under
+// which it is stored.
+func (s *Store) choose(ctx context.Context, contextID int32, f *ListFilter) (following *db.Window, err error) {
+	if f.Held != nil && *f.Held { // they are few, and known by their queues
+		f.days.First, err = s.oldestHeld(ctx, contextID)
+		return nil, err
+	}
+	known := f.From != nil && f.From.Days != nil
+	if known && !f.From.Days.Fits() {
+		return nil, fault.New(fault.Invalid, "bad_cursor", "the cursor is none of ours: begin without one")
+	}
+	var received outbox.Day // the first day that can have any
+	if !f.ReceivedAfter.IsZero() {
+		received = outbox.DayOf(f.ReceivedAfter)
+	}
+	if f.Ascending {
+		first := received
+		if known {
+			first = f.From.Days.First
+		}
+		if f.days, _ = s.Above(first); known && f.behind() != nil {
+			f.days = *f.From.Days
+		}
+		if f.days.Until == 0 {
+			return nil, nil
+		}
+		w, _ := s.Above(f.days.Until)
+		return &w, nil
+	}
+	if f.days, _ = s.Below(0); known {
+		f.days = *f.From.Days
+	}
+	if f.days.First <= received {
+		return nil, nil
+	}
+	w, _ := s.Below(f.days.First)
+	return &w, nil
+}
+
+// oldestHeld is the first day on which a transaction that is held can lie, and today if none is.
+func (s *Store) oldestHeld(ctx context.Context, contextID int32) (day outbox.Day, err error) {
+	today := outbox.DayOf(s.Moment(time.Now()))
+	err = s.Pool().QueryRow(ctx, `SELECT coalesce(min(h.head_day) - '1970-01-01', $2) FROM postern.mark m
+		JOIN postern.queue h ON h.queue_id = m.queue_id
+		WHERE m.kind = 'unknown' AND h.context_id = $1`, contextID, today).Scan(&day)
+	return day, db.Known(err)
 }
 
 // newest narrows a list that begins with the newest to the spans of days from that in which it begins, and says whether
@@ -76,15 +152,18 @@ func (s *Store) newest(f ListFilter) (newest ListFilter, all, ok bool) {
 	if !f.ReceivedBefore.IsZero() && f.ReceivedBefore.Before(top) {
 		top = f.ReceivedBefore
 	}
-	if f.From != nil && f.From.At.Before(top) {
-		top = f.From.At
+	if from := f.behind(); from != nil && from.At.Before(top) {
+		top = from.At
+	}
+	if f.days.Until != 0 && f.days.Until.Time().Before(top) {
+		top = (f.days.Until - 1).Time()
 	}
 	span, known := s.SpanOf(outbox.DayOf(top))
-	if !known || f.Ascending {
+	if !known || f.Ascending || span.First <= f.days.First {
 		return f, false, false
 	}
 	first := span.First.Time()
-	f.since, all = span.First, !f.ReceivedAfter.Before(first)
+	f.days.First, all = span.First, !f.ReceivedAfter.Before(first)
 	if !all && len(f.Queues) != 1 {
 		f.ReceivedAfter = first
 	}
@@ -117,7 +196,7 @@ func (s *Store) list(
 	if len(list) > f.Limit {
 		list = list[:f.Limit]
 		last := list[f.Limit-1]
-		return list, &ListCursor{last.ReceivedAt, last.ID.Queue, last.ID.Seq}, nil
+		return list, &ListCursor{At: last.ReceivedAt, Queue: last.ID.Queue, Seq: last.ID.Seq}, nil
 	}
 	next = &ListCursor{}
 	sql = fmt.Sprintf("SELECT created_at, queue_id, seq FROM (%s) k ORDER BY %s LIMIT 1 OFFSET %d",
@@ -197,8 +276,8 @@ func (q *listQuery) days(f ListFilter) string {
 func (q *listQuery) ofQueue(id int64, f ListFilter) {
 	cmp, dir := direction(f)
 	q.keys = "SELECT k.queue_id, k.seq, k.day, k.created_at, k.type FROM postern.task k WHERE k.queue_id = " + q.arg(id) + q.days(f)
-	if f.From != nil {
-		q.keys += fmt.Sprintf(" AND k.seq %s %s", cmp, q.arg(f.From.Seq))
+	if from := f.behind(); from != nil {
+		q.keys += fmt.Sprintf(" AND k.seq %s %s", cmp, q.arg(from.Seq))
 	}
 	q.keys += " ORDER BY k.seq " + dir + fmt.Sprintf(" LIMIT %d", f.Examined)
 	q.order = "k.seq " + dir
@@ -219,8 +298,9 @@ func (q *listQuery) times(f ListFilter) (sql string) {
 	if !f.ReceivedBefore.IsZero() {
 		sql += " AND k.created_at < " + q.arg(f.ReceivedBefore)
 	}
-	if f.From != nil {
-		sql += fmt.Sprintf(" AND (k.created_at, k.queue_id, k.seq) %s (%s, %s, %s)", cmp, q.arg(f.From.At), q.arg(f.From.Queue), q.arg(f.From.Seq))
+	if from := f.behind(); from != nil {
+		sql += fmt.Sprintf(" AND (k.created_at, k.queue_id, k.seq) %s (%s, %s, %s)",
+			cmp, q.arg(from.At), q.arg(from.Queue), q.arg(from.Seq))
 	}
 	return sql
 }
@@ -353,6 +433,13 @@ func (s *Store) ListSQL(ctx context.Context, contextID int32, f ListFilter) (str
 	if f.Examined == 0 {
 		f.Examined = 50000
 	}
+	if _, err := s.choose(ctx, contextID, &f); err != nil {
+		return "", nil, err
+	}
+	return s.pageSQL(ctx, contextID, f)
+}
+
+func (s *Store) pageSQL(ctx context.Context, contextID int32, f ListFilter) (string, []any, error) {
 	q, err := s.listQuery(ctx, contextID, f)
 	if err != nil {
 		return "", nil, err
@@ -368,5 +455,6 @@ func (s *Store) NewestSQL(ctx context.Context, contextID int32, f ListFilter) (s
 	if !ok {
 		return "", nil, errors.New("the span of today is not known")
 	}
-	return s.ListSQL(ctx, contextID, newest)
+	newest.Examined = 50000
+	return s.pageSQL(ctx, contextID, newest)
 }
