@@ -22,7 +22,12 @@ func dispatchBody(c Call, token string, deadline time.Time) []byte {
 	b = appendPostern(b, c)
 	b = append(b, `,"deadline":"`...)
 	b = deadline.UTC().AppendFormat(b, time.RFC3339)
-	b = append(b, `"}`...)
+	b = append(b, '"')
+	if len(c.Before) > 0 && len(b)+len(c.Before) > mostBody-64 {
+		b = appendLeftOut(b, []string{"result"})
+		c.Before = nil
+	}
+	b = append(b, '}')
 	if len(c.Before) > 0 {
 		b = append(b, `,"result":`...)
 		b = append(b, c.Before...)
@@ -30,23 +35,66 @@ func dispatchBody(c Call, token string, deadline time.Time) []byte {
 	return append(b, '}')
 }
 
+// mostBody is how many bytes the body of a call has: workers must take that many.
+const mostBody = 1 << 20
+
+// appendLeftOut names what stays out of a body that would be larger than workers must take.
+func appendLeftOut(b []byte, names []string) []byte {
+	if len(names) == 0 {
+		return b
+	}
+	list, _ := json.Marshal(names) // strings never fail
+	b = append(b, `,"left_out":`...)
+	return append(b, list...)
+}
+
 // Baton writes {hash, done, error} with all other members that a worker answered, but for data, which is that of the
 // transaction from then on: the attempt after it is told (S2.7). errObj is our word for what went wrong, null for
 // nothing.
 func Baton(hash string, members, errObj json.RawMessage) json.RawMessage {
-	return appendResult(nil, hash, nil, members, errObj)
+	return appendResult(nil, hash, baton{}, members, errObj)
 }
 
-// hookBody writes the body of a hook: the same, with the result between.
+// baton is what a transaction ended with.
+type baton struct {
+	Hash string          `json:"hash"`
+	Done json.RawMessage `json:"done"`
+	Data json.RawMessage `json:"data"`
+}
+
+// hookBody writes the body of a hook: the same, with the result between. Of what is larger than workers must take, it
+// leaves out one part after the other, and names them. The first is data, which txData has, too.
 func hookBody(c Call, token string, result, errObj json.RawMessage) []byte {
-	b := make([]byte, 0, 640+len(c.Data)+len(result)+len(errObj))
+	var r baton
+	_ = json.Unmarshal(result, &r) // of another shape: what it has no name for stays out
+	parts := []struct {
+		name string
+		of   *json.RawMessage
+	}{{"result.data", &r.Data}, {"result.*", &c.Members}, {"result.done", &r.Done}, {"txData.data", &c.Data}}
+	var left []string
+	b := appendHook(c, token, r, errObj, left)
+	for _, p := range parts {
+		if len(b) <= mostBody {
+			break
+		}
+		if len(*p.of) > 0 {
+			*p.of, left = nil, append(left, p.name)
+			b = appendHook(c, token, r, errObj, left)
+		}
+	}
+	return b
+}
+
+func appendHook(c Call, token string, r baton, errObj json.RawMessage, left []string) []byte {
+	b := make([]byte, 0, 640+len(c.Data)+len(r.Done)+len(r.Data)+len(c.Members)+len(errObj))
 	b = appendTxData(b, c)
 	b = append(b, `,"result":`...)
-	b = appendResult(b, c.Hash, result, c.Members, errObj)
+	b = appendResult(b, c.Hash, r, c.Members, errObj)
 	b = appendSender(b, c)
 	b = append(b, `,"postern":{"token":`...)
 	b = appendString(b, token)
 	b = appendPostern(b, c)
+	b = appendLeftOut(b, left)
 	return append(b, `}}`...)
 }
 
@@ -118,13 +166,7 @@ func appendPostern(b []byte, c Call) []byte {
 
 // appendResult writes the seed's baton {hash, done, error, data?} from what we recorded, and the other members as they
 // came.
-func appendResult(b []byte, hash string, result, members, errObj json.RawMessage) []byte {
-	var r struct {
-		Hash string          `json:"hash"`
-		Done json.RawMessage `json:"done"`
-		Data json.RawMessage `json:"data"`
-	}
-	_ = json.Unmarshal(result, &r) // of another shape: what it has no name for stays out
+func appendResult(b []byte, hash string, r baton, members, errObj json.RawMessage) []byte {
 	if r.Hash == "" {
 		r.Hash = hash
 	}

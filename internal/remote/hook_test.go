@@ -2,6 +2,8 @@ package remote_test
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,5 +115,59 @@ func TestNoopIsDoneWithoutAWorker(t *testing.T) {
 	call.BaseURL = fake.URL()
 	if a := mux.Dispatch(t.Context(), call); a.Class != "" || len(fake.Calls(remotetest.Match{})) != 1 {
 		t.Errorf("a real worker was not called: %+v", a)
+	}
+}
+
+// No call is larger than the 1 MiB that workers must take, though an answer may have had 1 MiB, and data comes twice:
+// what stays out is named, the least missed first.
+func TestWhatWouldMakeACallTooLargeIsLeftOutAndNamed(t *testing.T) {
+	t.Parallel()
+	big := func(n int) json.RawMessage { return json.RawMessage(`"` + strings.Repeat("x", n) + `"`) }
+	for _, tc := range []struct {
+		name                      string
+		txData, done, data, extra int
+		left                      []string
+	}{
+		{"all fits", 200_000, 200_000, 200_000, 200_000, nil},
+		{"data twice", 600_000, 10, 600_000, 10, []string{"result.data"}},
+		{"data twice, and members", 900_000, 10, 900_000, 200_000, []string{"result.data", "result.*"}},
+		{"a large done, too", 900_000, 900_000, 900_000, 200_000, []string{"result.data", "result.*", "result.done"}},
+		{"data as large as an answer", 1<<20 - 20, 10, 1<<20 - 20, 10,
+			[]string{"result.data", "result.*", "result.done", "txData.data"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			fake := remotetest.NewFake(t)
+			fake.Script(remotetest.Match{Op: remotetest.OpOnSuccess}, remotetest.Body(`{}`))
+			call := remotetest.Call(fake.URL(), 1)
+			call.Data, call.Members = big(tc.txData), json.RawMessage(`{"extra":`+string(big(tc.extra))+`}`)
+			result := json.RawMessage(`{"hash":"h","done":` + string(big(tc.done)) + `,"data":` + string(big(tc.data)) + `}`)
+			remotetest.Client(t).Hook(t.Context(), call, outbox.OnSuccess, result, nil, "token")
+			got := fake.Calls(remotetest.Match{})[0]
+			var body struct {
+				TxData  struct{ Data json.RawMessage }
+				Result  map[string]json.RawMessage
+				Postern struct {
+					LeftOut []string `json:"left_out"`
+				}
+			}
+			if err := json.Unmarshal(got.Body, &body); err != nil || len(got.Body) > 1<<20 {
+				t.Fatalf("%d bytes, %v", len(got.Body), err)
+			}
+			if !slices.Equal(body.Postern.LeftOut, tc.left) {
+				t.Errorf("left out %q, want %q", body.Postern.LeftOut, tc.left)
+			}
+			if string(body.Result["hash"]) != `"h"` || string(body.Result["error"]) != "null" {
+				t.Errorf("result without its hash and error: %.100s", got.Body)
+			}
+		})
+	}
+	fake := remotetest.NewFake(t)
+	call := remotetest.Call(fake.URL(), 2)
+	call.Data, call.Before = big(900_000), remote.Baton("h", json.RawMessage(`{"extra":`+string(big(200_000))+`}`), nil)
+	remotetest.Client(t).Dispatch(t.Context(), call)
+	got := fake.Calls(remotetest.Match{})[0]
+	if len(got.Body) > 1<<20 || !strings.Contains(string(got.Body), `"left_out":["result"]`) || !json.Valid(got.Body) {
+		t.Errorf("a dispatch of %d bytes", len(got.Body))
 	}
 }
