@@ -280,8 +280,11 @@ func (c *conf) lane(k laneKey) (int32, error) {
 // ensureLane makes the lane if it is not there, in a transaction of its own.
 func (c *conf) ensureLane(ctx context.Context, pool *pgxpool.Pool, k laneKey) error {
 	id, err := makeLane(ctx, pool, k)
-	if err != nil { // the other one committed after our snapshot: the next round sees it
+	if errors.Is(err, pgx.ErrNoRows) { // the other one committed after our snapshot: the next round sees it
 		return nil
+	}
+	if err != nil {
+		return db.Known(err)
 	}
 	c.lanes.Store(k, id)
 	if !k.Exclusive {
