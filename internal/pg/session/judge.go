@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -140,12 +141,14 @@ func Writable(ctx context.Context, conn *pgx.Conn) error {
 const direct = "let DATABASE_URL name PostgreSQL itself, or a pooler with pool_mode = session"
 
 // Explain makes a fault of an error of a new session where the session was refused for what it asked for; others are
-// returned as they are.
+// returned as they are. What a server says before a session has begun may be in another encoding than UTF8, that of its
+// lc_messages: the bytes that are none are written as \xe9.
 func Explain(err error) error {
 	var refused *pgconn.PgError
 	if err == nil || !errors.As(err, &refused) || errors.As(err, new(*fault.Error)) {
 		return err
 	}
+	refused.Message = readable(refused.Message)
 	switch {
 	case refused.Code == "08P01" && strings.Contains(refused.Message, "startup parameter"):
 		return notFit("a pooler before the database refuses the settings that Postern asks for (%s): %s",
@@ -156,5 +159,35 @@ func Explain(err error) error {
 	case refused.Code == "42704" || refused.Code == "22023": // a parameter is not known, or its value
 		return bad("the server refuses it: %s", refused.Message)
 	}
+	if text := err.Error(); !utf8.ValidString(text) {
+		return &legible{readable(text), err}
+	}
 	return err
+}
+
+// legible is an error whose text can be read.
+type legible struct {
+	text string
+	error
+}
+
+func (e *legible) Error() string { return e.text }
+func (e *legible) Unwrap() error { return e.error }
+
+// readable writes the bytes of a text that are not UTF-8 as \xe9.
+func readable(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if r == utf8.RuneError && n == 1 {
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		} else {
+			b.WriteRune(r)
+		}
+		s = s[n:]
+	}
+	return b.String()
 }
