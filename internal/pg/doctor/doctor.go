@@ -41,7 +41,7 @@ type check struct {
 
 // server are the checks that any PostgreSQL can be put to, ours those that want our tables.
 var (
-	server = []check{{"version", version}, {"settings", settings}, {"connections", connections}, {"clock", clock}, {"old snapshots", snapshots}}
+	server = []check{{"version", version}, {"settings", settings}, {"connections", connections}, {"clock", clock}, {"old snapshots", snapshots}, {"notifications", notifications}}
 	ours   = []check{
 		{"nodes", nodes},
 		{"quarantine", quarantine},

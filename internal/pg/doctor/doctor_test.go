@@ -32,7 +32,7 @@ func TestAHealthyDatabaseHasNothingButItsServerToMend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, check := range []string{"version", "fsync", "full_page_writes", "synchronous_commit", "autovacuum", "max_connections", "clock", "old snapshots",
+	for _, check := range []string{"version", "fsync", "full_page_writes", "synchronous_commit", "autovacuum", "max_connections", "clock", "old snapshots", "notifications",
 		"nodes", "overdue queues", "held transactions", "stuck queues"} {
 		if len(find(found, check)) == 0 {
 			t.Errorf("nothing is said about %s", check)
@@ -45,6 +45,16 @@ func TestAHealthyDatabaseHasNothingButItsServerToMend(t *testing.T) {
 		// a test's server is fast and forgetful; a laptop's has the defaults
 		if f.State == doctor.Bad && !slices.Contains([]string{"fsync", "full_page_writes", "autovacuum", "max_connections"}, f.Check) {
 			t.Errorf("%+v", f)
+		}
+	}
+}
+
+func TestAQueueOfNotificationsThatFillsIsTold(t *testing.T) {
+	t.Parallel()
+	for usage, want := range map[float64]doctor.State{0: doctor.OK, 0.5: doctor.OK, 0.51: doctor.Warn, 0.95: doctor.Bad} {
+		f := doctor.Fullness(usage)
+		if f.State != want || (want != doctor.OK) != strings.Contains(f.Remedy, "pg_terminate_backend") {
+			t.Errorf("%v: %+v", usage, f)
 		}
 	}
 }

@@ -145,3 +145,28 @@ func Clocks(check, whose string, at, asked, answered time.Time) Finding {
 	}
 	return f
 }
+
+// notifications looks how full the queue of NOTIFY is, which all databases of the server share. It fills while a session
+// that has listened stays in a transaction; once it is full, each commit that notifies is refused.
+func notifications(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
+	var usage float64
+	if err := c.QueryRow(ctx, `SELECT pg_notification_queue_usage()`).Scan(&usage); err != nil {
+		return nil, err
+	}
+	return []Finding{fullness(usage)}, nil
+}
+
+func fullness(usage float64) Finding {
+	f := Finding{Check: "notifications", State: OK, Found: fmt.Sprintf("%.0f %% of their queue in use", usage*100)}
+	if usage > 0.5 {
+		f.State = Warn
+		f.Remedy = "end the session that listens and has a transaction open (SELECT pid, usename, xact_start, query " +
+			"FROM pg_stat_activity WHERE xact_start IS NOT NULL ORDER BY xact_start, in all databases, then " +
+			"SELECT pg_terminate_backend(pid)), and find out which role sends so many NOTIFY: once the queue is full, " +
+			"commits that notify are refused"
+	}
+	if usage > 0.9 {
+		f.State = Bad
+	}
+	return f
+}
