@@ -176,7 +176,7 @@ func (w *world) submitBeside(length, pace time.Duration, app *pgxpool.Pool, othe
 // Roles that may submit write what they like for a while (POSTERN_FUZZ_OUTBOX, 3 s unless set). No row stands, what
 // others submit goes on, nothing is told under another name, and every list of every context can be read. Where
 // POSTERN_FUZZ_OUTBOX is set, the machine is taken to be quiet: submits of others take at most 1.5 times as long as
-// beside as many statements that submit valid rows. The two are measured by turns.
+// beside as many valid rows as these write. The two are measured by turns.
 func TestWhateverARoleWritesIntoTheOutboxHarmsNobodyElse(t *testing.T) {
 	t.Parallel()
 	measured := os.Getenv("POSTERN_FUZZ_OUTBOX") != ""
@@ -204,7 +204,7 @@ func TestWhateverARoleWritesIntoTheOutboxHarmsNobodyElse(t *testing.T) {
 	for round := uint64(0); measured && round < 3; round++ {
 		w.submitBeside(length/20, time.Second, app, roles, seed+10*round, valid) // the first ones are slow
 		b := w.submitBeside(length/3, 0, app, roles, seed+10*round+1, attack)
-		pace := length / 3 * time.Duration(len(roles)) / time.Duration(max(1, b.statements))
+		pace := length / 3 * time.Duration(len(roles)) / time.Duration(max(1, b.rows)) // as many valid rows
 		mad.add(b)
 		sane.add(w.submitBeside(length/3, pace, app, roles, seed+10*round+2, valid))
 	}
