@@ -43,6 +43,7 @@ var floors = map[string]struct {
 	"internal/remote":    {3, "clients of workers, tools and peers; knows no rows"},
 	"internal/devpg":     {3, "finds or starts a PostgreSQL"},
 	"internal/devnet":    {3, "the development ledger and its client; knows no rows and no worker"},
+	"internal/runner":    {3, "executes jobs, as a client over HTTP; knows no rows"},
 	"internal/manifest":  {3, "reads the files of postern apply; knows no settings and no network"},
 	"internal/telemetry": {3, "metrics, traces and logs leave here"},
 
