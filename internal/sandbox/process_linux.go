@@ -1,0 +1,338 @@
+package sandbox
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Process is a script that was started.
+type Process struct {
+	box      *Box
+	script   Script
+	dir      *directory
+	cgroup   *cgroup
+	cmd      *exec.Cmd // the init
+	commands *os.File
+	reading  []*os.File
+	out      *output
+	began    time.Time
+
+	reports        chan report // what the init and the step say; closed at their end
+	stdout, stderr chan string // the last bytes
+	stop, kill     func()
+	stopped        chan struct{}
+	killed         chan struct{}
+	over           chan struct{}
+	outcome        Outcome
+}
+
+// start builds the box and starts what was found as the interpreter.
+func (b *Box) start(s Script, i Interpreter, path string, sink func(Line)) (_ *Process, err error) {
+	p := &Process{
+		box:     b,
+		script:  s,
+		began:   time.Now(),
+		out:     &output{sink: sink, left: b.config.Limits.Log},
+		reports: make(chan report, 2),
+		stdout:  make(chan string, 1),
+		stderr:  make(chan string, 1),
+		stopped: make(chan struct{}),
+		killed:  make(chan struct{}),
+		over:    make(chan struct{}),
+	}
+	p.stop = sync.OnceFunc(func() { close(p.stopped) })
+	p.kill = sync.OnceFunc(func() { close(p.killed) })
+	o, err := p.order(i, path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.clear())
+		}
+	}()
+	if p.dir, err = makeDirectory(b.config.State, s, i.Ext, b.uid(s.Slot)); err != nil {
+		return nil, err
+	}
+	if b.level == Strict {
+		if p.cgroup, err = b.makeCgroup(s.Name); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.launch(o); err != nil {
+		return nil, err
+	}
+	go p.supervise()
+	return p, nil
+}
+
+// order is what the init of this script is told.
+func (p *Process) order(i Interpreter, path string) (order, error) {
+	c, boxed := p.box.config, p.box.level != Off
+	o := order{
+		Box:      boxed,
+		Dir:      filepath.Join(c.State, "contexts", p.script.Context, p.script.Name),
+		ReadOnly: c.ReadOnly,
+		Network:  p.script.Network,
+		Path:     path,
+		Unmapped: i.Unmapped,
+		Bounded:  p.box.level == Strict,
+		Limits:   c.Limits,
+	}
+	for _, a := range i.Argv {
+		o.Argv = append(o.Argv, strings.ReplaceAll(a, "{file}", o.inside()+"/script"+i.Ext))
+	}
+	tmp := o.inside()
+	if boxed {
+		tmp = "/tmp"
+	}
+	var err error
+	o.Env, err = environment(p.script, o.inside(), tmp)
+	return o, err
+}
+
+// uid is the user of a slot on the host, or -1 for that of the runner.
+func (b *Box) uid(slot int) int {
+	if b.level == Off || os.Geteuid() != 0 {
+		return -1
+	}
+	return b.config.FirstUID + slot
+}
+
+// attributes are the namespaces of the init and its user.
+func (p *Process) attributes() *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Setsid: true}
+	if p.box.level == Off {
+		return a
+	}
+	a.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC |
+		syscall.CLONE_NEWUTS | syscall.CLONE_NEWCGROUP
+	if !p.script.Network {
+		a.Cloneflags |= syscall.CLONE_NEWNET
+	}
+	uid, gid := os.Geteuid(), os.Getegid()
+	a.Credential = &syscall.Credential{NoSetGroups: true} // uid 0 inside
+	if slot := p.box.uid(p.script.Slot); slot >= 0 {
+		uid, gid = slot, slot
+		a.GidMappingsEnableSetgroups, a.Credential.NoSetGroups = true, false // forget the groups of root
+	}
+	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: gid, Size: 1}}
+	if p.cgroup != nil {
+		a.UseCgroupFD, a.CgroupFD = true, int(p.cgroup.dir.Fd())
+	}
+	return a
+}
+
+// pipe is one way between the runner and a child.
+type pipe struct{ r, w *os.File }
+
+func pipes(n int) (made []pipe, err error) {
+	for range n {
+		var p pipe
+		if p.r, p.w, err = os.Pipe(); err != nil {
+			closeAll(made)
+			return nil, err
+		}
+		made = append(made, p)
+	}
+	return made, nil
+}
+
+func closeAll(ps []pipe) {
+	for _, p := range ps {
+		p.r.Close()
+		p.w.Close()
+	}
+}
+
+// launch starts the init, gives it its order, and begins to read what it and the script say.
+func (p *Process) launch(o order) error {
+	all, err := pipes(4)
+	if err != nil {
+		return err
+	}
+	orders, reports, stdout, stderr := all[0], all[1], all[2], all[3]
+	p.cmd = exec.Command("/proc/self/exe")
+	p.cmd.Args = []string{"postern-sandbox"}
+	p.cmd.Env = []string{stageVariable + "=init"}
+	p.cmd.Dir = "/"
+	p.cmd.Stdout, p.cmd.Stderr = stdout.w, stderr.w
+	p.cmd.ExtraFiles = []*os.File{orders.r, reports.w}
+	p.cmd.SysProcAttr = p.attributes()
+	if err := p.cmd.Start(); err != nil {
+		closeAll(all)
+		return err
+	}
+	for _, f := range []*os.File{orders.r, reports.w, stdout.w, stderr.w} {
+		f.Close()
+	}
+	p.commands, p.reading = orders.w, []*os.File{reports.r, stdout.r, stderr.r}
+	go p.readReports(reports.r)
+	go func() { p.stdout <- p.out.read("stdout", stdout.r, keptStdout) }()
+	go func() { p.stderr <- p.out.read("stderr", stderr.r, keptStderr) }()
+	writeLine(p.commands, o) // an init that has ended before it read all of this has reported why
+	return nil
+}
+
+// readReports reads what the init and the step say.
+func (p *Process) readReports(r *os.File) {
+	defer close(p.reports)
+	for lines := bufio.NewScanner(r); lines.Scan(); {
+		var said report
+		if json.Unmarshal(lines.Bytes(), &said) == nil {
+			p.reports <- said
+		}
+	}
+}
+
+// Stop sends TERM to the group of the script, and KILL to all that is left of it after the time of grace.
+func (p *Process) Stop() { p.stop() }
+
+// Kill kills the script with all that it started, at once.
+func (p *Process) Kill() { p.kill() }
+
+// Wait returns when nothing of the script is alive and its directory is gone.
+func (p *Process) Wait() Outcome {
+	<-p.over
+	return p.outcome
+}
+
+// supervise ends the script when its time is over, or earlier when it is told to.
+func (p *Process) supervise() {
+	exited := make(chan struct{})
+	go func() {
+		p.cmd.Wait()
+		close(exited)
+	}()
+	timeout := time.NewTimer(p.script.Timeout)
+	defer timeout.Stop()
+	var code string
+	var grace, hard <-chan time.Time
+	stopped, killed := p.stopped, p.killed
+	term := func(why string) {
+		code = or(code, why)
+		p.command(commandTerm)
+		grace = time.After(p.box.config.Limits.Grace)
+	}
+	kill := func() {
+		p.command(commandKill)
+		grace, hard = nil, time.After(time.Second)
+	}
+	for {
+		select {
+		case <-timeout.C:
+			term(CodeTimedOut)
+		case <-stopped:
+			stopped = nil
+			term(CodeStopped)
+		case <-killed:
+			killed, code = nil, or(code, CodeStopped)
+			kill()
+		case <-grace:
+			kill()
+		case <-hard: // an init that does not answer takes its namespace with it
+			if p.box.level != Off {
+				p.cmd.Process.Kill()
+			}
+		case <-exited:
+			p.conclude(code)
+			return
+		}
+	}
+}
+
+func (p *Process) command(c byte) { p.commands.Write([]byte{c}) }
+
+// conclude says what became of the script, behind its end.
+func (p *Process) conclude(code string) {
+	defer close(p.over)
+	for _, r := range p.reading { // a process that escaped, where there is no box, may hold the output
+		r.SetReadDeadline(time.Now().Add(5 * time.Second))
+	}
+	stdout, stderr := <-p.stdout, <-p.stderr
+	var end, failed report
+	for r := range p.reports {
+		if r.Ended {
+			end = r
+		} else if failed.Error == "" {
+			failed = r
+		}
+	}
+	result, bad := readResult(filepath.Join(p.dir.path, resultFile))
+	end.Memory = end.Memory || p.cgroup.outOfMemory()
+	p.outcome = Outcome{
+		Level: p.box.level,
+		Usage: Usage{
+			Wall:   time.Since(p.began),
+			CPU:    time.Duration(end.CPU),
+			MaxRSS: end.MaxRSS,
+			Output: p.out.bytes,
+		},
+	}
+	p.judge(code, end, failed, bad)
+	if p.outcome.Code != "" {
+		p.outcome.Partial = result
+		if stderr != "" && failed.Error == "" {
+			p.outcome.Error += "; the end of stderr:\n" + stderr
+		}
+	} else if p.outcome.Result = result; result == nil {
+		p.outcome.Result = map[string]string{"stdout": stdout}
+	}
+	if err := p.clear(); err != nil {
+		p.out.say("the directory of the script could not be removed: " + err.Error())
+	}
+}
+
+// judge finds the code of the outcome and its sentence.
+func (p *Process) judge(code string, end, failed report, bad error) {
+	o := &p.outcome
+	if end.Ended && end.Exit >= 0 && failed.Error == "" {
+		o.Exit = &end.Exit
+	}
+	switch {
+	case code == CodeTimedOut:
+		o.Code, o.Error = code, "the script ran longer than its timeout of "+p.script.Timeout.String()
+	case code == CodeStopped:
+		o.Code, o.Error = code, "the script was stopped"
+	case failed.Error != "":
+		o.Code, o.Error = failed.Code, failed.Error
+	case end.Memory:
+		o.Code, o.Error = CodeMemory, fmt.Sprintf("the script took more than %d bytes of memory", p.box.config.Limits.Memory)
+	case !end.Ended:
+		o.Code, o.Error = CodeSandbox, "the init of the box has ended without a report: "+p.cmd.ProcessState.String()
+	case end.Signal != 0:
+		o.Code, o.Error = CodeSignal, fmt.Sprintf("the script was ended by signal %d (%s)", end.Signal, syscall.Signal(end.Signal))
+	case end.Exit != 0:
+		o.Code, o.Error = CodeExit, fmt.Sprintf("the script ended with exit code %d", end.Exit)
+	case bad != nil:
+		o.Code, o.Error = CodeBadResult, bad.Error()
+	}
+}
+
+// clear removes all that was made for the script.
+func (p *Process) clear() error {
+	var errs []error
+	if p.commands != nil {
+		p.commands.Close()
+	}
+	for _, r := range p.reading {
+		r.Close()
+	}
+	if p.cgroup != nil {
+		errs = append(errs, p.cgroup.remove())
+	}
+	if p.dir != nil {
+		errs = append(errs, p.dir.remove())
+	}
+	return errors.Join(errs...)
+}
