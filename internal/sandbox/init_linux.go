@@ -130,7 +130,7 @@ func (i *initProcess) watch() report {
 				i.killAll()
 			}
 		case <-look.C:
-			if i.order.Box && !i.order.Bounded && memoryOfAll() > i.order.Limits.Memory {
+			if i.order.Box && !i.order.Bounded && overMemory(i.order.Limits.Memory) {
 				i.memory = true
 				i.killAll()
 			}
@@ -235,20 +235,4 @@ func descendants() (n int) {
 		}
 	}
 	return n
-}
-
-// memoryOfAll is what the processes of a box hold as memory of their own, in bytes.
-func memoryOfAll() (sum int64) {
-	files, _ := filepath.Glob("/proc/[0-9]*/statm")
-	for _, f := range files {
-		text, _ := os.ReadFile(f)
-		fields := bytes.Fields(text)
-		if len(fields) < 3 || f == "/proc/1/statm" {
-			continue
-		}
-		resident, _ := strconv.ParseInt(string(fields[1]), 10, 64)
-		shared, _ := strconv.ParseInt(string(fields[2]), 10, 64)
-		sum += (resident - shared) * int64(os.Getpagesize())
-	}
-	return sum
 }

@@ -9,26 +9,32 @@ import (
 	"syscall"
 )
 
-// Of prctl(2), capabilities(7), setrlimit(2) and keyctl(2).
+// Of close_range(2), prctl(2), capabilities(7), setrlimit(2) and keyctl(2).
 const (
-	prCapbsetDrop   = 24
-	prSetSecurebits = 28
-	prSetNoNewPrivs = 38
-	noRootLocked    = 0x2f // NOROOT, NO_SETUID_FIXUP, KEEP_CAPS_LOCKED and their locks
-	lastCapability  = 63
-	rlimitNPROC     = 6
-	keyctlJoin      = 1
-	ownFilesOnly    = 0o022
-	threadsOfInit   = 16 // they count for the same user
+	sysCloseRange    = 436 // on all architectures
+	closeRangeOnExec = 4
+	prCapbsetDrop    = 24
+	prSetSecurebits  = 28
+	prSetNoNewPrivs  = 38
+	noRootLocked     = 0x2f // NOROOT, NO_SETUID_FIXUP, KEEP_CAPS_LOCKED and their locks
+	lastCapability   = 63
+	rlimitNPROC      = 6
+	keyctlJoin       = 1
+	ownFilesOnly     = 0o022
+	threadsOfInit    = 16 // they count for the same user
 )
 
 // runStep gives up every right, sets the limits and becomes the script. It returns on failure, and where there is
 // nothing to become.
 func runStep() int {
 	runtime.LockOSThread() // rights belong to threads, and the one that calls exec decides
-	syscall.CloseOnExec(orderFD)
-	syscall.CloseOnExec(reportFD)
+	// What the runner itself had inherited goes no further either.
+	_, _, errno := syscall.RawSyscall(sysCloseRange, 3, ^uintptr(0), closeRangeOnExec)
 	reports := os.NewFile(reportFD, "report")
+	if errno != 0 {
+		writeLine(reports, report{Code: CodeSandbox, Error: as("close_range", errno).Error()})
+		return 1
+	}
 	code, err := becomeScript()
 	if err != nil {
 		writeLine(reports, report{Code: code, Error: err.Error()})
@@ -83,7 +89,7 @@ func giveUpRights(box bool) error {
 			return as("drop a capability", errno)
 		}
 	}
-	return nil
+	return filterCalls()
 }
 
 // setLimits comes last: this program itself needs more address space than many scripts may have.
