@@ -57,7 +57,8 @@ time.sleep(60)`)
 	}
 	shared, _ := outcome(t, mapped, `
 import mmap, os, time
-x = mmap.mmap(-1, 150 << 20); x.write(bytes(1 << 20) * 150)
+x = mmap.mmap(-1, 150 << 20)
+for n in range(150): x.write(bytes(1 << 20))
 for n in range(8):
     if os.fork() == 0:
         for page in range(0, 150 << 20, 4096): x[page]
