@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"io/fs"
 	"os"
@@ -18,19 +19,26 @@ type directory struct {
 	lock *os.File
 }
 
+// place is the path of the directory of a script.
+func place(state string, s Script) string {
+	return filepath.Join(state, "contexts", plain(s.Context), plain(s.Name))
+}
+
+// plain is a name as a directory can have it: itself, or a digest.
+func plain(name string) string {
+	if plainName.MatchString(name) {
+		return name
+	}
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(name)))
+}
+
 // makeDirectory makes the directory of a script with its files. Those above it belong to the runner, so that a script
 // cannot replace them.
 func makeDirectory(state string, s Script, ext string, uid int) (d *directory, err error) {
-	for _, name := range []string{s.Context, s.Name} {
-		if !plainName.MatchString(name) {
-			return nil, failure(CodeSandbox, "%.64q cannot be the name of a directory", name)
-		}
-	}
-	above := filepath.Join(state, "contexts", s.Context)
-	if err := os.MkdirAll(above, 0o711); err != nil {
+	d = &directory{path: place(state, s)}
+	if err := os.MkdirAll(filepath.Dir(d.path), 0o711); err != nil {
 		return nil, err
 	}
-	d = &directory{path: filepath.Join(above, s.Name)}
 	if err := os.Mkdir(d.path, 0o700); err != nil {
 		return nil, err
 	}

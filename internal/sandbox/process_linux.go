@@ -80,7 +80,7 @@ func (p *Process) order(i Interpreter, path string) (order, error) {
 	c, boxed := p.box.config, p.box.level != Off
 	o := order{
 		Box:      boxed,
-		Dir:      filepath.Join(c.State, "contexts", p.script.Context, p.script.Name),
+		Dir:      place(c.State, p.script),
 		ReadOnly: c.ReadOnly,
 		Network:  p.script.Network,
 		Path:     path,

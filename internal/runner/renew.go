@@ -1,0 +1,72 @@
+package runner
+
+import (
+	"context"
+	"time"
+)
+
+// renewLoop keeps the runner alive at the server. It stands apart from all else, so that neither a script nor a claim
+// can hold it up. Where the epoch is over it begins the next one.
+func (r *Runner) renewLoop(ctx context.Context) {
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		epoch, rest := r.epoch, r.ttl/3
+		r.mu.Unlock()
+		if epoch == 0 {
+			if r.register(ctx) != nil {
+				rest = time.Second // refused for good: an operator may mend it
+			} else {
+				continue
+			}
+		} else if err := r.renew(ctx); err != nil && ctx.Err() == nil {
+			r.log.Warn("the heartbeat was not answered", "error", err)
+			rest = min(rest, 500*time.Millisecond)
+		}
+		select {
+		case <-ctx.Done():
+		case <-r.hurry:
+		case <-time.After(rest):
+		}
+	}
+}
+
+// renew is one heartbeat for all that is held.
+func (r *Runner) renew(ctx context.Context) error {
+	epoch, holds := r.holding()
+	r.mu.Lock()
+	limit := max(r.ttl/3, 100*time.Millisecond)
+	r.mu.Unlock()
+	began := time.Now()
+	var answer RenewAnswer
+	err := r.post(ctx, limit, path(PathRenew, r.config.Name), 0, RenewRequest{Epoch: epoch, Holds: holds}, &answer)
+	switch code(err) {
+	case CodeStaleEpoch, CodeNotFound:
+		r.forget(epoch, err.Error())
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ttl, _ := time.ParseDuration(answer.TTL)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.epoch == epoch {
+		r.beat(began, ttl)
+	}
+	r.lose(answer.Lost, "the server gave it to another holder")
+	for _, h := range answer.Stop {
+		if t := r.held[h.Try]; t != nil && t.job.Fence == h.Fence {
+			t.stop()
+		}
+	}
+	return nil
+}
+
+// lose kills what is not ours any more. r.mu is locked.
+func (r *Runner) lose(lost []Hold, why string) {
+	for _, h := range lost {
+		if t := r.held[h.Try]; t != nil && t.job.Fence == h.Fence {
+			t.lose(why)
+		}
+	}
+}
