@@ -57,6 +57,10 @@ func (r *Runner) claim(ctx context.Context, epoch int64, free int) time.Duration
 		return 0 // what came belongs to an epoch that is over
 	}
 	r.beat(began, 0)
+	if r.overdue() {
+		r.log.Warn("the answer to a claim came too late: its jobs are left to the server", "jobs", len(answer.Jobs))
+		return time.Second
+	}
 	r.lose(answer.Lost, "the server gave it to another holder")
 	for _, j := range answer.Jobs {
 		r.take(j)

@@ -110,7 +110,7 @@ func (l *lines) post(batch []Line) bool {
 	})
 	switch {
 	case lostBy(err):
-		t.lose(err.Error())
+		t.drop(err.Error())
 		return false
 	case err != nil && t.ctx.Err() == nil:
 		t.log.Warn("the server refuses lines of the log", "from", batch[0].N, "lines", len(batch), "error", err)

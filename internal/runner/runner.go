@@ -33,7 +33,7 @@ type Runner struct {
 	log    *slog.Logger
 	slots  chan int      // those that are free
 	freed  chan struct{} // a try has ended
-	hurry  chan struct{} // renew now
+	hurry  chan struct{} // register now
 
 	mu      sync.Mutex
 	epoch   int64 // 0: not registered
@@ -161,6 +161,9 @@ func (r *Runner) lapsed() {
 	}
 }
 
+// overdue says whether the server may have given to others what is held. r.mu is locked.
+func (r *Runner) overdue() bool { return time.Since(r.renewed) > r.ttl-margin(r.ttl) }
+
 // forget ends the epoch: another process has the name, or the server does not know it.
 func (r *Runner) forget(epoch int64, why string) {
 	r.mu.Lock()
@@ -169,6 +172,10 @@ func (r *Runner) forget(epoch int64, why string) {
 		return
 	}
 	r.epoch = 0
+	select {
+	case r.hurry <- struct{}{}:
+	default:
+	}
 	r.log.Warn("the epoch is over: all scripts are killed", "epoch", epoch, "because", why, "held", len(r.held))
 	for _, t := range r.held {
 		t.lose(why)
@@ -208,7 +215,7 @@ func (r *Runner) drain(ctx context.Context) {
 		if t.since.After(youngest) {
 			youngest = t.since
 		}
-		t.lose("the runner ends")
+		t.drop("the runner ends")
 	}
 	r.mu.Unlock()
 	<-over

@@ -29,6 +29,7 @@ type try struct {
 	mu      sync.Mutex
 	why     string // it was lost
 	stopped bool
+	ended   bool // the script has, or it could not be started
 	process *sandbox.Process
 }
 
@@ -48,8 +49,19 @@ func newTry(r *Runner, j Job, before *try) *try {
 
 func (t *try) hold() Hold { return Hold{t.job.Try, t.job.Fence} }
 
-// lose kills the script; nothing is told about it any more. It does not wait.
+// lose kills the script; nothing is told about it any more. It does not wait. Where the script has ended already, its end
+// is told as before: the server takes it if this is still the holder, and else keeps it as late.
 func (t *try) lose(why string) {
+	t.mu.Lock()
+	ended := t.ended
+	t.mu.Unlock()
+	if !ended {
+		t.drop(why)
+	}
+}
+
+// drop loses the try in any case.
+func (t *try) drop(why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.why == "" {
@@ -91,6 +103,9 @@ func (t *try) run() {
 	case slot := <-r.slots:
 		defer func() { r.slots <- slot }()
 		o := t.execute(slot)
+		t.mu.Lock()
+		t.ended = true
+		t.mu.Unlock()
 		t.log.Info("ended", "code", o.Code, "wall", o.Usage.Wall, "cpu", o.Usage.CPU)
 		t.lines.finish()
 		t.tell(o)
