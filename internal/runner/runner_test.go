@@ -107,7 +107,7 @@ func TestARunnerExecutesAJobAndTellsItsEnd(t *testing.T) {
 	good := s.add(`
 import json, os
 print("one"); print("two")
-json.dump({"n": json.load(open(os.environ["POSTERN_INPUTS"]))["7"]["k"] + os.environ["POSTERN_ATTEMPT"]},
+json.dump({"n": json.load(open(os.environ["POSTERN_INPUTS"]))["7"]["k"] + os.environ["POSTERN_ATTEMPT"], "t": os.environ["POSTERN_TOKEN"]},
           open(os.environ["POSTERN_RESULT"], "w"))`, func(j *Job) { j.Inputs = []byte(`{"7": {"k": "3"}}`) })
 	bad := s.add(`
 import json, os, sys
@@ -124,7 +124,8 @@ json.dump({"half": "done"}, open(os.environ["POSTERN_RESULT"], "w")); print("ala
 		}
 		return true
 	})
-	if good.state != "Finished" || good.finish.Result["n"] != "31" || good.text() != "stdout:one\nstdout:two\n" ||
+	if good.state != "Finished" || good.finish.Result["n"] != "31" || good.finish.Result["t"] != "tx-1.1" ||
+		good.text() != "stdout:one\nstdout:two\n" ||
 		good.finish.Isolation == "" || good.finish.Usage.WallMS == 0 {
 		t.Errorf("%s %+v, log %q", good.state, good.finish, good.text())
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -118,6 +119,11 @@ func (t *try) execute(slot int) sandbox.Outcome {
 	if err := t.fetchInputs(); err != nil {
 		return t.outcome(err)
 	}
+	env := maps.Clone(j.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	env["POSTERN_TOKEN"] = j.Token
 	t.log.Info("starts", "script_type", j.ScriptType, "slot", slot, "timeout", j.Timeout)
 	p, err := t.runner.config.Box.Start(sandbox.Script{
 		Context: j.Context,
@@ -125,7 +131,7 @@ func (t *try) execute(slot int) sandbox.Outcome {
 		Slot:    slot,
 		Type:    j.ScriptType,
 		Text:    j.Script,
-		Env:     j.Env,
+		Env:     env,
 		Inputs:  j.Inputs,
 		Timeout: time.Duration(j.Timeout) * time.Second,
 		Network: j.Network,
