@@ -37,62 +37,72 @@ type runnerFlags struct {
 	box          sandbox.Config
 }
 
+const runnerHelp = `
+	Execute jobs of one context. The runner needs nothing but HTTP to the server, with a key of an executor;
+	run as many as you like, each under a name of its own. It claims a job when a slot is free, and tells what
+	the script writes, line by line, while it runs. Each heartbeat names all jobs that it holds. If the server
+	does not answer for as long as the ttl, the runner kills its scripts, and the server gives them to others.
+
+	Each script runs in a directory of its own, which is removed behind it, as /job in a box: new process,
+	mount, network, IPC and user namespaces, a read-only view of /usr, /bin and /lib, its own /tmp and /proc,
+	no other file, process or socket of this machine, and no network unless the job has network: true. It
+	gets the variables of its job, PATH, HOME, LANG, TMPDIR and POSTERN_*, and nothing of the runner's
+	environment. What it leaves running is killed with it, also when the runner dies.
+
+	--isolation is the least that will do. strict: the box, and a cgroup that bounds memory and processes of a
+	script with all that it starts. partial: the box, with limits for each process, and a look at the memory
+	of all ten times a second. off: no box; scripts may do what the user of the runner may do. Where the
+	machine gives less than that, the runner does not start. What was given is recorded on each try.
+
+	A script writes its result, a JSON object of strings, to the file that POSTERN_RESULT names; without one its
+	result is {"stdout": "..."}. POSTERN_INPUTS names a file with the results of the jobs that it needed.
+	POSTERN_TOKEN is the same when a job is executed again because its runner was lost: use it as a key where a
+	script must not do something twice.
+
+	  postern runner --types python --slots 4
+	  postern runner --types sal --interpreter 'sal=/opt/sal/bin/sal run {file}' --read-only /opt/sal
+
+	SIGTERM: it claims no more, waits for its scripts (--drain), and gives the others back to the server.`
+
 func runnerCommand() *cobra.Command {
 	var r runnerFlags
 	cmd := &cobra.Command{
 		Use:   "runner",
 		Short: "Execute jobs: take scripts from a server over HTTP, run each in a sandbox, tell their results",
-		Long: trim(`
-			Execute jobs of one context. The runner needs nothing but HTTP to the server, with a key of an executor;
-			run as many as you like, each under a name of its own. It claims a job when a slot is free, and tells what
-			the script writes, line by line, while it runs. Each heartbeat names all jobs that it holds. If the server
-			does not answer for as long as the ttl, the runner kills its scripts, and the server gives them to others.
-
-			Each script runs in a directory of its own, which is removed behind it, as /job in a box: new process, mount,
-			network, IPC and user namespaces, a read-only view of /usr, /bin and /lib, its own /tmp and /proc, no other
-			file, process or socket of this machine, and no network unless the job has network: true. It gets the
-			variables of its job, PATH, HOME, LANG, TMPDIR and POSTERN_*, and nothing of the runner's environment.
-			What it leaves running is killed with it, also when the runner dies.
-
-			--isolation is the least that will do. strict: the box, and a cgroup that bounds memory and processes of a
-			script with all that it starts. partial: the box, with limits for each process, and a look at the memory of
-			all ten times a second. off: no box; scripts may do what the user of the runner may do. Where the machine gives
-			less than that, the runner does not start. What was given is recorded on each try.
-
-			A script writes its result, a JSON object of strings, to the file that POSTERN_RESULT names; without one its
-			result is {"stdout": "..."}. POSTERN_INPUTS names a file with the results of the jobs that it needed.
-			POSTERN_TOKEN is the same when a job is executed again because its runner was lost: use it as a key where a
-			script must not do something twice.
-
-			  postern runner --types python --slots 4
-			  postern runner --types sal --interpreter 'sal=/opt/sal/bin/sal run {file}' --read-only /opt/sal
-
-			SIGTERM: it claims no more, waits for its scripts (--drain), and gives the others back to the server.`),
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
+		Long:  trim(runnerHelp),
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
-	f := asClient(cmd).Flags()
+	r.flags(asClient(cmd))
+	addSettings(cmd, nil, "log")
+	return cmd
+}
+
+func (r *runnerFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
 	f.StringVar(&r.name, "name", "", "of this runner (POSTERN_RUNNER_NAME) [the host's name and a random suffix]")
 	f.StringSliceVar(&r.types, "types", []string{"python"}, "script types that it executes")
 	f.IntVar(&r.slots, "slots", 1, "scripts at once")
 	f.BoolVar(&r.takeover, "takeover", false, "take the name from another process that is alive")
-	f.StringVar(&r.isolation, "isolation", string(sandbox.Partial), "the least isolation that will do: strict, partial or off")
+	f.StringVar(&r.isolation, "isolation", string(sandbox.Partial),
+		"the least isolation that will do: strict, partial or off")
 	f.StringArrayVar(&r.interpreters, "interpreter", nil,
 		"TYPE=PROGRAM ARGUMENTS, {file} for the script [python=python3 -I {file}]")
-	f.StringSliceVar(&r.box.ReadOnly, "read-only", nil, "paths of this machine that scripts may read besides /usr, /bin and /lib")
+	f.StringSliceVar(&r.box.ReadOnly, "read-only", nil,
+		"paths of this machine that scripts may read besides /usr, /bin and /lib")
 	f.StringVar(&r.box.State, "state", "",
-		"directory for those of the scripts (POSTERN_STATE_DIR) [/var/lib/postern for root, else $XDG_STATE_HOME/postern]")
-	f.Int64Var(&r.memory, "memory", 512, "MiB that a script may take, as the address space of each process and all together")
+		"directory for those of the scripts (POSTERN_STATE_DIR) [root: /var/lib/postern; else $XDG_STATE_HOME/postern]")
+	f.Int64Var(&r.memory, "memory", 512,
+		"MiB that a script may take, as the address space of each process and all together")
 	f.StringSliceVar(&r.unlimited, "unlimited-address-space", nil,
 		"script types whose processes may reserve more than they use (Go, V8); --memory bounds what they use")
 	f.IntVar(&r.box.Limits.Processes, "processes", 64, "processes and threads of a script")
 	f.Int64Var(&r.file, "file-size", 64, "MiB of the largest file that a script may write")
 	f.Int64Var(&r.tmp, "tmp", 64, "MiB in /tmp of a script, which is memory")
 	f.StringVar(&r.box.Cgroup, "cgroup", "", "directory of cgroup v2 for those of the scripts [that of this process]")
-	f.IntVar(&r.box.FirstUID, "first-uid", 64000, "a runner of root gives each slot a user of its own, from this one on")
+	f.IntVar(&r.box.FirstUID, "first-uid", 64000,
+		"a runner of root gives each slot a user of its own, from this one on")
 	f.DurationVar(&r.drain, "drain", 30*time.Second, "how long scripts may go on when the runner is to end")
-	addSettings(cmd, nil, "log")
-	return cmd
 }
 
 // run opens the sandbox, and executes jobs until the command is to end.
@@ -124,7 +134,7 @@ func (r *runnerFlags) run(cmd *cobra.Command) error {
 		return &failure{exitBad, "", err}
 	}
 	level, why := box.Level()
-	log.Info("sandbox", "isolation", level, "not more because", why, "directory", r.box.State, "leftovers removed", box.Swept())
+	log.Info("sandbox", "isolation", level, "not more because", why, "directory", r.box.State, "swept", box.Swept())
 	err = runner.New(runner.Config{
 		Name:     r.name,
 		Instance: uuid.NewString(),
@@ -168,7 +178,12 @@ func (r *runnerFlags) read(cmd *cobra.Command) error {
 		return errors.New("--types: want names of script types, such as python")
 	}
 	l := &r.box.Limits
-	for flag, n := range map[string]int64{"memory": r.memory, "file-size": r.file, "tmp": r.tmp, "processes": int64(l.Processes)} {
+	for flag, n := range map[string]int64{
+		"memory":    r.memory,
+		"file-size": r.file,
+		"tmp":       r.tmp,
+		"processes": int64(l.Processes),
+	} {
 		if n < 1 || n > 1<<30 {
 			return fmt.Errorf("--%s %d: want at least 1", flag, n)
 		}
@@ -221,8 +236,8 @@ func runnerName() string {
 	return host + "-" + strings.ToLower(rand.Text()[:6])
 }
 
-// runnerState is where the directories of the scripts are. Others may pass what is above: the scripts of root have users
-// of their own.
+// runnerState is where the directories of the scripts are. Every user may pass those above: the scripts of root have
+// users of their own.
 func runnerState() string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/postern"

@@ -37,7 +37,9 @@ func (r *Runner) post(ctx context.Context, limit time.Duration, path string, fen
 	return r.call(ctx, limit, http.MethodPost, path, fence, bytes.NewReader(b), out)
 }
 
-func (r *Runner) call(ctx context.Context, limit time.Duration, method, path string, fence int64, body io.Reader, out any) error {
+func (r *Runner) call(
+	ctx context.Context, limit time.Duration, method, path string, fence int64, body io.Reader, out any,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	header := http.Header{}
@@ -82,8 +84,11 @@ func code(err error) string {
 
 // later says whether a refusal may be none later: the server says so, or an operator can mend it (a key, a role).
 func later(p *client.Problem) bool {
-	return p.Retryable || p.Status >= 500 || p.Status == http.StatusTooManyRequests || p.Status == http.StatusRequestTimeout ||
-		p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden
+	switch p.Status {
+	case http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusUnauthorized, http.StatusForbidden:
+		return true
+	}
+	return p.Retryable || p.Status >= 500
 }
 
 // repeat makes a call until it succeeds, ctx ends, or final says of its error that it will not succeed.
@@ -96,7 +101,8 @@ func (r *Runner) repeat(ctx context.Context, what string, final func(error) bool
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		rest := 100*time.Millisecond + backoff.FullJitter(backoff.Doubling(n, 200*time.Millisecond, 5*time.Second), rand.Float64())
+		rest := backoff.FullJitter(backoff.Doubling(n, 200*time.Millisecond, 5*time.Second), rand.Float64())
+		rest += 100 * time.Millisecond
 		r.log.Warn("call again", "call", what, "in", rest.Round(time.Millisecond), "error", err)
 		select {
 		case <-ctx.Done():

@@ -52,7 +52,13 @@ type row struct {
 }
 
 func newServer(t *testing.T) *server {
-	s := &server{t: t, ttl: 15 * time.Second, fence: time.Now().UnixMilli(), calls: map[string]int{}, lose: map[string]int{}}
+	s := &server{
+		t:     t,
+		ttl:   15 * time.Second,
+		fence: time.Now().UnixMilli(),
+		calls: map[string]int{},
+		lose:  map[string]int{},
+	}
 	s.changed.L = &s.mu
 	mux := http.NewServeMux()
 	handle := func(path string, f func(r *http.Request, body []byte) (int, any)) {
@@ -94,7 +100,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, f func(*http.Requ
 	}
 	if status >= 400 {
 		w.Header().Set("Content-Type", "application/problem+json")
-		answer = map[string]any{"code": answer, "status": status, "detail": fmt.Sprint(answer), "retryable": status == 503}
+		answer = map[string]any{"code": answer, "status": status, "detail": fmt.Sprint(answer)}
 	}
 	w.WriteHeader(status)
 	if status != http.StatusNoContent {

@@ -13,8 +13,8 @@ const (
 	logLines = 2000      // in one call
 )
 
-// lines sends what a script writes to the server. A server that does not answer holds up no script: the lines wait here,
-// and the sandbox bounds them.
+// lines sends what a script writes to the server. A server that does not answer holds up no script: the lines wait
+// here, and the sandbox bounds them.
 type lines struct {
 	try  *try
 	mu   sync.Mutex
@@ -71,7 +71,7 @@ func (l *lines) send() {
 		case <-l.end:
 			ended = true
 		case <-l.more:
-			select { // what comes together goes together
+			select { // lines that come together goes together
 			case <-l.end:
 				ended = true
 			case <-time.After(logEvery):

@@ -154,7 +154,7 @@ func (r *Runner) lapsed() {
 		return
 	}
 	if len(r.held) > 0 {
-		r.log.Warn("no heartbeat was answered for nearly the ttl: all scripts are killed", "ttl", r.ttl, "held", len(r.held))
+		r.log.Warn("no heartbeat was answered in time: all scripts are killed", "ttl", r.ttl, "held", len(r.held))
 	}
 	for _, t := range r.held {
 		t.lose("no heartbeat was answered in time")

@@ -107,8 +107,9 @@ func TestARunnerExecutesAJobAndTellsItsEnd(t *testing.T) {
 	good := s.add(`
 import json, os
 print("one"); print("two")
-json.dump({"n": json.load(open(os.environ["POSTERN_INPUTS"]))["7"]["k"] + os.environ["POSTERN_ATTEMPT"], "t": os.environ["POSTERN_TOKEN"]},
-          open(os.environ["POSTERN_RESULT"], "w"))`, func(j *Job) { j.Inputs = []byte(`{"7": {"k": "3"}}`) })
+inputs = json.load(open(os.environ["POSTERN_INPUTS"]))
+result = {"n": inputs["7"]["k"] + os.environ["POSTERN_ATTEMPT"], "t": os.environ["POSTERN_TOKEN"]}
+json.dump(result, open(os.environ["POSTERN_RESULT"], "w"))`, func(j *Job) { j.Inputs = []byte(`{"7": {"k": "3"}}`) })
 	bad := s.add(`
 import json, os, sys
 json.dump({"half": "done"}, open(os.environ["POSTERN_RESULT"], "w")); print("alas", file=sys.stderr); sys.exit(3)`)
@@ -129,8 +130,8 @@ json.dump({"half": "done"}, open(os.environ["POSTERN_RESULT"], "w")); print("ala
 		good.finish.Isolation == "" || good.finish.Usage.WallMS == 0 {
 		t.Errorf("%s %+v, log %q", good.state, good.finish, good.text())
 	}
-	if f := bad.fail; f.Code != "exit" || *f.ExitCode != 3 || f.Partial["half"] != "done" || !strings.Contains(f.Error, "alas") ||
-		bad.text() != "stderr:alas\n" {
+	if f := bad.fail; f.Code != "exit" || *f.ExitCode != 3 || f.Partial["half"] != "done" ||
+		!strings.Contains(f.Error, "alas") || bad.text() != "stderr:alas\n" {
 		t.Errorf("%+v, log %q: want exit 3", f, bad.text())
 	}
 	for r, want := range map[*row]string{slow: "timed_out", other: "no_interpreter", evil: "bad_environment"} {
@@ -282,7 +283,8 @@ func TestARunnerThatEndsFinishesWhatRunsOrGivesItBack(t *testing.T) {
 	s.mu.Unlock()
 	stop()
 	if short.state != "Finished" || long.state != "Offered" || scripts(marker) != 0 {
-		t.Errorf("short %s, long %s, %d processes: want Finished, Offered, none", short.state, long.state, scripts(marker))
+		t.Errorf("short %s, long %s, %d processes: want Finished, Offered, none",
+			short.state, long.state, scripts(marker))
 	}
 	if long.body != "" || long.job.Fence == 0 {
 		t.Errorf("%+v: want nothing told about what was given back", long)
@@ -331,7 +333,9 @@ func TestAResultThatTheServerRefusesIsAFailure(t *testing.T) {
 	s := newServer(t)
 	r := s.add("print('x')")
 	s.start(func(c *Config) {
-		c.API.HTTP = &http.Client{Transport: refusal(func(q *http.Request) bool { return strings.HasSuffix(q.URL.Path, "/finish") })}
+		c.API.HTTP = &http.Client{Transport: refusal(func(q *http.Request) bool {
+			return strings.HasSuffix(q.URL.Path, "/finish")
+		})}
 	})
 	s.sees("it has failed", func() bool { return r.state == "Failed" })
 	if r.fail.Code != "bad_result" || !strings.Contains(r.fail.Error, "too large") {
@@ -346,10 +350,11 @@ func (f refusal) RoundTrip(q *http.Request) (*http.Response, error) {
 	if !f(q) {
 		return http.DefaultTransport.RoundTrip(q)
 	}
+	const problem = `{"code": "invalid", "status": 422, "detail": "the result is too large"}`
 	return &http.Response{
 		StatusCode: 422,
 		Header:     http.Header{"Content-Type": {"application/problem+json"}},
-		Body:       io.NopCloser(strings.NewReader(`{"code": "invalid", "status": 422, "detail": "the result is too large"}`)),
+		Body:       io.NopCloser(strings.NewReader(problem)),
 		Request:    q,
 	}, nil
 }

@@ -50,8 +50,8 @@ func newTry(r *Runner, j Job, before *try) *try {
 
 func (t *try) hold() Hold { return Hold{t.job.Try, t.job.Fence} }
 
-// lose kills the script; nothing is told about it any more. It does not wait. Where the script has ended already, its end
-// is told as before: the server takes it if this is still the holder, and else keeps it as late.
+// lose kills the script; nothing is told about it any more. It does not wait. Where the script has ended already, its
+// end is told as before: the server takes it if this is still the holder, and else keeps it as late.
 func (t *try) lose(why string) {
 	t.mu.Lock()
 	ended := t.ended

@@ -24,7 +24,8 @@ type Box struct {
 // building a box. It returns an error that says the next step where that is less than c.Least.
 func New(ctx context.Context, c Config) (*Box, error) {
 	if !childChecked {
-		return nil, errors.New("sandbox.MaybeChild() must be the first call of main or TestMain: a box is a child of this program")
+		return nil, errors.New("sandbox.MaybeChild() must be the first call of main or TestMain: " +
+			"a box is a child of this program")
 	}
 	c = c.withDefaults()
 	if !filepath.IsAbs(c.State) {
@@ -46,20 +47,21 @@ func New(ctx context.Context, c Config) (*Box, error) {
 		b.level = Strict
 	}
 	if b.level == Partial && c.Least == Strict {
-		return nil, fmt.Errorf("isolation strict needs a cgroup: %s\nGive one with --cgroup (systemd: Delegate=yes), or take "+
-			"--isolation partial", b.why)
+		return nil, fmt.Errorf("isolation strict needs a cgroup: %s\n"+
+			"Give one with --cgroup (systemd: Delegate=yes), or take --isolation partial", b.why)
 	}
 	return b, nil
 }
 
 // remedy says what helps where a box cannot be built.
 func remedy(err error) string {
-	const off = "Or run scripts without a box: --isolation off. They may then do all that the user of the runner may do."
+	const off = "Or run scripts without a box: --isolation off. They may then do what the user of the runner may do."
 	switch text := err.Error(); {
 	case strings.Contains(text, "enter the directory"):
 		return "Let others pass the directories above --state: chmod o+x. " + off
 	case strings.Contains(text, "mount proc"):
-		return "Parts of /proc are hidden here. In a container: unmask /proc (Docker: --security-opt systempaths=unconfined). " + off
+		return "Parts of /proc are hidden here. In a container: unmask /proc " +
+			"(Docker: --security-opt systempaths=unconfined). " + off
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EACCES):
 		return "User namespaces are forbidden here. Allow them (sysctl user.max_user_namespaces, " +
 			"kernel.apparmor_restrict_unprivileged_userns=0; Docker: --security-opt seccomp=unconfined or a profile " +
@@ -70,8 +72,8 @@ func remedy(err error) string {
 
 // probe builds a box with all its limits and runs nothing in it.
 func (b *Box) probe(ctx context.Context) error {
-	p, err := b.start(Script{Context: "probe", Name: "probe-" + time.Now().Format("150405.000000"), Timeout: 30 * time.Second},
-		Interpreter{}, "", func(Line) {})
+	s := Script{Context: "probe", Name: fmt.Sprintf("probe-%d", os.Getpid()), Timeout: 30 * time.Second}
+	p, err := b.start(s, Interpreter{}, "", func(Line) {})
 	if err != nil {
 		return err
 	}
@@ -88,8 +90,8 @@ func (b *Box) Level() (level Level, why string) { return b.level, b.why }
 // Swept is how many directories of earlier runners New has removed.
 func (b *Box) Swept() int { return b.cleared }
 
-// Start starts a script. It returns a *Failure where that cannot be done. out gets the lines of the script, one after the
-// other; it must not block.
+// Start starts a script. It returns a *Failure where that cannot be done. out gets the lines of the script, one after
+// the other; it must not block.
 func (b *Box) Start(s Script, out func(Line)) (*Process, error) {
 	i, path, err := b.config.find(s.Type)
 	if err != nil {

@@ -14,7 +14,8 @@ type Box struct{}
 // Process is a script that was started. There is none on this system.
 type Process struct{}
 
-var errElsewhere = errors.New("scripts are run on Linux only: " + runtime.GOOS + " has no namespaces. Start the runner on Linux")
+var errElsewhere = errors.New("scripts are run on Linux only, and this is " + runtime.GOOS +
+	": start the runner on Linux")
 
 // MaybeChild does nothing: there are no children.
 func MaybeChild() {}

@@ -42,7 +42,8 @@ def deserts(session):
     if os.fork() == 0:
         if session: os.setsid()
         if os.fork() == 0:
-            os.execv(sys.executable, [sys.executable, "-c", "import time, signal; signal.signal(15, 1); time.sleep(600)", marker])
+            sleeps = "import time, signal; signal.signal(15, 1); time.sleep(600)"
+            os.execv(sys.executable, [sys.executable, "-c", sleeps, marker])
         os._exit(0)
 deserts(True); deserts(False)
 time.sleep(0.2)
@@ -75,7 +76,8 @@ func TestNothingOfAScriptOutlivesIt(t *testing.T) {
 			if s.code == CodeTimedOut {
 				timeout = 3 * time.Second
 			}
-			p, lines := python(t, b, Script{Text: deserter + s.rest, Env: map[string]string{"MARKER": marker}, Timeout: timeout})
+			env := map[string]string{"MARKER": marker}
+			p, lines := python(t, b, Script{Text: deserter + s.rest, Env: env, Timeout: timeout})
 			waitUntil(t, what+": it has started", func() bool { return lines.text("stdout") != "" })
 			if s.end != nil {
 				if len(alive(marker)) < 3 {
@@ -99,7 +101,8 @@ const runnerVariable = "SANDBOX_TEST_RUNNER"
 func TestARunnerThatIsKilledTakesItsScriptsWithIt(t *testing.T) {
 	if state := os.Getenv(runnerVariable); state != "" { // the runner
 		b := newBox(t, Config{State: state, Least: Level(os.Getenv("SANDBOX_TEST_LEVEL"))})
-		python(t, b, Script{Text: deserter + "time.sleep(600)", Env: map[string]string{"MARKER": os.Getenv("SANDBOX_TEST_MARKER")}})
+		env := map[string]string{"MARKER": os.Getenv("SANDBOX_TEST_MARKER")}
+		python(t, b, Script{Text: deserter + "time.sleep(600)", Env: env})
 		select {}
 	}
 	levels(t, func(t *testing.T, c Config) {
@@ -166,8 +169,15 @@ func TestWhatCannotBeExecutedIsAFailureOfItsOwn(t *testing.T) {
 			t.Errorf("%s: %v, want no_interpreter", scriptType, err)
 		}
 	}
-	for name, value := range map[string]string{"A=B": "", "": "", "LD_PRELOAD": "/x", "PATH": "/x", "POSTERN_RESULT": "/etc/passwd",
-		"NUL": "a\x00b", "BIG": strings.Repeat("x", 200<<10)} {
+	for name, value := range map[string]string{
+		"A=B":            "",
+		"":               "",
+		"LD_PRELOAD":     "/x",
+		"PATH":           "/x",
+		"POSTERN_RESULT": "/etc/passwd",
+		"NUL":            "a\x00b",
+		"BIG":            strings.Repeat("x", 200<<10),
+	} {
 		_, err := b.Start(Script{Type: "sh", Context: "c", Name: "n", Env: map[string]string{name: value}}, nil)
 		var f *Failure
 		if !errors.As(err, &f) || f.Code != CodeBadEnvironment {

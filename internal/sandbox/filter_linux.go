@@ -55,8 +55,9 @@ func filterCalls() error {
 		{jumpGreater, 0, 1, otherNumbers},
 		{answer, 0, 0, refuse | uint32(syscall.ENOSYS)},
 	}
+	denied := instruction{answer, 0, 0, refuse | uint32(syscall.ENOSYS)}
 	for _, n := range m.denied {
-		program = append(program, instruction{jumpEqual, 0, 1, n}, instruction{answer, 0, 0, refuse | uint32(syscall.ENOSYS)})
+		program = append(program, instruction{jumpEqual, 0, 1, n}, denied)
 	}
 	program = append(program, instruction{jumpEqual, 1, 0, m.socket}, instruction{answer, 0, 0, allow},
 		instruction{load, 0, 0, atFirstArgument})

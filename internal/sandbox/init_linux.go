@@ -15,8 +15,8 @@ import (
 
 const prSetChildSubreaper, prSetDumpable = 36, 4
 
-// runInit is the init of one script. In a box it is pid 1: when it ends, the kernel kills what is left. Without a box it
-// adopts what loses its parent, and kills it itself.
+// runInit is the init of one script. In a box it is pid 1: when it ends, the kernel kills what is left. Without a box
+// it adopts what loses its parent, and kills it itself.
 func runInit() int {
 	debug.SetGCPercent(-1) // it lives for one script
 	syscall.CloseOnExec(orderFD)
@@ -28,9 +28,10 @@ func runInit() int {
 		return 1
 	}
 	// A signal to the group of the runner, or one that the script sends to pid 1, is not for us. They are caught rather
-	// than ignored: what is ignored would stay so in the script.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE,
-		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
+	// than ignored, since an ignored signal stays ignored in the script.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT,
+		syscall.SIGPIPE, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGTSTP, syscall.SIGTTIN,
+		syscall.SIGTTOU)
 	o, err := readOrder(runner)
 	if err != nil {
 		return fail(CodeSandbox, err)

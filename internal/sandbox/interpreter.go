@@ -45,9 +45,11 @@ func (c Config) find(scriptType string) (Interpreter, string, error) {
 	below := func(dir string) bool { return strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/") || name == dir }
 	switch {
 	case !filepath.IsAbs(name) || filepath.Clean(name) != name:
-		return i, "", failure(CodeNoInterpreter, "the interpreter %s of %s: want an absolute path, or a name", name, scriptType)
+		return i, "", failure(CodeNoInterpreter, "the interpreter %s of %s: want an absolute path, or a name",
+			name, scriptType)
 	case !executable(name):
-		return i, "", failure(CodeNoInterpreter, "the interpreter %s of %s is not there, or no program", name, scriptType)
+		return i, "", failure(CodeNoInterpreter, "the interpreter %s of %s is not there, or no program",
+			name, scriptType)
 	case c.Least != Off && !slices.ContainsFunc(slices.Concat(shown, c.ReadOnly), below):
 		return i, "", failure(CodeNoInterpreter,
 			"the interpreter %s of %s cannot be seen in the box: show its directory read-only", name, scriptType)

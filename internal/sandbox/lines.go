@@ -21,8 +21,8 @@ type Line struct {
 	Text   string
 }
 
-// output collects what a script writes. It never makes the script wait longer than the sink takes: what is over the
-// limit is read and dropped.
+// output collects what a script writes. It never makes the script wait longer than the sink takes: the sandbox
+// reads and drops the rest behind the limit.
 type output struct {
 	mu    sync.Mutex
 	sink  func(Line)

@@ -36,11 +36,12 @@ func resident(text []byte) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// proportional reads /proc/<pid>/smaps_rollup: what is no file, and of what n processes share the nth part.
+// proportional reads /proc/<pid>/smaps_rollup: memory that is no file, and the nth part of memory that n processes
+// share.
 func proportional(text []byte) (sum int64) {
 	for line := range bytes.Lines(text) {
 		fields := bytes.Fields(line)
-		if len(fields) == 3 && (bytes.Equal(fields[0], []byte("Pss_Anon:")) || bytes.Equal(fields[0], []byte("Pss_Shmem:"))) {
+		if len(fields) == 3 && (string(fields[0]) == "Pss_Anon:" || string(fields[0]) == "Pss_Shmem:") {
 			kib, _ := strconv.ParseInt(string(fields[1]), 10, 64)
 			sum += kib << 10
 		}

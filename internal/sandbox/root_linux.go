@@ -24,7 +24,8 @@ const (
 
 // Files of /etc that a box shows, where they are there; resolver only where the script has a network.
 var (
-	shownEtc = []string{"passwd", "group", "ld.so.cache", "nsswitch.conf", "ssl", "pki/tls", "pki/ca-trust", "alternatives", "localtime"}
+	shownEtc = []string{"passwd", "group", "ld.so.cache", "nsswitch.conf", "ssl", "pki/tls", "pki/ca-trust",
+		"alternatives", "localtime"}
 	resolver = []string{"resolv.conf", "hosts"}
 )
 
@@ -112,7 +113,8 @@ func (r *rooter) make(path string, mode fs.FileMode) {
 	r.do("make "+path, func() error { return os.MkdirAll(r.dir+path, mode) })
 }
 
-// show binds a path of the host to the same path, read-only. A symlink is shown as one; what is not there is left out.
+// show binds a path of the host to the same path, read-only. It shows a symlink as one, and leaves out
+// a path that is not there.
 func (r *rooter) show(path string) {
 	info, err := os.Lstat(path)
 	switch {

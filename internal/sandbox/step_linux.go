@@ -84,8 +84,8 @@ func giveUpRights(box bool) error {
 		return as("lock the secure bits", errno)
 	}
 	for c := uintptr(0); c <= lastCapability; c++ {
-		// EINVAL: the kernel has no such capability
-		if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, prCapbsetDrop, c, 0); errno != 0 && errno != syscall.EINVAL {
+		_, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, prCapbsetDrop, c, 0)
+		if errno != 0 && errno != syscall.EINVAL { // EINVAL: the kernel has no such capability
 			return as("drop a capability", errno)
 		}
 	}
