@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,6 +35,10 @@ func apiCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: completeCalls,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			method := strings.ToUpper(args[0])
+			if methods := []string{"GET", "POST", "PUT", "PATCH", "DELETE"}; !slices.Contains(methods, method) {
+				return usage(cmd, fmt.Errorf("METHOD is %q%s: want %s", args[0], perhaps(method, methods), strings.Join(methods, ", ")))
+			}
 			body, err := bodyOf(cmd, data, file)
 			if err != nil {
 				return usage(cmd, err)
@@ -53,7 +59,7 @@ func apiCommand() *cobra.Command {
 				}
 				path += join + "reason=" + url.QueryEscape(reason)
 			}
-			return d.call(cmd, strings.ToUpper(args[0]), path, header, body)
+			return d.call(cmd, method, path, header, body)
 		},
 	}
 	f := cmd.Flags()

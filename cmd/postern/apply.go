@@ -62,7 +62,7 @@ func applyCommand() *cobra.Command {
 }
 
 func runApply(cmd *cobra.Command, o applyOptions) error {
-	asked, err := asJSON(cmd, false)
+	asked, err := asJSON(cmd)
 	switch {
 	case err != nil:
 		return err

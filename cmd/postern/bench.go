@@ -47,7 +47,7 @@ func benchCommand() *cobra.Command {
 			if err != nil {
 				return usage(cmd, err)
 			}
-			asked, err := asJSON(cmd, true)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}

@@ -31,7 +31,7 @@ func benchCheckCommand() *cobra.Command {
 			its interval below the median of the baseline. --update writes the baseline instead.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asked, err := asJSON(cmd, true)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}

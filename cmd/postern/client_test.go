@@ -55,8 +55,8 @@ func TestAnOperatorPostsLooksAsksWhyAndPullsLevers(t *testing.T) {
 	}
 	do(0, "api", "put", "dispatchers/PAY", "-f", file)
 
-	// a transaction that ends well
-	posted := do(0, "post", "HELLO", "-q", "greet", "-d", `{"amount": 12345678901234567890.10}`, "--uid", "h-1", "--wait", "30s", "--tag", "team=blue")
+	// what ends well
+	posted := do(0, "post", "HELLO", "-q", "greet", "-d", `{"amount": 12345678901234567890.10}`, "--uid", "h-1", "--wait", "30s", "--tag", "team=blue", "-o", "json")
 	var tx struct {
 		ID, State string
 		Tags      map[string]string
@@ -76,6 +76,9 @@ func TestAnOperatorPostsLooksAsksWhyAndPullsLevers(t *testing.T) {
 	postern(t, table, "post", "PAY", "-q", "ada", "-d", "{}", "--uid", "p-1", "--wait", "1s").want(t, 4, "next: postern why")
 	do(0, "post", "PAY", "-q", "ada", "--uid", "p-2")
 	postern(t, table, "why", "p-2").want(t, 0, "head of line", "retry delay", "lever postern retry ")
+	postern(t, at, "attempts", "p-1").want(t, 0, "STARTED", "not now")
+	postern(t, at, "attempts", "p-2").want(t, 0, "no attempts", "postern why p-2")
+	postern(t, at, "attempts", "queues/ada").want(t, 2, "is no transaction")
 	postern(t, table, "why", "queues/ada").want(t, 0, "retry delay")
 	postern(t, table, "ls", "queues").want(t, 0, "ada", "DELAY")
 	postern(t, table, "pause", "queue/ada", "--reason", "a look at it").want(t, 0, "queue/ada  done")
@@ -89,7 +92,7 @@ func TestAnOperatorPostsLooksAsksWhyAndPullsLevers(t *testing.T) {
 
 	// levers that the API refuses
 	postern(t, table, "cancel", "p-1").want(t, 1, "DONE already")
-	r := postern(t, at, "cancel", "p-1", "nobody")
+	r := postern(t, at, "cancel", "p-1", "nobody", "-o", "json")
 	r.want(t, 1, "2 of 2 refused", `"code":"wrong_state"`, `"code":"not_found"`)
 	postern(t, at, "redrive", "p-1").want(t, 1)
 	postern(t, at, "abandon", "p-1").want(t, 2, "reason")
@@ -105,7 +108,7 @@ func TestAnOperatorPostsLooksAsksWhyAndPullsLevers(t *testing.T) {
 
 	// lists
 	var page struct{ Items []struct{ UID string } }
-	if err := json.Unmarshal([]byte(do(0, "ls", "state=DONE", "order=asc").stdout), &page); err != nil || len(page.Items) != 3 || page.Items[0].UID != "h-1" {
+	if err := json.Unmarshal([]byte(do(0, "ls", "state=DONE", "order=asc", "-o", "json").stdout), &page); err != nil || len(page.Items) != 3 || page.Items[0].UID != "h-1" {
 		t.Errorf("%+v, %v", page, err)
 	}
 	postern(t, table, "ls", "transactions", "state=DONE", "limit=1").want(t, 0, "p-2", "more: postern ls transactions limit=1 state=DONE cursor=")
@@ -113,6 +116,23 @@ func TestAnOperatorPostsLooksAsksWhyAndPullsLevers(t *testing.T) {
 	postern(t, table, "ls", "senders").want(t, 0, "no senders")
 	postern(t, at, "ls", "colour=red").want(t, 2, "want queue, type, state")
 	postern(t, at, "ls", "things").want(t, 2, "dispatchers, ")
+
+	// what was meant
+	postern(t, at, "list", "quues").want(t, 2, "did you mean queues?")
+	postern(t, at, "ls", "qeue=ada").want(t, 2, "did you mean queue?")
+	postern(t, at, "queues").want(t, 0, "ada")
+	postern(t, at, "transactions", "state=DONE").want(t, 0, "h-1")
+	postern(t, at, "get", "h-1").want(t, 0, "DONE")
+	postern(t, at, "submit", "HELLO", "--uid", "h-2").want(t, 0)
+	postern(t, at, "submit", "HELO").want(t, 1, "did you mean `HELLO`?")
+	postern(t, at, "show", "queues/adda").want(t, 1, "did you mean `queues/ada`?")
+	postern(t, at, "pause", "types/HELLO", "--reason", "a look at it").want(t, 0, "types/HELLO  done")
+	postern(t, at, "shwo", "h-1").want(t, 2, "did you mean `postern show`?")
+	postern(t, at, "ls", "--uri", "x").want(t, 2, "did you mean `--url`?")
+	postern(t, at, "show").want(t, 2, "postern show wants ID|UID|NOUN/NAME")
+	postern(t, at, "post", "HELLO", "--wait", "10").want(t, 2, `--wait is "10": want a duration with its unit`)
+	postern(t, at, "block", "senders/x", "--for", "10").want(t, 2, `--for is "10"`)
+	postern(t, at, "api", "GTE", "/limits").want(t, 2, "did you mean GET?")
 
 	// the shell
 	postern(t, at, "__complete", "show", "queues/").want(t, 0, "queues/ada")
@@ -205,6 +225,14 @@ func TestTablesFit80Columns(t *testing.T) {
 		"tools": {"fqn": long, "health": map[string]any{"state": "unreachable", "checked_at": "2020-01-01T00:00:00Z", "last_error": long}, "timeout": "1m30s",
 			"url": long, "refresh_error": long},
 		"machines": {"name": long, "follows": long},
+		"attempts": {"attempt": json.Number("12"), "started_at": "2020-01-01T00:00:00Z", "worker_ms": json.Number("31000"), "class": "transient",
+			"late": true, "sender": long, "fee": long, "nonce": long, "node": long, "hash": long, "error": map[string]any{"code": long, "message": long}},
+		"history": {"at": "2020-01-01T00:00:00Z", "event": "Completed", "to": "WAITING_INCLUSION", "by": long, "detail": long},
+		"audit": {"at": "2020-01-01T00:00:00Z", "actor": long, "action": "pause", "object": long, "via": "http", "request_id": long, "reason": long},
+		"subscriptions": {"name": long, "kind": "webhook", "enabled": true, "pending": json.Number("100000"), "failing_since": "2020-01-01T00:00:00Z",
+			"cursor": long, "url": long, "disabled_reason": long},
+		"deliveries": {"id": "0193f0e1-7a2b-8c3d-9e4f-123456789012", "event": "transaction.unresolved", "state": "pending", "tries": json.Number("12"),
+			"created_at": "2020-01-01T00:00:00Z", "next_at": "2050-01-01T00:00:00Z", "subscription": long, "transaction": long, "cursor": long, "error": long},
 		"others":   {"name": long, "a": "short", "b": long, "c": json.Number("1"), "d": map[string]any{"x": "y"}},
 	}
 	for noun := range layouts {
@@ -215,15 +243,21 @@ func TestTablesFit80Columns(t *testing.T) {
 	for noun, r := range rows {
 		var b bytes.Buffer
 		p := paper{width: 80}
-		p.table(&b, columnsOf(noun, []record{r}, 80), []record{r})
-		if noun == "events" && !strings.Contains(b.String(), r.text("id")) {
-			t.Errorf("nobody can say which event is meant:\n%s", &b)
+		p.table(&b, columnsOf(noun, []record{r}), []record{r})
+		if id := r.text("id"); id != "" && !strings.Contains(b.String(), id) {
+			t.Errorf("nobody can say which of %s is meant:\n%s", noun, &b)
 		}
 		p.record(&b, r)
 		for l := range strings.Lines(b.String()) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(l, "\n")); n > 80 || strings.ContainsRune(l, '\x1b') {
+			alone := len(strings.Fields(l)) == 1 // a name that is longer than the paper is not cut: it has a line of its own
+			if n := utf8.RuneCountInString(strings.TrimSuffix(l, "\n")); n > 80 && !alone || strings.ContainsRune(l, '\x1b') {
 				t.Errorf("%s: %d columns: %q", noun, n, l)
 			}
+		}
+		b.Reset()
+		paper{}.table(&b, columnsOf(noun, []record{r}), []record{r})
+		if lines := strings.Count(b.String(), "\n"); lines != 2 {
+			t.Errorf("in a pipe a row of %s is one line, not %d:\n%s", noun, lines-1, &b)
 		}
 	}
 	why := record{"summary": long, "blockers": []any{map[string]any{"kind": "retry_delay", "object": "/transactions/" + long, "since": "2020-01-01T00:00:00Z",

@@ -18,7 +18,7 @@ func configCommand() *cobra.Command {
 			beats the default. Passwords are masked. DATABASE_URL_FILE names a file that holds DATABASE_URL.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asked, err := asJSON(cmd, true)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}

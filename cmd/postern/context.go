@@ -110,7 +110,7 @@ func (d *door) send(method, path string, in any, header ...string) (status int, 
 
 // printed shows one object that the API answered.
 func printed(cmd *cobra.Command, b []byte) error {
-	asked, err := asJSON(cmd, true)
+	asked, err := asJSON(cmd)
 	if err != nil {
 		return err
 	}
@@ -128,9 +128,9 @@ func printed(cmd *cobra.Command, b []byte) error {
 // listOf is ls of one noun.
 func listOf(noun, short string) *cobra.Command {
 	return asClient(&cobra.Command{
-		Use: "ls", Short: short, Args: cobra.NoArgs,
+		Use: "ls", Aliases: []string{"list"}, Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asked, err := asJSON(cmd, true)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}

@@ -70,8 +70,8 @@ func everyCommand(t *testing.T, at string) {
 	if doctor.code > exitBad || strings.Contains(doctor.stdout, "cannot be seen") {
 		t.Errorf("the doctor: %s%s", doctor.stdout, doctor.stderr)
 	}
-	postern(t, env, "verify").want(t, 0, `"ok":true`)
-	postern(t, env, "quarantine", "status").want(t, 0, `"items":[]`)
+	postern(t, env, "verify", "-o", "json").want(t, 0, `"ok":true`)
+	postern(t, env, "quarantine", "status", "-o", "json").want(t, 0, `"items":[]`)
 	p, api := serving(t, env, "serve", "--work")
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		res, err := http.Get(strings.TrimPrefix(api, "POSTERN_URL=") + "/readyz")
@@ -194,7 +194,7 @@ func TestEveryParameterOfTheDatabaseURLMeansTheSameToEveryCommand(t *testing.T) 
 	}
 	postern(t, append(database(db.URL), "PGHOSTADDR=127.0.0.1"), "migrate", "status").
 		want(t, exitUsage, "PGHOSTADDR is not for Postern: set PGHOST")
-	postern(t, append(database(db.URL), "PGTZ=Asia/Tokyo"), "verify").want(t, 0, `"ok":true`)
+	postern(t, append(database(db.URL), "PGTZ=Asia/Tokyo"), "verify", "-o", "json").want(t, 0, `"ok":true`)
 }
 
 // everyReader runs the commands that leave a database as it is.
@@ -206,7 +206,7 @@ func everyReader(t *testing.T, at string) {
 	if doctor.want(t, doctor.code, "the database and this machine agree"); doctor.code > exitBad {
 		t.Errorf("%s%s", doctor.stdout, doctor.stderr)
 	}
-	postern(t, database(at), "verify").want(t, 0, `"ok":true`)
+	postern(t, database(at), "verify", "-o", "json").want(t, 0, `"ok":true`)
 	postern(t, database(at), "quarantine", "status").want(t, 0)
 	p, _ := serving(t, append(database(at), "POSTERN_AUTH=none"), "serve", "--work")
 	p.signal(syscall.SIGTERM)

@@ -36,7 +36,7 @@ func demoCommand() *cobra.Command {
 			at first, one breaks its schema.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asked, err := asJSON(cmd, false)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}

@@ -35,7 +35,7 @@ func devCommand() *cobra.Command {
 			they first sign. See postern worker devnet for what transactions may say.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asked, err := asJSON(cmd, false)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}

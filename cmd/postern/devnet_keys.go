@@ -24,7 +24,7 @@ func devnetKeysCommand() *cobra.Command {
 
 			  postern devnet keys acct-1 acct-2 --fund 1000000`),
 		RunE: func(cmd *cobra.Command, accounts []string) error {
-			asked, err := asJSON(cmd, false)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}

@@ -38,7 +38,7 @@ func doctorCommand() *cobra.Command {
 			Exit codes: 0 nothing is wrong, 1 something is, 3 database or API cannot be reached.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asked, err := asJSON(cmd, true)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}
@@ -438,9 +438,11 @@ func printFindings(out io.Writer, p paper, found []doctor.Finding) {
 		state := string(f.State)
 		io.WriteString(out, p.paint(state)+strings.Repeat(" ", 6-len(state)))
 		at := p
-		at.width -= 6
+		if at.width > 0 {
+			at.width -= 6
+		}
 		var b strings.Builder
-		at.indented(&b, cut(f.Check, width, false), width+2, clean(f.Found))
+		at.indented(&b, f.Check, width+2, clean(f.Found))
 		if f.Remedy != "" {
 			at.indented(&b, "", width+2, "→ "+f.Remedy)
 		}

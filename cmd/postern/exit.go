@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"regexp"
 	"strings"
 
@@ -69,11 +70,19 @@ func report(cmd *cobra.Command, err error) int {
 			f.code = exitWaited
 		case strings.HasPrefix(err.Error(), "unknown command"), strings.HasPrefix(err.Error(), "accepts "),
 			strings.HasPrefix(err.Error(), "requires "), strings.HasPrefix(err.Error(), "required flag"), strings.HasPrefix(err.Error(), "invalid argument"):
-			f.code, f.next = exitUsage, "see `"+cmd.CommandPath()+" -h`"
+			f.code, f.next, err = exitUsage, "see `"+cmd.CommandPath()+" -h`", plainer(cmd, err)
 		}
 	}
-	if name := meant(cmd, err); name != "" {
+	name := meant(cmd, err)
+	if name == "" && cmd.Flags().Lookup("url") != nil {
+		name = known(cmd, err)
+	}
+	if name != "" {
 		f.next = "did you mean `" + name + "`? " + f.next
+	}
+	var lost *url.Error
+	if errors.As(err, &lost) && unreached(err) {
+		err = fmt.Errorf("nothing answers at %s: %w", strings.TrimSuffix(lost.URL, "/"), lastOf(err))
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "postern: %v\n", err)
 	if f.next != "" {
@@ -82,17 +91,24 @@ func report(cmd *cobra.Command, err error) int {
 	return f.code
 }
 
-var unknownCommand = regexp.MustCompile(`^unknown command "([^"]*)"`)
+var requiredFlag = regexp.MustCompile(`"([^"]+)"`)
 
-// meant is the command that was probably meant where one is not known, "" if there is none.
-func meant(cmd *cobra.Command, err error) string {
-	typed := unknownCommand.FindStringSubmatch(err.Error())
-	if typed == nil {
-		return ""
+// plainer says in our words which arguments or flags a command wants, where the library that reads them refused them.
+func plainer(cmd *cobra.Command, err error) error {
+	_, wants, _ := strings.Cut(cmd.Use, " ")
+	got := len(cmd.Flags().Args())
+	switch said := err.Error(); {
+	case strings.HasPrefix(said, "required flag"):
+		var list []string
+		for _, m := range requiredFlag.FindAllStringSubmatch(said, -1) {
+			list = append(list, "--"+m[1])
+		}
+		return fmt.Errorf("%s wants %s", cmd.CommandPath(), strings.Join(list, " and "))
+	case strings.HasPrefix(said, "accepts "), strings.HasPrefix(said, "requires "):
+		if got == 0 {
+			return fmt.Errorf("%s wants %s", cmd.CommandPath(), wants)
+		}
+		return fmt.Errorf("%s wants %s: got %q", cmd.CommandPath(), wants, cmd.Flags().Args())
 	}
-	cmd.SuggestionsMinimumDistance = 2
-	if list := cmd.SuggestionsFor(typed[1]); len(list) > 0 {
-		return cmd.CommandPath() + " " + list[0]
-	}
-	return ""
+	return err
 }

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -73,4 +75,26 @@ func warn(cmd *cobra.Command, cfg app.Config) {
 	for _, w := range cfg.Warnings() {
 		fmt.Fprintf(cmd.ErrOrStderr(), "postern: %s\n", w)
 	}
+}
+
+var badArgument = regexp.MustCompile(`^invalid argument "(.*)" for "([^"]*)" flag: (.*)$`)
+
+// flagError says of a value that a flag cannot take what would be right, in place of the words of the parser.
+func flagError(err error) error {
+	m := badArgument.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	want := m[3]
+	switch {
+	case strings.Contains(want, "duration"):
+		want = "want a duration with its unit, such as 500ms, 90s or 2h"
+	case strings.Contains(want, "strconv.Parse"), strings.Contains(want, "strconv.Atoi"):
+		want = "want a whole number, such as 10"
+		if strings.Contains(m[3], "ParseBool") {
+			want = "want true or false"
+		}
+	}
+	names := strings.Split(m[2], ", ")
+	return fmt.Errorf("%s is %q: %s", names[len(names)-1], clip(m[1], 64), want)
 }

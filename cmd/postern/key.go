@@ -132,7 +132,7 @@ func keyCreateCommand() *cobra.Command {
 
 // handOut asks for a key and shows it, or keeps it in a file.
 func (d *door) handOut(cmd *cobra.Command, path string, in any, file string) error {
-	wantsJSON, err := asJSON(cmd, true)
+	wantsJSON, err := asJSON(cmd)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func TestTheFirstKeyMakesTheOthers(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(secret), "postern_") || strings.Contains(made.stdout, strings.TrimSpace(string(secret))) {
 		t.Errorf("%v: the key is in %q, and shown in %s", err, secret, made.stdout)
 	}
-	shown := postern(t, []string{at, "POSTERN_API_KEY_FILE=" + file("root.key")}, "key", "create", "eye", "--context", "shop", "--role", "reader", "--only", "read", "--expires-in", "1h")
+	shown := postern(t, []string{at, "POSTERN_API_KEY_FILE=" + file("root.key")}, "key", "create", "eye", "--context", "shop", "--role", "reader", "--only", "read", "--expires-in", "1h", "-o", "json")
 	var eye struct{ ID, Secret string }
 	if err := json.Unmarshal([]byte(shown.stdout), &eye); err != nil || eye.Secret == "" {
 		t.Fatalf("%v %s", err, shown.stdout)
@@ -72,7 +72,7 @@ func TestTheFirstKeyMakesTheOthers(t *testing.T) {
 	postern(t, reader, "show", "p-1").want(t, 0, "DONE")
 	postern(t, reader, "post", "PAY", "-q", "ada", "--uid", "p-2").want(t, 1, "executor")
 	postern(t, root, "key", "ls", "--context", "shop").want(t, 0, "till", "eye", eye.ID)
-	rotated := postern(t, []string{at, "POSTERN_API_KEY_FILE=" + file("root.key")}, "key", "rotate", eye.ID, "--context", "shop", "--overlap", "1h")
+	rotated := postern(t, []string{at, "POSTERN_API_KEY_FILE=" + file("root.key")}, "key", "rotate", eye.ID, "--context", "shop", "--overlap", "1h", "-o", "json")
 	rotated.want(t, 0, `"secret":"postern_`)
 	postern(t, reader, "show", "p-1").want(t, 0)
 	postern(t, root, "key", "revoke", eye.ID, "--context", "shop").want(t, 0)

@@ -139,7 +139,7 @@ func leverCommands() []*cobra.Command {
 			Use: l.verb + " " + l.use, Short: l.short, Long: trim(l.long), Args: cobra.MinimumNArgs(1),
 			ValidArgsFunction: completeObjects(l.verb),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				asked, err := asJSON(cmd, true)
+				asked, err := asJSON(cmd)
 				if err != nil {
 					return err
 				}

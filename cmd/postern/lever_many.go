@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -38,6 +39,9 @@ func (d *door) extra(cmd *cobra.Command) (map[string]any, error) {
 	switch cmd.Name() {
 	case "block":
 		if long, _ := cmd.Flags().GetString("for"); long != "" {
+			if _, err := time.ParseDuration(long); err != nil {
+				return nil, usage(cmd, fmt.Errorf("--for is %q: want a duration with its unit, such as 90s or 24h", clip(long, 64)))
+			}
 			return map[string]any{"for": long}, nil
 		}
 	case "purge":

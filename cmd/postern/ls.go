@@ -25,12 +25,14 @@ func lsCommand() *cobra.Command {
 	var watch bool
 	var every time.Duration
 	cmd := &cobra.Command{
-		Use:   "ls [NOUN] [FILTER=VALUE...]",
-		Short: "List transactions, queues, senders or whatever else there is",
+		Use:     "ls [NOUN] [FILTER=VALUE...]",
+		Aliases: []string{"list"},
+		Short:   "List transactions, queues, senders or whatever else there is",
 		Long: trim(`
 			List what there is of a noun; without one, transactions: those of the last 24 hours, newest
 			first. A filter is a parameter of the list in the contract; one that is repeated means or.
-			In a pipe, or with -o json, the page is printed as the API answers it.
+			With -o json the page is printed as the API answers it. The noun alone is a command too:
+			postern queues is postern ls queues. In a pipe each row is one line.
 
 			  postern ls
 			  postern ls state=FAILED state=UNRESOLVED limit=20
@@ -39,7 +41,7 @@ func lsCommand() *cobra.Command {
 			  postern ls queues --watch
 			  postern ls senders -o json | jq -r '.items[].account'`),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			asked, err := asJSON(cmd, true)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}
@@ -65,6 +67,31 @@ func lsCommand() *cobra.Command {
 	return cmd
 }
 
+// listedNouns are the nouns that can be listed, in the order of the alphabet.
+func listedNouns() []string { return slices.Sorted(maps.Keys(nouns())) }
+
+// aliasedNouns are the nouns that are commands of their own: those that no command has for a name.
+func aliasedNouns() []string {
+	return slices.DeleteFunc(listedNouns(), func(noun string) bool { return noun == "machines" })
+}
+
+// nounCommands are ls of one noun each: postern queues is postern ls queues.
+func nounCommands() []*cobra.Command {
+	var all []*cobra.Command
+	for _, noun := range aliasedNouns() {
+		cmd := lsCommand()
+		list := cmd.RunE
+		cmd.Use, cmd.Aliases, cmd.Hidden = noun+" [FILTER=VALUE...]", nil, true
+		cmd.Short = "List " + noun + ", as postern ls " + noun
+		cmd.RunE = func(cmd *cobra.Command, args []string) error { return list(cmd, append([]string{noun}, args...)) }
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+			return completeFilters(cmd, append([]string{noun}, args...), typed)
+		}
+		all = append(all, cmd)
+	}
+	return all
+}
+
 // filters reads [NOUN] [FILTER=VALUE...].
 func filters(cmd *cobra.Command, args []string) (noun string, query url.Values, err error) {
 	noun, query = "transactions", url.Values{}
@@ -81,11 +108,13 @@ func filters(cmd *cobra.Command, args []string) (noun string, query url.Values, 
 	}
 	known, ok := nouns()[noun]
 	if !ok {
-		return "", nil, usage(cmd, fmt.Errorf("there is no list of %q: want %s", noun, strings.Join(slices.Sorted(maps.Keys(nouns())), ", ")))
+		return "", nil, usage(cmd, fmt.Errorf("there is no list of %q%s: want %s", noun, perhaps(noun, listedNouns()),
+			strings.Join(listedNouns(), ", ")))
 	}
 	for name := range query {
 		if !slices.Contains(known, name) {
-			return "", nil, usage(cmd, fmt.Errorf("%s have no filter %q: want %s", noun, name, strings.Join(known, ", ")))
+			return "", nil, usage(cmd, fmt.Errorf("%s have no filter %q%s: want %s", noun, name, perhaps(name, known),
+				strings.Join(known, ", ")))
 		}
 	}
 	return noun, query, nil
@@ -109,7 +138,7 @@ func (d *door) list(cmd *cobra.Command, w io.Writer, noun string, query url.Valu
 	if len(rows) == 0 {
 		fmt.Fprintf(w, "no %s%s\n", noun, window(page))
 	} else {
-		p.table(w, columnsOf(noun, rows, p.width), rows)
+		p.table(w, columnsOf(noun, rows), rows)
 	}
 	if next := page.text("next"); next != "" {
 		words := append(append([]string{"postern", "ls", noun}, spelled(query)...), "cursor="+next)

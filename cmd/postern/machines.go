@@ -30,7 +30,7 @@ func machinesCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			asked, err := asJSON(cmd, false)
+			asked, err := asJSON(cmd)
 			switch {
 			case err != nil:
 				return err

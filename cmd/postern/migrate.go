@@ -66,7 +66,7 @@ func migrateStatus() *cobra.Command {
 		Short: "List the migrations; exit code 1 if the database and this program differ",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asked, err := asJSON(cmd, true)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,60 +13,191 @@ import (
 // what else is short.
 var layouts = map[string][]column{
 	"transactions": {
-		{head: "uid", cell: field("uid"), firm: true}, {head: "queue", cell: field("queue")}, {head: "type", cell: field("type")},
-		{head: "state", cell: stateOf, firm: true},
-		{head: "tries", cell: field("attempt"), firm: true}, {head: "age", cell: since("received_at"), firm: true},
-		{head: "next", cell: since("next_at"), firm: true}, {head: "error", cell: firstOf("error.code", "error.message"), tail: true}},
+		{head: "uid", cell: field("uid")},
+		{head: "queue", cell: field("queue")},
+		{head: "type", cell: field("type"), soft: true},
+		{head: "state", cell: stateOf},
+		{head: "tries", cell: field("attempt"), soft: true},
+		{head: "age", cell: since("received_at")},
+		{head: "next", cell: since("next_at"), soft: true},
+		{head: "error", cell: firstOf("error.code", "error.message"), tail: true},
+	},
+	"attempts": {
+		{head: "#", cell: field("attempt")},
+		{head: "started", cell: clock("started_at")},
+		{head: "ms", cell: field("worker_ms"), soft: true},
+		{head: "class", cell: field("class")},
+		{head: "late", cell: field("late")},
+		{head: "sender", cell: field("sender")},
+		{head: "fee", cell: field("fee")},
+		{head: "nonce", cell: field("nonce"), soft: true},
+		{head: "node", cell: field("node"), soft: true},
+		{head: "hash", cell: field("hash")},
+		{head: "error", cell: codeAndMessage, tail: true},
+	},
+	"history": {
+		{head: "at", cell: clock("at")},
+		{head: "event", cell: field("event")},
+		{head: "to", cell: field("to")},
+		{head: "by", cell: field("by")},
+		{head: "detail", cell: field("detail"), tail: true},
+	},
 	"queues": {
-		{head: "name", cell: field("name"), firm: true}, {head: "state", cell: stateOf, firm: true}, {head: "depth", cell: field("depth"), firm: true},
-		{head: "head", cell: field("head.state"), firm: true}, {head: "since", cell: since("head.since"), firm: true}, {head: "next", cell: since("next_at"), firm: true},
-		{head: "sender", cell: field("sender")}, {head: "node", cell: field("node")}},
+		{head: "name", cell: field("name")},
+		{head: "state", cell: stateOf},
+		{head: "depth", cell: field("depth")},
+		{head: "head", cell: field("head.state")},
+		{head: "since", cell: since("head.since"), soft: true},
+		{head: "next", cell: since("next_at")},
+		{head: "sender", cell: field("sender")},
+		{head: "node", cell: field("node"), soft: true},
+	},
 	"senders": {
-		{head: "account", cell: field("account"), firm: true}, {head: "pool", cell: field("pool")}, {head: "state", cell: stateOf, firm: true},
-		{head: "queue", cell: field("queue")}, {head: "bound", cell: since("bound_since"), firm: true}, {head: "blocked", cell: blocked, firm: true},
-		{head: "reason", cell: field("block_reason"), tail: true}, {head: "used", cell: since("last_used_at"), firm: true}},
+		{head: "account", cell: field("account")},
+		{head: "pool", cell: field("pool"), soft: true},
+		{head: "state", cell: stateOf},
+		{head: "queue", cell: field("queue")},
+		{head: "bound", cell: since("bound_since"), soft: true},
+		{head: "blocked", cell: blocked},
+		{head: "used", cell: since("last_used_at"), soft: true},
+		{head: "reason", cell: field("block_reason"), tail: true},
+	},
 	"pools": {
-		{head: "name", cell: field("name"), firm: true}, {head: "state", cell: stateOf, firm: true}, {head: "free", cell: field("free"), firm: true},
-		{head: "bound", cell: field("bound"), firm: true}, {head: "blocked", cell: field("blocked"), firm: true}, {head: "waiting", cell: field("waiting"), firm: true},
-		{head: "after failure", cell: field("after_failure")}},
+		{head: "name", cell: field("name")},
+		{head: "state", cell: stateOf},
+		{head: "free", cell: field("free")},
+		{head: "bound", cell: field("bound")},
+		{head: "blocked", cell: field("blocked")},
+		{head: "waiting", cell: field("waiting")},
+		{head: "after failure", cell: field("after_failure"), soft: true},
+	},
 	"dispatchers": {
-		{head: "type", cell: field("type"), firm: true}, {head: "state", cell: stateOf, firm: true}, {head: "worker", cell: field("worker_url")},
-		{head: "pool", cell: field("pool")}, {head: "slots", cell: field("slots"), firm: true}, {head: "exclusive", cell: field("exclusive")},
-		{head: "again", cell: since("gate.until"), firm: true}, {head: "why", cell: field("gate.reason"), tail: true}},
+		{head: "type", cell: field("type")},
+		{head: "state", cell: stateOf},
+		{head: "worker", cell: field("worker_url")},
+		{head: "pool", cell: field("pool")},
+		{head: "slots", cell: field("slots"), soft: true},
+		{head: "exclusive", cell: field("exclusive"), soft: true},
+		{head: "again", cell: since("gate.until")},
+		{head: "why", cell: field("gate.reason"), tail: true},
+	},
 	"contexts": {
-		{head: "name", cell: field("name")}, {head: "state", cell: stateOf, firm: true}, {head: "max depth", cell: field("max_depth"), firm: true},
-		{head: "require key", cell: field("require_key"), firm: true}, {head: "declared queues", cell: field("declared_queues"), firm: true}},
+		{head: "name", cell: field("name")},
+		{head: "state", cell: stateOf},
+		{head: "max depth", cell: field("max_depth")},
+		{head: "require key", cell: field("require_key"), soft: true},
+		{head: "declared queues", cell: field("declared_queues"), soft: true},
+	},
 	"api-keys": {
-		{head: "id", cell: field("id"), firm: true}, {head: "name", cell: field("name")}, {head: "role", cell: field("role"), firm: true},
-		{head: "only", cell: field("only")}, {head: "expires", cell: since("expires_at"), firm: true}, {head: "used", cell: since("last_used_at"), firm: true}},
+		{head: "id", cell: field("id")},
+		{head: "name", cell: field("name")},
+		{head: "role", cell: field("role")},
+		{head: "only", cell: field("only")},
+		{head: "expires", cell: since("expires_at")},
+		{head: "used", cell: since("last_used_at"), soft: true},
+	},
+	"audit": {
+		{head: "at", cell: clock("at")},
+		{head: "actor", cell: field("actor")},
+		{head: "action", cell: field("action")},
+		{head: "object", cell: field("object")},
+		{head: "via", cell: field("via"), soft: true},
+		{head: "request", cell: field("request_id"), soft: true},
+		{head: "reason", cell: field("reason"), tail: true},
+	},
+	"subscriptions": {
+		{head: "name", cell: field("name")},
+		{head: "kind", cell: field("kind")},
+		{head: "enabled", cell: field("enabled")},
+		{head: "pending", cell: field("pending")},
+		{head: "failing", cell: since("failing_since")},
+		{head: "cursor", cell: field("cursor"), soft: true},
+		{head: "url", cell: field("url")},
+		{head: "reason", cell: field("disabled_reason"), tail: true},
+	},
+	"deliveries": {
+		{head: "id", cell: field("id")},
+		{head: "event", cell: field("event")},
+		{head: "state", cell: field("state")},
+		{head: "tries", cell: field("tries"), soft: true},
+		{head: "age", cell: since("created_at")},
+		{head: "next", cell: since("next_at"), soft: true},
+		{head: "subscription", cell: field("subscription")},
+		{head: "transaction", cell: field("transaction")},
+		{head: "position", cell: field("cursor"), soft: true},
+		{head: "error", cell: field("error"), tail: true},
+	},
 	"processors": {
-		{head: "name", cell: field("name")}, {head: "state", cell: field("state"), firm: true}, {head: "high", cell: field("high"), firm: true},
-		{head: "med", cell: field("med"), firm: true}, {head: "executing", cell: field("executing"), firm: true}, {head: "callbacks", cell: field("pending_callbacks"), firm: true},
-		{head: "starving", cell: field("starving.queue"), firm: true}, {head: "every", cell: field("tick_interval")}, {head: "owner", cell: field("owner")}},
+		{head: "name", cell: field("name")},
+		{head: "state", cell: field("state")},
+		{head: "high", cell: field("high")},
+		{head: "med", cell: field("med")},
+		{head: "executing", cell: field("executing")},
+		{head: "callbacks", cell: field("pending_callbacks")},
+		{head: "starving", cell: field("starving.queue"), soft: true},
+		{head: "every", cell: field("tick_interval"), soft: true},
+		{head: "owner", cell: field("owner"), soft: true},
+	},
 	"batches": {
-		{head: "id", cell: field("id"), firm: true}, {head: "line", cell: field("priority"), firm: true}, {head: "state", cell: field("state"), firm: true},
-		{head: "done", cell: field("index"), firm: true}, {head: "retries", cell: field("retries"), firm: true}, {head: "age", cell: since("created_at"), firm: true},
-		{head: "cools", cell: ahead("cooldown_until"), firm: true}, {head: "label", cell: field("label")}, {head: "result", cell: firstOf("result.reason", "result.kind"), tail: true}},
+		{head: "id", cell: field("id")},
+		{head: "line", cell: field("priority")},
+		{head: "state", cell: field("state")},
+		{head: "done", cell: field("index")},
+		{head: "retries", cell: field("retries"), soft: true},
+		{head: "age", cell: since("created_at")},
+		{head: "cools", cell: ahead("cooldown_until"), soft: true},
+		{head: "label", cell: field("label")},
+		{head: "result", cell: firstOf("result.reason", "result.kind"), tail: true},
+	},
 	"sources": {
-		{head: "name", cell: field("name")}, {head: "kind", cell: field("kind"), firm: true}, {head: "state", cell: field("state"), firm: true},
-		{head: "lag", cell: field("lag_seconds"), firm: true}, {head: "failures", cell: field("failures"), firm: true}, {head: "next", cell: since("next_at"), firm: true},
-		{head: "error", cell: field("last_error"), tail: true}},
+		{head: "name", cell: field("name")},
+		{head: "kind", cell: field("kind"), soft: true},
+		{head: "state", cell: field("state")},
+		{head: "lag", cell: field("lag_seconds")},
+		{head: "failures", cell: field("failures")},
+		{head: "next", cell: since("next_at"), soft: true},
+		{head: "error", cell: field("last_error"), tail: true},
+	},
 	"events": {
-		{head: "id", cell: field("id"), firm: true}, {head: "tool", cell: field("tool")},
-		{head: "status", cell: field("status"), firm: true}, {head: "again", cell: field("retried"), firm: true}, {head: "age", cell: since("created_at"), firm: true},
-		{head: "error", cell: firstOf("error.code", "error.message"), tail: true}},
+		{head: "id", cell: field("id")},
+		{head: "tool", cell: field("tool")},
+		{head: "status", cell: field("status")},
+		{head: "again", cell: field("retried"), soft: true},
+		{head: "age", cell: since("created_at"), soft: true},
+		{head: "error", cell: firstOf("error.code", "error.message"), tail: true},
+	},
 	"channels": {
-		{head: "name", cell: field("name")}, {head: "kind", cell: field("kind"), firm: true}, {head: "state", cell: field("state"), firm: true},
-		{head: "blocked", cell: blocked, firm: true}, {head: "queued", cell: field("queued"), firm: true}, {head: "offered", cell: field("offered"), firm: true},
-		{head: "active", cell: field("active"), firm: true}, {head: "dropped", cell: field("dropped"), firm: true}, {head: "reason", cell: field("block_reason"), tail: true}},
+		{head: "name", cell: field("name")},
+		{head: "kind", cell: field("kind"), soft: true},
+		{head: "state", cell: field("state")},
+		{head: "blocked", cell: blocked},
+		{head: "queued", cell: field("queued")},
+		{head: "offered", cell: field("offered"), soft: true},
+		{head: "active", cell: field("active"), soft: true},
+		{head: "dropped", cell: field("dropped"), soft: true},
+		{head: "reason", cell: field("block_reason"), tail: true},
+	},
 	"tools": {
-		{head: "fqn", cell: field("fqn")}, {head: "health", cell: field("health.state"), firm: true}, {head: "checked", cell: since("health.checked_at"), firm: true},
-		{head: "timeout", cell: field("timeout"), firm: true}, {head: "url", cell: field("url")}, {head: "why", cell: firstOf("health.last_error", "refresh_error"), tail: true}},
+		{head: "fqn", cell: field("fqn")},
+		{head: "health", cell: field("health.state")},
+		{head: "checked", cell: since("health.checked_at"), soft: true},
+		{head: "timeout", cell: field("timeout"), soft: true},
+		{head: "url", cell: field("url")},
+		{head: "why", cell: firstOf("health.last_error", "refresh_error"), tail: true},
+	},
 	"nodes": {
-		{head: "name", cell: field("name"), firm: true}, {head: "state", cell: stateOf, firm: true}, {head: "queues", cell: field("queues"), firm: true},
-		{head: "heartbeat", cell: since("heartbeat_at"), firm: true}, {head: "started", cell: since("started_at"), firm: true},
-		{head: "epoch", cell: field("epoch"), firm: true}, {head: "version", cell: field("version"), tail: true}},
-	"machines": {{head: "name", cell: field("name"), firm: true}, {head: "follows", cell: field("follows")}},
+		{head: "name", cell: field("name")},
+		{head: "state", cell: stateOf},
+		{head: "queues", cell: field("queues")},
+		{head: "heartbeat", cell: since("heartbeat_at")},
+		{head: "started", cell: since("started_at"), soft: true},
+		{head: "epoch", cell: field("epoch"), soft: true},
+		{head: "version", cell: field("version"), soft: true},
+	},
+	"machines": {
+		{head: "name", cell: field("name")},
+		{head: "follows", cell: field("follows")},
+	},
 }
 
 func field(path string) func(record) string { return func(r record) string { return r.text(path) } }
@@ -114,25 +246,34 @@ func stateOf(r record) string {
 	return s
 }
 
-// columnsOf are the columns of a noun; of one that is not laid out, what is plain and short: its key and
-// name first, then by the alphabet, as long as there is room.
-func columnsOf(noun string, rows []record, width int) []column {
+// columnsOf are the columns of a noun. One that is not laid out has what is plain: what names it, and soft, by the
+// alphabet, the rest.
+func columnsOf(noun string, rows []record) []column {
 	if l, ok := layouts[path.Base(noun)]; ok { // also of processors/main/batches
 		return l
 	}
 	var list []column
-	for _, key := range keys(rows) {
-		need := len(key)
-		for _, r := range rows {
-			need = max(need, len(r.text(key)))
-		}
-		if len(list) > 0 && need+2 > width {
-			continue
-		}
-		width -= need + 2
-		list = append(list, column{head: strings.ReplaceAll(key, "_", " "), cell: field(key), firm: len(list) == 0})
+	for i, key := range keys(rows) {
+		c := column{head: strings.ReplaceAll(key, "_", " "), cell: field(key)}
+		c.tail = strings.Contains(key, "reason") || strings.Contains(key, "error")
+		c.soft = i > 0 && !c.tail && !slices.Contains([]string{"id", "object", "state"}, key)
+		list = append(list, c)
 	}
+	slices.SortStableFunc(list, func(a, b column) int { return order(a.tail) - order(b.tail) })
 	return list
+}
+
+// order puts sentences behind names.
+func order(tail bool) int {
+	if tail {
+		return 1
+	}
+	return 0
+}
+
+// codeAndMessage is an error as its code and what was said.
+func codeAndMessage(r record) string {
+	return strings.TrimSpace(r.text("error.code") + " " + r.text("error.message"))
 }
 
 // nouns are what can be listed, with the parameters that their lists take.
@@ -146,8 +287,15 @@ func nouns() map[string][]string {
 	return all
 }
 
-// plural is the noun that somebody means who may have written queue for queues.
+// otherNames are words that people say for a noun.
+var otherNames = map[string]string{"type": "dispatchers", "types": "dispatchers", "key": "api-keys", "keys": "api-keys",
+	"delivery": "deliveries", "batch": "batches", "tx": "transactions"}
+
+// plural is the noun that somebody means who may have written queue for queues, or types for dispatchers.
 func plural(noun string) string {
+	if name, ok := otherNames[noun]; ok {
+		return name
+	}
 	if _, ok := nouns()[noun+"s"]; ok {
 		return noun + "s"
 	}

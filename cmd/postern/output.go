@@ -2,19 +2,16 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"text/tabwriter"
+	"strconv"
 
 	"github.com/spf13/cobra"
-
-	"github.com/postern-dev/postern/internal/app"
 )
 
-// asJSON says whether the command is to print JSON: as -o or POSTERN_OUTPUT say, else if its output is
-// no terminal and pipes says that JSON is what a pipe wants.
-func asJSON(cmd *cobra.Command, pipes bool) (bool, error) {
+// asJSON says whether the command is to print JSON: if -o or POSTERN_OUTPUT say so. What a command prints does not
+// depend on whether a terminal or a pipe reads it.
+func asJSON(cmd *cobra.Command) (bool, error) {
 	o, _ := cmd.Flags().GetString("output")
 	if o == "" {
 		o = os.Getenv("POSTERN_OUTPUT")
@@ -22,13 +19,10 @@ func asJSON(cmd *cobra.Command, pipes bool) (bool, error) {
 	switch o {
 	case "json":
 		return true, nil
-	case "table":
+	case "table", "":
 		return false, nil
-	case "":
-		_, _, terminal := app.Terminal(os.Stdout)
-		return pipes && !terminal, nil
 	}
-	return false, usage(cmd, errors.New("-o "+o+": want table or json"))
+	return false, usage(cmd, fmt.Errorf("-o (POSTERN_OUTPUT) is %q: want table or json", clip(o, 64)))
 }
 
 // printJSON writes v as one line.
@@ -38,17 +32,23 @@ func printJSON(cmd *cobra.Command, v any) error {
 	return enc.Encode(v)
 }
 
-// printTable writes rows in columns.
+// printTable writes rows in columns; the first row has the heads. The last column is wrapped where the paper is narrow.
 func printTable(cmd *cobra.Command, rows [][]string) {
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		for i, cell := range row {
-			if i > 0 {
-				fmt.Fprint(w, "\t")
-			}
-			fmt.Fprint(w, cell)
-		}
-		fmt.Fprintln(w)
+	var columns []column
+	for i, head := range rows[0] {
+		columns = append(columns, column{
+			head: head,
+			cell: func(r record) string { return r.text(strconv.Itoa(i)) },
+			tail: i == len(rows[0])-1,
+		})
 	}
-	w.Flush()
+	var list []record
+	for _, row := range rows[1:] {
+		r := record{}
+		for i, cell := range row {
+			r[strconv.Itoa(i)] = cell
+		}
+		list = append(list, r)
+	}
+	paperOf(cmd).table(cmd.OutOrStdout(), columns, list)
 }

@@ -48,7 +48,7 @@ func partitionsMerge() *cobra.Command {
 			if width != "" && !slices.Contains(merge.Widths, width) {
 				return usage(cmd, fmt.Errorf("--width is %q: want %s", width, strings.Join(merge.Widths, ", ")))
 			}
-			asked, err := asJSON(cmd, true)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}

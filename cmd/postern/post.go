@@ -28,8 +28,9 @@ type posting struct {
 func postCommand() *cobra.Command {
 	var p posting
 	cmd := &cobra.Command{
-		Use:   "post TYPE",
-		Short: "Post a transaction, and follow it to its end if asked",
+		Use:     "post TYPE",
+		Aliases: []string{"submit"},
+		Short:   "Post a transaction, and follow it to its end if asked",
 		Long: trim(`
 			Post a transaction of a type. What was answered is committed; with --uid, posting it again is the
 			same transaction again, so that is what to do when no answer came. With --wait it is followed to
@@ -73,7 +74,7 @@ func (p *posting) flags(cmd *cobra.Command) {
 
 // run posts what the flags say, and follows it for --wait.
 func (p *posting) run(cmd *cobra.Command, typ string) error {
-	asked, err := asJSON(cmd, true)
+	asked, err := asJSON(cmd)
 	if err != nil {
 		return err
 	}
@@ -230,7 +231,7 @@ func content(cmd *cobra.Command, arg string) (json.RawMessage, error) {
 		return nil, err
 	}
 	if !json.Valid(b) {
-		return nil, fmt.Errorf("this is no JSON: %s", cut(clean(string(b)), 64, true))
+		return nil, fmt.Errorf("this is no JSON: %s", clip(clean(string(b)), 64))
 	}
 	return b, nil
 }

@@ -45,7 +45,7 @@ func askBatch(cmd *cobra.Command, path string, in any) error {
 	if err != nil {
 		return err
 	}
-	asked, err := asJSON(cmd, true)
+	asked, err := asJSON(cmd)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func processorShowCommand() *cobra.Command {
 				}
 				return printed(cmd, b)
 			}
-			asked, err := asJSON(cmd, true)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}

@@ -21,7 +21,7 @@ func TestAProcessorIsWorkedFromTheCommandLine(t *testing.T) {
 	postern(t, env, "processor", "insert", "main", batch, "--after", "2").want(t, 0, "Queued")
 	postern(t, env, "processor", "insert", "main", batch, "--position", "9").want(t, 1, "Index out of bounds")
 	postern(t, env, "processor", "insert", "main", "[]").want(t, 2, "want a JSON object")
-	postern(t, []string{at}, "processor", "show", "main", "--line", "Med").want(t, 0, `"length":3`)
+	postern(t, []string{at}, "processor", "show", "main", "--line", "Med", "-o", "json").want(t, 0, `"length":3`)
 	postern(t, env, "processor", "show", "main", "--line", "Med", "--from", "1", "--to", "2").want(t, 0, "Queued", "Med")
 	postern(t, env, "processor", "show", "main", "--line", "Med", "--to", "9").want(t, 1, "Invalid range")
 	postern(t, env, "processor", "show", "main", "--to", "2").want(t, 2, "--line")

@@ -20,11 +20,11 @@ func TestMigrateUpStatusDown(t *testing.T) {
 	db := database(pgtest.Empty(t).URL)
 	postern(t, db, "migrate", "status", "-o", "table").want(t, 1, "00001_schemas", "missing", "postern migrate up")
 	postern(t, db, "migrate", "up").want(t, 0, "00001_schemas")
-	up := postern(t, db, "migrate", "status")
+	up := postern(t, db, "migrate", "status", "-o", "json")
 	up.want(t, 0)
 	var list struct{ Items []struct{ Name string } }
 	if err := json.Unmarshal([]byte(up.stdout), &list); err != nil || len(list.Items) < 10 {
-		t.Errorf("status into a pipe is no JSON with every migration: %v\n%s", err, up.stdout)
+		t.Errorf("status as JSON is not JSON with every migration: %v\n%s", err, up.stdout)
 	}
 	postern(t, db, "migrate", "up").want(t, 0, "nothing to do: the database has every")
 	postern(t, db, "migrate", "down").want(t, 2, "every transaction", "next: postern migrate down --yes")

@@ -177,7 +177,7 @@ func askLever(cmd *cobra.Command, path string, dry bool, body []byte, done strin
 
 // leverSaid prints what a lever did.
 func leverSaid(cmd *cobra.Command, r record, dry bool, done string) error {
-	asked, err := asJSON(cmd, true)
+	asked, err := asJSON(cmd)
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func quarantineStatusCommand() *cobra.Command {
 			  postern quarantine status -o json | jq '.items[].next_step'`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asked, err := asJSON(cmd, true)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}
@@ -325,7 +325,7 @@ func quarantineReconcileCommand() *cobra.Command {
 
 // reconcile has one part after the other asked about, and prints a line for each.
 func reconcile(cmd *cobra.Command, q pg.Quarantine, anew bool, reason string) error {
-	asked, err := asJSON(cmd, true)
+	asked, err := asJSON(cmd)
 	if err != nil {
 		return err
 	}

@@ -26,14 +26,14 @@ func TestAQuarantineIsEnteredWhereTheCommandIsTold(t *testing.T) {
 	postern(t, []string{"POSTERN_URL=" + noAPI}, enter...).want(t, exitUnreachable, "give --database-url")
 	postern(t, both, append(enter, "--url", noAPI, "--database-url", db.URL)...).want(t, exitUsage, "give one of them")
 
-	postern(t, both, append(enter, "--database-url", db.URL)...).want(t, 0, `"result":"done"`)
+	postern(t, both, append(enter, "--database-url", db.URL, "-o", "json")...).want(t, 0, `"result":"done"`)
 	postern(t, both, "quarantine", "status", "--database-url", db.URL, "-o", "table").
 		want(t, 0, "everything is in quarantine", "next: postern quarantine reconcile")
 	postern(t, database(db.URL), "quarantine", "release", "dispatchers/PAY", "--reason", "x").
 		want(t, exitBad, "there is no quarantine of type PAY", "next: `postern quarantine status`")
 
 	p, at := serving(t, append(database(db.URL), "POSTERN_AUTH=none"), "serve")
-	postern(t, []string{at}, "quarantine", "status").want(t, 0, `"reason":"restored"`)
+	postern(t, []string{at}, "quarantine", "status", "-o", "json").want(t, 0, `"reason":"restored"`)
 	p.signal(syscall.SIGSTOP)
 	postern(t, append(database(db.URL), at), "quarantine", "status").want(t, exitUnreachable, "give --database-url")
 	p.signal(syscall.SIGCONT)

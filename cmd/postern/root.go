@@ -33,9 +33,9 @@ func root() *cobra.Command {
 		if name := unknown(cmd); name != "" { // the flag behind it may be one of the command that was meant
 			err = unknownName(cmd, name)
 		}
-		return usage(cmd, err)
+		return usage(cmd, flagError(err))
 	})
-	cmd.PersistentFlags().StringP("output", "o", "", "table or json (POSTERN_OUTPUT)")
+	cmd.PersistentFlags().StringP("output", "o", "", "table or json (POSTERN_OUTPUT) [table]")
 	add := func(title string, commands ...*cobra.Command) {
 		cmd.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
 		for _, c := range commands {
@@ -45,10 +45,11 @@ func root() *cobra.Command {
 	}
 	cobra.EnableCommandSorting = false
 	add("Try and build", demoCommand(), devCommand(), devnetCommand(), workerCommand(), verifyWorkerCommand(), benchCommand())
-	add("Run", migrateCommand(), partitionsCommand(), serveCommand(), workCommand(), runnerCommand(), applyCommand(),
-		configCommand(), doctorCommand(), verifyCommand())
-	add("Use", append([]*cobra.Command{postCommand(), lsCommand(), showCommand(), whyCommand()}, append(leverCommands(), processorCommand(), toolCommand(), sourceCommand(), quarantineCommand(), identityCommand(), contextCommand(), keyCommand(), apiCommand())...)...)
+	add("Run", migrateCommand(), partitionsCommand(), serveCommand(), workCommand(), applyCommand(), configCommand(),
+		doctorCommand(), verifyCommand())
+	add("Use", append([]*cobra.Command{postCommand(), lsCommand(), showCommand(), attemptsCommand(), whyCommand()}, append(leverCommands(), processorCommand(), toolCommand(), sourceCommand(), quarantineCommand(), identityCommand(), contextCommand(), keyCommand(), apiCommand())...)...)
 	add("Look up", machinesCommand(), walkCommand(), openapiCommand(), versionCommand())
+	cmd.AddCommand(nounCommands()...)
 	cmd.InitDefaultHelpCmd()
 	help := cmd.HelpFunc()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {

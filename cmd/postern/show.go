@@ -15,8 +15,9 @@ import (
 
 func showCommand() *cobra.Command {
 	cmd := asClient(&cobra.Command{
-		Use:   "show ID|UID|NOUN/NAME",
-		Short: "Show one transaction with its history, or one of another noun",
+		Use:     "show ID|UID|NOUN/NAME",
+		Aliases: []string{"get"},
+		Short:   "Show one transaction with its history, or one of another noun",
 		Long: trim(`
 			Show one transaction, by its id or by the uid that its poster gave it, with its history; or one
 			queue, sender, dispatcher or whatever else there is, with its history if it has one.
@@ -28,7 +29,7 @@ func showCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeObjects(""),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			asked, err := asJSON(cmd, true)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}
@@ -61,14 +62,63 @@ func showCommand() *cobra.Command {
 			_, history, err := d.get(path + "/history")
 			if err == nil {
 				fmt.Fprintln(out)
-				p.table(out, []column{{head: "at", cell: clock("at"), firm: true}, {head: "event", cell: field("event"), firm: true},
-					{head: "to", cell: field("to"), firm: true}, {head: "by", cell: field("by")}, {head: "detail", cell: field("detail"), tail: true}},
-					history.records("items"))
+				p.table(out, layouts["history"], history.records("items"))
 			}
 			return err
 		},
 	})
 	return cmd
+}
+
+// attemptsCommand lists the calls that one transaction made.
+func attemptsCommand() *cobra.Command {
+	return asClient(&cobra.Command{
+		Use:   "attempts ID|UID",
+		Short: "List the calls to the worker that a transaction has made, and what was answered",
+		Long: trim(`
+			List the calls to the worker that a transaction has made, oldest first: which sender signed, what was
+			answered, how long it took. An attempt is late where its answer came after another process had gone on with
+			the queue; such an answer changes nothing.
+
+			  postern attempts order-4711
+			  postern attempts order-4711 -o json | jq -r '.items[].token'`),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeObjects("why"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			asked, err := asJSON(cmd)
+			if err != nil {
+				return err
+			}
+			if path := objectPath(args[0]); path != "" {
+				return usage(cmd, fmt.Errorf("%s is no transaction: want its id, or the uid that its poster gave it", args[0]))
+			}
+			d, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			var b []byte
+			var page record
+			err = d.about(args[0], func(path string) (err error) {
+				b, page, err = d.get(path + "/attempts")
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			if asked {
+				_, err := out.Write(append(bytes.TrimSpace(b), '\n'))
+				return err
+			}
+			rows := page.records("items")
+			if len(rows) == 0 {
+				fmt.Fprintf(out, "no attempts: it was not sent yet; postern why %s says what it waits for\n", args[0])
+				return nil
+			}
+			paperOf(cmd).table(out, layouts["attempts"], rows)
+			return nil
+		},
+	})
 }
 
 // objectPath is the path of NOUN/NAME, "" for the id or uid of a transaction.
@@ -141,7 +191,7 @@ func whyCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeObjects("why"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			asked, err := asJSON(cmd, true)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -12,33 +13,40 @@ import (
 	"github.com/postern-dev/postern/internal/app"
 )
 
-// column is one of a table.
+// column is one of a table. Its cells are never cut.
 type column struct {
 	head string
 	cell func(record) string
-	firm bool // shortened only when all others are as short as can be
-	tail bool // a cell that is too long is cut at its end, as a sentence, not in the middle, as a name
+	soft bool // left out where not all columns fit, the last soft one first
+	tail bool // a sentence: it is wrapped into the room that the other columns leave
 }
 
-// narrow is how short a column may get.
-const narrow = 6
+// leastTail is how narrow a column of sentences may get before columns move to lines of their own.
+const leastTail = 24
 
-// paper is what a table is written on: how wide it is, and whether it has colours.
+// paper is what a table is written on: how wide it is (0: as wide as it takes), and whether it has colours.
 type paper struct {
 	width   int
 	colours bool
 }
 
-// paperOf is the paper of a command: its terminal, else 80 columns without colours.
+// paperOf is the paper of a command: its terminal, else what COLUMNS says. A pipe or a file gets one line a row, so
+// that programs which look for words in lines find all of a row.
 func paperOf(cmd *cobra.Command) paper {
-	p := paper{width: 80}
+	p := paper{}
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 20 {
+		p.width = n
+	}
 	if cmd.OutOrStdout() != io.Writer(os.Stdout) {
 		return p
 	}
 	if columns, _, terminal := app.Terminal(os.Stdout); terminal {
 		p.colours = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-		if columns > 20 {
+		switch {
+		case columns > 20:
 			p.width = columns
+		case p.width == 0:
+			p.width = 80
 		}
 	}
 	return p
@@ -46,85 +54,125 @@ func paperOf(cmd *cobra.Command) paper {
 
 // table writes records in columns that fit the paper; columns that are empty everywhere are left out.
 func (p paper) table(out io.Writer, columns []column, rows []record) {
-	cells := make([][]string, len(rows))
-	var kept []column
-	var widths []int
+	var list []filled
 	for _, c := range columns {
-		width := utf8.RuneCountInString(c.head)
-		column, empty := make([]string, len(rows)), true
+		f := filled{column: c, width: utf8.RuneCountInString(c.head), cells: make([]string, len(rows))}
+		empty := true
 		for i, r := range rows {
-			column[i] = c.cell(r)
-			width, empty = max(width, utf8.RuneCountInString(column[i])), empty && column[i] == ""
+			f.cells[i] = c.cell(r)
+			f.width, empty = max(f.width, utf8.RuneCountInString(f.cells[i])), empty && f.cells[i] == ""
 		}
-		if empty && len(rows) > 0 && len(kept) > 0 {
-			continue
-		}
-		kept, widths = append(kept, c), append(widths, width)
-		for i := range rows {
-			cells[i] = append(cells[i], column[i])
+		if !empty || len(rows) == 0 || len(list) == 0 {
+			list = append(list, f)
 		}
 	}
-	fit(kept, widths, p.width)
-	line := func(row []string, paint func(string) string) {
+	lines := p.fit(list)
+
+	plain := func(s string) string { return s }
+	for i, line := range lines {
+		line.write(out, i, func(f filled) string { return strings.ToUpper(f.head) }, plain)
+	}
+	for row := range rows {
+		for i, line := range lines {
+			line.write(out, i, func(f filled) string { return f.cells[row] }, p.paint)
+		}
+	}
+}
+
+// filled is a column with what stands in it.
+type filled struct {
+	column
+	cells []string
+	width int
+}
+
+// tableLine are the columns that stand beside each other. A row takes several such lines where one is too narrow.
+type tableLine []filled
+
+// wide is how wide the columns and the gaps between them are.
+func wide(columns []filled) int {
+	sum := 2 * (len(columns) - 1)
+	for _, c := range columns {
+		sum += c.width
+	}
+	return sum
+}
+
+// fit arranges columns on the paper: it leaves out soft ones, narrows sentences, and at last begins further lines.
+func (p paper) fit(columns []filled) []tableLine {
+	if p.width == 0 || wide(columns) <= p.width {
+		return []tableLine{columns}
+	}
+	whole := slices.Clone(columns)
+	for i, c := range whole {
+		if c.tail {
+			whole[i].width = min(c.width, leastTail)
+		}
+	}
+	for i := len(whole) - 1; i > 0 && wide(whole) > p.width; i-- {
+		if whole[i].soft {
+			whole, columns = slices.Delete(whole, i, i+1), slices.Delete(columns, i, i+1)
+		}
+	}
+
+	var lines []tableLine
+	var line tableLine
+	for i, c := range whole {
+		if len(line) > 0 && wide(append(slices.Clone(line), c))+indentOf(len(lines)) > p.width {
+			lines, line = append(lines, line), nil
+		}
+		if c.tail {
+			c.width = min(columns[i].width, max(leastTail, p.width-wide(append(slices.Clone(line), c))+c.width-indentOf(len(lines))))
+		}
+		line = append(line, c)
+	}
+	return append(lines, line)
+}
+
+// indentOf is how far the lines of a row stand in, after the first.
+func indentOf(line int) int {
+	if line == 0 {
+		return 0
+	}
+	return 2
+}
+
+// write writes one line of a row, or of the heads, as many lines as its longest sentence takes.
+func (l tableLine) write(out io.Writer, number int, cell func(filled) string, paint func(string) string) {
+	parts, most := make([][]string, len(l)), 1
+	for i, c := range l {
+		parts[i] = []string{cell(c)}
+		if utf8.RuneCountInString(parts[i][0]) > c.width {
+			parts[i] = wrap(parts[i][0], c.width)
+		}
+		most = max(most, len(parts[i]))
+	}
+	for n := range most {
 		var b strings.Builder
-		for i, cell := range row {
-			cell = cut(cell, widths[i], kept[i].tail)
-			if i > 0 {
-				b.WriteString("  ")
+		b.WriteString(strings.Repeat(" ", indentOf(number)))
+		for i, c := range l {
+			text := ""
+			if n < len(parts[i]) {
+				text = parts[i][n]
 			}
-			b.WriteString(paint(cell))
-			if i < len(row)-1 {
-				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)))
+			b.WriteString(paint(text))
+			if i < len(l)-1 {
+				b.WriteString(strings.Repeat(" ", c.width-utf8.RuneCountInString(text)+2))
 			}
 		}
-		io.WriteString(out, strings.TrimRight(b.String(), " ")+"\n")
-	}
-	heads := make([]string, len(kept))
-	for i, c := range kept {
-		heads[i] = strings.ToUpper(c.head)
-	}
-	line(heads, func(s string) string { return s })
-	for _, row := range cells {
-		line(row, p.paint)
+		if s := strings.TrimRight(b.String(), " "); s != "" {
+			io.WriteString(out, s+"\n")
+		}
 	}
 }
 
-// fit takes from the widest column until all of them and the gaps between them fit.
-func fit(columns []column, widths []int, width int) {
-	over := 2 * (len(widths) - 1)
-	for _, w := range widths {
-		over += w
-	}
-	for over -= width; over > 0; over-- {
-		widest := -1
-		for _, firm := range []bool{false, true} {
-			for i, w := range widths {
-				if columns[i].firm == firm && w > narrow && (widest < 0 || w > widths[widest]) {
-					widest = i
-				}
-			}
-			if widest >= 0 {
-				break
-			}
-		}
-		if widest < 0 {
-			return
-		}
-		widths[widest]--
-	}
-}
-
-// cut shortens a text to width: a sentence at its end, a name in the middle, where names differ least.
-func cut(s string, width int, tail bool) string {
+// clip shortens a text that an error quotes.
+func clip(s string, width int) string {
 	r := []rune(s)
 	if len(r) <= width {
 		return s
 	}
-	if tail {
-		return string(r[:width-1]) + "…"
-	}
-	front := width / 2
-	return string(r[:front]) + "…" + string(r[len(r)-(width-front-1):])
+	return string(r[:width-1]) + "…"
 }
 
 // wrap breaks a text into lines of at most width, between words where it can.
@@ -151,15 +199,24 @@ func wrap(s string, width int) []string {
 	return append(lines, line)
 }
 
-// indented writes a text under a label, wrapped to the paper.
+// indented writes a text behind a label, wrapped to the paper. A label that is too long has a line of its own.
 func (p paper) indented(out io.Writer, label string, indent int, text string) {
-	gap := indent - utf8.RuneCountInString(label)
-	if label != "" {
-		gap = max(gap, 1)
+	lines := []string{text}
+	if p.width > 0 {
+		lines = wrap(text, max(p.width-indent, 20))
 	}
-	for i, l := range wrap(text, max(p.width-indent, 20)) {
+	gap := indent - utf8.RuneCountInString(label)
+	switch {
+	case label == "" || gap > 0:
+	case p.width == 0 || utf8.RuneCountInString(label)+1+utf8.RuneCountInString(text) <= p.width:
+		gap = 1
+	default:
+		io.WriteString(out, label+"\n")
+		label, gap = "", indent
+	}
+	for i, l := range lines {
 		if i == 0 {
-			io.WriteString(out, label+strings.Repeat(" ", gap)+p.paint(l)+"\n")
+			io.WriteString(out, label+strings.Repeat(" ", max(gap, 0))+p.paint(l)+"\n")
 		} else {
 			io.WriteString(out, strings.Repeat(" ", indent)+l+"\n")
 		}

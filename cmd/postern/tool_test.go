@@ -57,7 +57,7 @@ func TestToolsAreRegisteredAndTriedFromTheCommandLine(t *testing.T) {
 	postern(t, env, "tool", "put", add, url, "--definition", `{"input_schema": {"type": 7}, "output_schema": {"oneOf": [true]}}`).want(t, 1, "/input_schema/type")
 	postern(t, env, "tool", "check", add).want(t, 0, "ready")
 	postern(t, env, "tool", "refresh", add, "--reason", "deployed").want(t, 0, add)
-	if said := postern(t, env, "tool", "ls"); said.code != 0 || !strings.Contains(said.stdout, add) || !strings.Contains(said.stdout, "ready") {
+	if said := postern(t, append(env, "COLUMNS=80"), "tool", "ls"); said.code != 0 || !strings.Contains(said.stdout, add) || !strings.Contains(said.stdout, "ready") {
 		t.Errorf("%+v", said)
 	} else {
 		for _, line := range strings.Split(said.stdout, "\n") {
@@ -66,7 +66,7 @@ func TestToolsAreRegisteredAndTriedFromTheCommandLine(t *testing.T) {
 			}
 		}
 	}
-	postern(t, []string{at}, "tool", "show", add).want(t, 0, `"oneOf"`)
+	postern(t, []string{at}, "tool", "show", add, "-o", "json").want(t, 0, `"oneOf"`)
 	postern(t, env, "show", "tools/"+add).want(t, 0, url)
 
 	if python, err := exec.LookPath("python3"); err != nil {

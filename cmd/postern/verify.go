@@ -32,7 +32,7 @@ func verifyCommand() *cobra.Command {
 			take writes.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asked, err := asJSON(cmd, true)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}

@@ -32,7 +32,7 @@ func verifyWorkerCommand() *cobra.Command {
 			Exit codes: 0 nothing failed, 1 something failed, 3 nobody listens at the URL.`),
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			asked, err := asJSON(cmd, true)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}

@@ -35,7 +35,7 @@ func versionCommand() *cobra.Command {
 		Short: "Print what this program is built from",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asked, err := asJSON(cmd, true)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}

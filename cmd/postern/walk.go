@@ -36,7 +36,7 @@ func walkValidateCommand() *cobra.Command {
 			Exit codes: 0 it can run, 1 it cannot, 2 FILE cannot be read.`),
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			asked, err := asJSON(cmd, true)
+			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}

@@ -17,7 +17,7 @@ func (d *Days) UnmarshalText(b []byte) error {
 	}
 	n, err := strconv.Atoi(string(b))
 	if err != nil || n < 1 || n > 36500 {
-		return fmt.Errorf("days %.64q: want a number from 1 to 36500, or keep", b)
+		return fmt.Errorf("is %.64q: want a number from 1 to 36500, or keep", b)
 	}
 	*d = Days(n)
 	return nil

@@ -3,11 +3,14 @@ package app
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/netip"
 	"net/url"
 	"os"
 	"reflect"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/caarlos0/env/v11"
 
@@ -89,7 +92,7 @@ func Load(l Layers) (Config, []Setting, error) {
 	}
 	c, err := env.ParseAsWithOptions[Config](env.Options{Environment: values})
 	if err != nil {
-		return Config{}, nil, unreadable(err)
+		return Config{}, nil, unreadable(err, values)
 	}
 	return c, settings, c.Validate()
 }
@@ -121,17 +124,47 @@ func (l Layers) find(f Field) (value, origin string, err error) {
 	return f.Default, "default", nil
 }
 
-// unreadable names the variable in a fault of the library, whose words speak of Go fields.
-func unreadable(err error) error {
+// unreadable names flag, variable and value in a fault of the library, whose words speak of Go, and says what would be
+// right.
+func unreadable(err error, values map[string]string) error {
 	var all env.AggregateError
 	var one env.ParseError
 	if errors.As(err, &all) && len(all.Errors) > 0 && errors.As(all.Errors[0], &one) {
 		if f, ok := reflect.TypeFor[Config]().FieldByName(one.Name); ok {
 			name := f.Tag.Get("env")
-			return fault.New(fault.Invalid, "bad_setting", "--%s (%s): %v", flagName(name), name, one.Err)
+			if want := wanted(f.Type); want != "" {
+				return invalid(flagName(name), values[name], want)
+			}
+			said := one.Err.Error()
+			if !strings.HasPrefix(said, "is ") {
+				said = "cannot be used: " + said
+			}
+			return fault.New(fault.Invalid, "bad_setting", "--%s (%s) %s", flagName(name), name, said)
 		}
 	}
 	return fault.New(fault.Invalid, "bad_setting", "%v", err)
+}
+
+// wanted says what a setting of a type of the standard library wants, "" for our types, whose errors say it.
+func wanted(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[time.Duration]():
+		return "want a duration with its unit, such as 500ms, 10s or 5m"
+	case reflect.TypeFor[[]netip.Prefix]():
+		return "want ranges of addresses with commas between, such as 10.0.0.0/8,fd00::/8; one address is 10.1.2.3/32"
+	case reflect.TypeFor[slog.Level]():
+		return "want debug, info, warn or error"
+	}
+	if t.PkgPath() != "" {
+		return ""
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "want true or false"
+	case reflect.Int:
+		return "want a whole number"
+	}
+	return ""
 }
 
 var password = regexp.MustCompile(`(?i)(password\s*=\s*)('[^']*'|[^\s&]+)`)

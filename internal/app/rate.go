@@ -16,7 +16,7 @@ func (r *Rate) UnmarshalText(b []byte) error {
 	}
 	n, err := strconv.Atoi(string(b))
 	if err != nil || n < 1 || n > 1_000_000 {
-		return fmt.Errorf("rate %.64q: want a number from 1 to 1000000, or off", b)
+		return fmt.Errorf("is %.64q: want a number from 1 to 1000000, or off", b)
 	}
 	*r = Rate(n)
 	return nil

@@ -24,7 +24,7 @@ func (s *Size) UnmarshalText(b []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("size %.64q: want a number with KiB, MiB or GiB, such as 1MiB", b)
+	return fmt.Errorf("is %.64q: want a number with KiB, MiB or GiB, such as 1MiB", b)
 }
 
 // String writes s with the largest unit that divides it.

@@ -6,7 +6,7 @@ import (
 	"iter"
 	"net/url"
 	"os"
-	"slices"
+	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -41,7 +41,7 @@ func Parse(database string) (*Config, error) {
 	pool, err := pgxpool.ParseConfig(database)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "bad_setting",
-			"DATABASE_URL cannot be read: want postgres://user@host:5432/name").Because(err)
+			"DATABASE_URL cannot be read: %s; want postgres://user@host:5432/name", unread(err))
 	}
 	raw, err := pgconn.ParseConfig(database) // with what is for pgx alone
 	if err != nil {
@@ -188,13 +188,29 @@ func (c *Config) tls() iter.Seq[*tls.Config] {
 	}
 }
 
-// hosts are those that are asked one after the other.
-func (c *Config) hosts() []string {
-	list := []string{c.ConnConfig.Host}
-	for _, f := range c.ConnConfig.Fallbacks {
-		list = append(list, f.Host)
+// noNumber is what the driver says of a parameter that wants a number.
+var noNumber = regexp.MustCompile(`invalid (\w+) \(strconv`)
+
+// unread says what is wrong with a DATABASE_URL, in place of the words of the driver. The driver has hidden the password.
+func unread(err error) string {
+	said := strings.TrimPrefix(err.Error(), "cannot parse ")
+	value, why, ok := strings.Cut(said, "`: ")
+	value = strings.TrimPrefix(value, "`")
+	switch {
+	case !ok:
+		return said
+	case noNumber.MatchString(why):
+		why = noNumber.FindStringSubmatch(why)[1] + " is no whole number"
+	case strings.HasPrefix(why, "failed to parse as URL"):
+		why = "it is no URL: in user and password @ is written %40, / is %2F, : is %3A and % is %25"
+	case strings.HasPrefix(why, "failed to parse as keyword/value"):
+		why = "it begins with no postgres://, and has no words such as host=a dbname=b"
+	case strings.HasPrefix(why, "invalid port"):
+		why = "its port is no number from 1 to 65535"
+	case strings.Contains(why, "sslmode is invalid"):
+		why = "sslmode is none of disable, allow, prefer, require, verify-ca and verify-full"
 	}
-	return list
+	return "in " + value + " " + why
 }
 
 // modeOf is a mode as the URL says it.
