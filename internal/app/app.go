@@ -35,6 +35,9 @@ type App struct {
 	log   *slog.Logger
 	store *stores.Store
 
+	outage    *outage // which lines of the log an outage of the database explains
+	unwatched func()  // ends its watch
+
 	database string // its URL
 
 	listener net.Listener
@@ -64,7 +67,9 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	if err != nil {
 		return nil, err
 	}
-	a := &App{cfg: cfg, log: log, database: database}
+	a := &App{cfg: cfg, outage: newOutage(log.Handler()), database: database, unwatched: func() {}}
+	log = slog.New(a.outage.handler())
+	a.log = log
 	a.deaf = safe.Hear(a.panicked)
 	defer func() {
 		if err != nil {
@@ -114,6 +119,9 @@ func (a *App) openStore(ctx context.Context, role Role) (err error) {
 	if a.store, err = open(ctx, a.database, a.log, keep, parts...); err != nil {
 		return err
 	}
+	watched, unwatched := context.WithCancel(context.WithoutCancel(ctx))
+	a.unwatched = unwatched
+	go safe.Run("outages", func() { a.outage.watch(watched, a.store.Pool().Ping) })
 	a.store.Events.SourceSchemas = a.cfg.SourceSchemas
 	return compare(ctx, a.store, a.cfg, a.log)
 }
@@ -273,6 +281,7 @@ func (a *App) Run(ctx context.Context) error {
 	case <-a.store.Lost():
 	}
 	a.ready.Store(false)
+	a.outage.leave()
 	grace, delay := a.cfg.ShutdownGrace, a.cfg.DrainDelay
 	if loss := a.store.Loss(); loss != nil {
 		first = abandon(ctx, a.database, loss, a.log)
@@ -339,6 +348,8 @@ func (a *App) await(worked <-chan error, first error) error {
 // Close lets go of what New took. It may be called twice, and after Run.
 func (a *App) Close() {
 	a.deaf()
+	a.unwatched()
+	a.outage.leave()
 	if a.server != nil {
 		a.server.Close()
 	} else if a.listener != nil {
