@@ -51,8 +51,9 @@ test-large: ## the reports at ten million transactions: writes sql/report/large.
 	$(GO) run ./internal/pgtest/cmd/with-postgres -- env POSTERN_LARGE=10000000 $(GO) test ./internal/pg -run TestReportsUseIndexes -count=1 -timeout 60m -v
 
 .PHONY: contract
-contract: ## render api/openapi.yaml and docs/api.md from the routes, api/client, and what may not go (surface.txt)
+contract: ## render api/openapi.yaml, docs/api.md, errors.md, settings.md and metrics.md, api/client, and what may not go (surface.txt)
 	$(GO) test ./internal/httpapi -run 'TestTheCommittedContract|TestNothingOfTheSurfaceIsGone' -count=1 -update
+	$(GO) test ./internal/telemetry -run 'TestTheNamesAreGolden' -count=1 -update
 	$(GO) tool -modfile=internal/tools/go.mod oapi-codegen -config internal/tools/client/config.yaml -o api/client/client.gen.go api/openapi.yaml
 
 .PHONY: generate

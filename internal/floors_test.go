@@ -34,6 +34,7 @@ var floors = map[string]struct {
 	"api/worker":       {0, "public, to write a worker with: imports nothing of internal"},
 
 	"internal/strict": {1, "which JSON we accept; std and fault only"},
+	"internal/help":   {0, "what the references say of codes, kinds and settings: text"},
 	"internal/outbox": {1, "the vocabulary: nouns and Validate, no behaviour"},
 
 	"internal/sequencer": {2, "decides seed 2: no I/O, no clock, no context"},

@@ -418,7 +418,7 @@ END $$;
 
 CREATE VIEW report.stuck WITH (security_barrier) AS
 SELECT c.name AS context, s.as_of, s.queue, s.id, s.uid, s.type, s.state, s.since, s.as_of - s.since AS age, s.blocker, s.blocker_detail,
-    s.blocked_by_id, s.next_at, s.next_action, s.lever
+    s.blocked_by_id, s.next_at, s.next_action, s.lever, 'docs/errors.md#why-' || s.blocker AS help
 FROM postern.stuck s JOIN postern.context c ON c.context_id = s.context_id
 WHERE s.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 

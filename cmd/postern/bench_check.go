@@ -104,7 +104,7 @@ func checkBench(cmd *cobra.Command, c bench.Config, old *bench.Baseline, file st
 	if err != nil {
 		return err
 	}
-	rows := [][]string{{"scenario", "of", "part", "interval", "baseline", "its interval", "change", ""}}
+	rows := [][]string{{"scenario", "of", "part", "interval", "baseline", "its interval", "change", "verdict"}}
 	slower, wrong := false, false
 	for _, r := range list {
 		slower, wrong = slower || r.Slower, wrong || r.Violations > 0

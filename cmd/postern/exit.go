@@ -80,8 +80,7 @@ func report(cmd *cobra.Command, err error) int {
 	if name != "" {
 		f.next = "did you mean `" + name + "`? " + f.next
 	}
-	var lost *url.Error
-	if errors.As(err, &lost) && unreached(err) {
+	if lost, ok := err.(*url.Error); ok && unreached(err) {
 		err = fmt.Errorf("nothing answers at %s: %w", strings.TrimSuffix(lost.URL, "/"), lastOf(err))
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "postern: %v\n", err)

@@ -62,7 +62,7 @@ func TestPartitionsAreMerged(t *testing.T) {
 		plan.After > 8 || len(plan.Groups) < 3 {
 		t.Errorf("the plan: %+v, %v", plan, err)
 	}
-	postern(t, env, "partitions", "merge", "--dry-run", "-o", "table").want(t, 0, "first day", "there are",
+	postern(t, env, "partitions", "merge", "--dry-run", "-o", "table").want(t, 0, "FIRST DAY", "there are",
 		"by the width quarter they are")
 	postern(t, env, "partitions", "merge", "--width", "fortnight").want(t, exitUsage,
 		"want day, week, month, quarter, year")

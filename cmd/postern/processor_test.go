@@ -76,5 +76,5 @@ func TestABatchIsSentAgainFromTheCommandLine(t *testing.T) {
 func TestThePageAboutProcessorsWorksAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	said := play(t, "processor.md", append(installation(t), "POSTERN_OUTPUT=table", "POSTERN_METRICS_LISTEN=127.0.0.1:0"), "127.0.0.1:8081", "127.0.0.1:0")
-	mustSay(t, said, "requeued", "finished", "removed_by_owner", "starving", "The message doesn't pass all the parameter restrictions", "callback pending", `callbacks/7 -d '{"payload":"..."}'`, "evict main 7", `"spent":1`, `"initiator":"peer:near"`)
+	mustSay(t, said, "requeued", "finished", "removed_by_owner", "starving", "The message doesn't pass all the parameter restrictions", "callback_pending", `callbacks/7 -d '{"payload":"..."}'`, "evict main 7", `"spent":1`, `"initiator":"peer:near"`)
 }

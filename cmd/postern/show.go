@@ -224,7 +224,7 @@ func printWhy(out io.Writer, p paper, why record, context string, now time.Time)
 	p.indented(out, "", 0, why.text("summary"))
 	for i, b := range why.records("blockers") {
 		fmt.Fprintln(out)
-		p.indented(out, fmt.Sprintf("%d.", i+1), 3, fmt.Sprintf("%s: %s, since %s ago", strings.ReplaceAll(b.text("kind"), "_", " "),
+		p.indented(out, fmt.Sprintf("%d.", i+1), 3, fmt.Sprintf("%s: %s, since %s ago", b.text("kind"),
 			strings.TrimPrefix(b.text("object"), "/"), strings.TrimPrefix(ago(b.moment("since"), now), "in ")))
 		if s := b.text("detail"); s != "" {
 			p.indented(out, "", 3, s)

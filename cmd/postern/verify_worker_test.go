@@ -32,7 +32,7 @@ func TestVerifyWorkerReportsAndItsExitCodeSaysHowItWent(t *testing.T) {
 		{[]string{gone}, exitUnreachable, "", "nobody listens"},
 		{[]string{"worker:9000"}, exitUsage, "", "want http(s)://"},
 		{[]string{bad.URL, "--data", "{"}, exitUsage, "", "no JSON"},
-		{nil, exitUsage, "", "accepts 1 arg(s)"},
+		{nil, exitUsage, "", "postern verify-worker wants URL"},
 	} {
 		cmd := root()
 		var out, errs bytes.Buffer

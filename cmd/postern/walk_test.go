@@ -20,7 +20,7 @@ func TestAWalkIsJudgedWithoutAServer(t *testing.T) {
 	edge := `{"from": {"vertex": "a", "output_variant": "ok", "output_port": "x"}, "to": {"vertex": "b", "input_port": "1"}}`
 	write(edge)
 	postern(t, nil, "walk", "validate", file, "-o", "table").want(t, 0, "valid: 2 vertices, 1 edges; begins as _default_group")
-	postern(t, nil, "walk", "validate", file).want(t, 0, `"valid":true`)
+	postern(t, nil, "walk", "validate", file, "-o", "json").want(t, 0, `"valid":true`)
 	write(edge + "," + edge)
 	postern(t, nil, "walk", "validate", file).want(t, 1, "Edge from 'Output variant: a.ok' to 'Output port: a.ok.x' already exists.")
 	write(`{"colour": 1}`)

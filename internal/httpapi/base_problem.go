@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/help"
 )
 
 // problems is every code that a client may see, once: its status, its title, and whether the same
@@ -88,6 +89,7 @@ type Problem struct {
 	RequestID  string        `json:"request_id,omitempty"`
 	Detail     string        `json:"detail" doc:"names the field, the value and what would be right"`
 	Errors     []fault.Field `json:"errors,omitempty" doc:"one entry per field"`
+	Help       string        `json:"help" doc:"the page and the place in it that say what this code means, and what to do"`
 
 	extra map[string]any
 }
@@ -141,8 +143,18 @@ func describe(f *fault.Error, requestID string) *Problem {
 		code = kinds[f.Kind]
 		row = problems[code]
 	}
-	p := &Problem{Type: "urn:postern:problem:" + code, Title: row.title, Status: row.status, Code: code, Retryable: row.retryable,
-		RequestID: requestID, Detail: f.Detail, Errors: f.Fields, extra: f.Extra}
+	p := &Problem{
+		Type:      "urn:postern:problem:" + code,
+		Title:     row.title,
+		Status:    row.status,
+		Code:      code,
+		Retryable: row.retryable,
+		RequestID: requestID,
+		Detail:    f.Detail,
+		Errors:    f.Fields,
+		Help:      help.Link(help.Problem, code),
+		extra:     f.Extra,
+	}
 	if f.Kind == fault.Internal {
 		p.Detail, p.Errors, p.extra = "something went wrong on our side; the log has it under request "+requestID, nil, nil
 	}

@@ -1,6 +1,11 @@
 package httpapi
 
-import "github.com/postern-dev/postern/internal/pg/stores"
+import (
+	"maps"
+	"slices"
+
+	"github.com/postern-dev/postern/internal/pg/stores"
+)
 
 // Codes lists every code that a problem may have, with its status.
 func Codes() map[string]int {
@@ -9,6 +14,15 @@ func Codes() map[string]int {
 		all[code] = p.status
 	}
 	return all
+}
+
+// ProblemCodes are these codes in the order of the alphabet.
+func ProblemCodes() []string { return slices.Sorted(maps.Keys(problems)) }
+
+// ProblemOf is what the table of problems says of a code.
+func ProblemOf(code string) (status int, title string, retryable bool) {
+	p := problems[code]
+	return p.status, p.title, p.retryable
 }
 
 // Waiting is how many requests wait.

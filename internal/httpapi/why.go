@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/postern-dev/postern/internal/help"
 	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
@@ -20,6 +21,7 @@ type blockerView struct {
 	Object string      `json:"object"`
 	Since  time.Time   `json:"since"`
 	Detail string      `json:"detail"`
+	Help   string      `json:"help" doc:"the page and the place in it that say what this kind means, and what to do"`
 	Next   *nextView   `json:"next,omitempty"`
 	Levers []leverView `json:"levers"`
 	Lane   *laneView   `json:"lane,omitempty"`
@@ -49,7 +51,14 @@ type laneView struct {
 func viewWhy(w *reads.Why) whyView {
 	v := whyView{State: w.State, Moving: w.Moving, Summary: w.Summary, Blockers: []blockerView{}}
 	for _, b := range w.Blockers {
-		x := blockerView{Kind: b.Kind, Object: b.Object, Since: b.Since.UTC(), Detail: b.Detail, Levers: []leverView{}}
+		x := blockerView{
+			Kind:   b.Kind,
+			Object: b.Object,
+			Since:  b.Since.UTC(),
+			Detail: b.Detail,
+			Help:   help.Link(help.Why, b.Kind),
+			Levers: []leverView{},
+		}
 		if b.Next != nil {
 			x.Next = &nextView{b.Next.At.UTC(), b.Next.What}
 		}

@@ -66,12 +66,56 @@ func sources() telemetry.Sources {
 	}
 }
 
-// Dashboards and alerts of others stand on these names: a removal is a change of the surface.
+const metricsHead = `# Metrics
+
+This page is a reference: every number that a process serves for Prometheus at ` + "`/metrics`" + ` (` + "`POSTERN_METRICS_LISTEN`" + `), its labels, and the alerts of
+` + "`deploy/prometheus/alerts.yml`" + ` that stand on it. It is rendered by ` + "`make contract`" + `.
+
+| name | kind | labels | what it says | alerts |
+|---|---|---|---|---|
+`
+
+// thePageIs compares docs/metrics.md, or writes it.
+func thePageIs(t *testing.T, got string) {
+	t.Helper()
+	const path = "../../docs/metrics.md"
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(path); err != nil || string(want) != got {
+		t.Errorf("%s is not what is served (%v): make contract, and read the diff", path, err)
+	}
+}
+
+// alertsOf finds the alerts that stand on a metric.
+func alertsOf(t *testing.T) func(metric string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../deploy/prometheus/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := strings.Split(string(text), "- alert: ")[1:]
+	return func(metric string) (names []string) {
+		for _, rule := range rules {
+			name, rest, _ := strings.Cut(rule, "\n")
+			expr, _, _ := strings.Cut(rest, "annotations:")
+			if regexp.MustCompile(`\b` + metric + `(_bucket|_sum|_count)?\b`).MatchString(expr) {
+				names = append(names, "`"+strings.TrimSpace(name)+"`")
+			}
+		}
+		return names
+	}
+}
+
+// What is here is what dashboards and alerts of others stand on: a removal is a change of the surface.
 func TestTheNamesAreGolden(t *testing.T) {
 	m := telemetry.New()
 	m.Watch(sources())
 	exercise(m)
-	var names []string
+	var names, rows []string
+	alerts := alertsOf(t)
 	text := scrape(t, m)
 	label := regexp.MustCompile(`([a-z_]+)="`)
 	for _, found := range regexp.MustCompile(`(?m)^# HELP (postern_\S+) (.*)\n# TYPE \S+ (\S+)\n\S+?(\{.*\})? [^ ]+$`).FindAllStringSubmatch(text, -1) {
@@ -83,8 +127,10 @@ func TestTheNamesAreGolden(t *testing.T) {
 		}
 		slices.Sort(labels)
 		names = append(names, fmt.Sprintf("%s{%s} %s\n    %s\n", found[1], strings.Join(labels, ","), found[3], found[2]))
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", found[1], found[3], strings.Join(labels, ", "), found[2], strings.Join(alerts(found[1]), ", ")))
 	}
 	got := strings.Join(names, "")
+	thePageIs(t, metricsHead+strings.Join(rows, ""))
 	const path = "testdata/metrics.txt"
 	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
