@@ -24,6 +24,7 @@ var floors = map[string]struct {
 	"internal/fault":   {0, "how things cannot be done; std only"},
 	"internal/backoff": {0, "how long to wait; std only"},
 	"internal/wire":    {0, "what can be seen of a connection; std only"},
+	"internal/help":    {0, "what the references say of codes, kinds and settings: text; std only"},
 	"internal/safe":    {0, "where goroutines begin, so that a panic ends one piece of work; std only"},
 	"internal/sandbox": {0, "one script in a box of its own: processes and files; std only"},
 	"migrations":       {0, "plain SQL in files: data, which pg reads"},
@@ -34,7 +35,6 @@ var floors = map[string]struct {
 	"api/worker":       {0, "public, to write a worker with: imports nothing of internal"},
 
 	"internal/strict": {1, "which JSON we accept; std and fault only"},
-	"internal/help":   {0, "what the references say of codes, kinds and settings: text"},
 	"internal/outbox": {1, "the vocabulary: nouns and Validate, no behaviour"},
 
 	"internal/sequencer": {2, "decides seed 2: no I/O, no clock, no context"},

@@ -1013,7 +1013,10 @@ type BlockBody struct {
 
 // BlockerView defines model for BlockerView.
 type BlockerView struct {
-	Detail string      `json:"detail"`
+	Detail string `json:"detail"`
+
+	// Help the page and the place in it that say what this kind means, and what to do
+	Help   string      `json:"help"`
 	Kind   string      `json:"kind"`
 	Lane   *LaneView   `json:"lane,omitempty"`
 	Levers []LeverView `json:"levers"`
@@ -2247,7 +2250,10 @@ type Problem struct {
 	Detail string `json:"detail"`
 
 	// Errors one entry per field
-	Errors    []Field `json:"errors,omitempty"`
+	Errors []Field `json:"errors,omitempty"`
+
+	// Help the page and the place in it that say what this code means, and what to do
+	Help      string  `json:"help"`
 	RequestID *string `json:"request_id,omitempty"`
 
 	// RetryAfter seconds
@@ -5481,6 +5487,14 @@ func (a *Problem) UnmarshalJSON(b []byte) error {
 		delete(object, "errors")
 	}
 
+	if raw, found := object["help"]; found {
+		err = json.Unmarshal(raw, &a.Help)
+		if err != nil {
+			return fmt.Errorf("error reading 'help': %w", err)
+		}
+		delete(object, "help")
+	}
+
 	if raw, found := object["request_id"]; found {
 		err = json.Unmarshal(raw, &a.RequestID)
 		if err != nil {
@@ -5563,6 +5577,11 @@ func (a Problem) MarshalJSON() ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("error marshaling 'errors': %w", err)
 		}
+	}
+
+	object["help"], err = json.Marshal(a.Help)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'help': %w", err)
 	}
 
 	if a.RequestID != nil {

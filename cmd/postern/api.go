@@ -37,7 +37,8 @@ func apiCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			method := strings.ToUpper(args[0])
 			if methods := []string{"GET", "POST", "PUT", "PATCH", "DELETE"}; !slices.Contains(methods, method) {
-				return usage(cmd, fmt.Errorf("METHOD is %q%s: want %s", args[0], perhaps(method, methods), strings.Join(methods, ", ")))
+				return usage(cmd, fmt.Errorf("METHOD is %q%s: want %s", args[0], perhaps(method, methods),
+					strings.Join(methods, ", ")))
 			}
 			body, err := bodyOf(cmd, data, file)
 			if err != nil {

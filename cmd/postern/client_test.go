@@ -56,7 +56,8 @@ func TestAnOperatorPostsLooksAsksWhyAndPullsLevers(t *testing.T) {
 	do(0, "api", "put", "dispatchers/PAY", "-f", file)
 
 	// what ends well
-	posted := do(0, "post", "HELLO", "-q", "greet", "-d", `{"amount": 12345678901234567890.10}`, "--uid", "h-1", "--wait", "30s", "--tag", "team=blue", "-o", "json")
+	posted := do(0, "post", "HELLO", "-q", "greet", "-d", `{"amount": 12345678901234567890.10}`, "--uid", "h-1",
+		"--wait", "30s", "--tag", "team=blue", "-o", "json")
 	var tx struct {
 		ID, State string
 		Tags      map[string]string
@@ -108,7 +109,8 @@ func TestAnOperatorPostsLooksAsksWhyAndPullsLevers(t *testing.T) {
 
 	// lists
 	var page struct{ Items []struct{ UID string } }
-	if err := json.Unmarshal([]byte(do(0, "ls", "state=DONE", "order=asc", "-o", "json").stdout), &page); err != nil || len(page.Items) != 3 || page.Items[0].UID != "h-1" {
+	if err := json.Unmarshal([]byte(do(0, "ls", "state=DONE", "order=asc", "-o", "json").stdout),
+		&page); err != nil || len(page.Items) != 3 || page.Items[0].UID != "h-1" {
 		t.Errorf("%+v, %v", page, err)
 	}
 	postern(t, table, "ls", "transactions", "state=DONE", "limit=1").want(t, 0, "p-2", "more: postern ls transactions limit=1 state=DONE cursor=")
@@ -117,7 +119,7 @@ func TestAnOperatorPostsLooksAsksWhyAndPullsLevers(t *testing.T) {
 	postern(t, at, "ls", "colour=red").want(t, 2, "want queue, type, state")
 	postern(t, at, "ls", "things").want(t, 2, "dispatchers, ")
 
-	// what was meant
+	// names that were mistyped
 	postern(t, at, "list", "quues").want(t, 2, "did you mean queues?")
 	postern(t, at, "ls", "qeue=ada").want(t, 2, "did you mean queue?")
 	postern(t, at, "queues").want(t, 0, "ada")
@@ -225,15 +227,22 @@ func TestTablesFit80Columns(t *testing.T) {
 		"tools": {"fqn": long, "health": map[string]any{"state": "unreachable", "checked_at": "2020-01-01T00:00:00Z", "last_error": long}, "timeout": "1m30s",
 			"url": long, "refresh_error": long},
 		"machines": {"name": long, "follows": long},
-		"attempts": {"attempt": json.Number("12"), "started_at": "2020-01-01T00:00:00Z", "worker_ms": json.Number("31000"), "class": "transient",
-			"late": true, "sender": long, "fee": long, "nonce": long, "node": long, "hash": long, "error": map[string]any{"code": long, "message": long}},
-		"history": {"at": "2020-01-01T00:00:00Z", "event": "Completed", "to": "WAITING_INCLUSION", "by": long, "detail": long},
-		"audit": {"at": "2020-01-01T00:00:00Z", "actor": long, "action": "pause", "object": long, "via": "http", "request_id": long, "reason": long},
-		"subscriptions": {"name": long, "kind": "webhook", "enabled": true, "pending": json.Number("100000"), "failing_since": "2020-01-01T00:00:00Z",
-			"cursor": long, "url": long, "disabled_reason": long},
-		"deliveries": {"id": "0193f0e1-7a2b-8c3d-9e4f-123456789012", "event": "transaction.unresolved", "state": "pending", "tries": json.Number("12"),
-			"created_at": "2020-01-01T00:00:00Z", "next_at": "2050-01-01T00:00:00Z", "subscription": long, "transaction": long, "cursor": long, "error": long},
-		"others":   {"name": long, "a": "short", "b": long, "c": json.Number("1"), "d": map[string]any{"x": "y"}},
+		"attempts": {"attempt": json.Number("12"), "started_at": "2020-01-01T00:00:00Z",
+			"worker_ms": json.Number("31000"), "class": "transient",
+			"late": true, "sender": long, "fee": long, "nonce": long, "node": long, "hash": long,
+			"error": map[string]any{"code": long, "message": long}},
+		"history": {"at": "2020-01-01T00:00:00Z", "event": "Completed", "to": "WAITING_INCLUSION", "by": long,
+			"detail": long},
+		"audit": {"at": "2020-01-01T00:00:00Z", "actor": long, "action": "pause", "object": long, "via": "http",
+			"request_id": long, "reason": long},
+		"subscriptions": {"name": long, "kind": "webhook", "enabled": true, "pending": json.Number("100000"),
+			"failing_since": "2020-01-01T00:00:00Z",
+			"cursor":        long, "url": long, "disabled_reason": long},
+		"deliveries": {"id": "0193f0e1-7a2b-8c3d-9e4f-123456789012", "event": "transaction.unresolved",
+			"state": "pending", "tries": json.Number("12"),
+			"created_at": "2020-01-01T00:00:00Z", "next_at": "2050-01-01T00:00:00Z", "subscription": long,
+			"transaction": long, "cursor": long, "error": long},
+		"others": {"name": long, "a": "short", "b": long, "c": json.Number("1"), "d": map[string]any{"x": "y"}},
 	}
 	for noun := range layouts {
 		if rows[noun] == nil {
@@ -245,12 +254,13 @@ func TestTablesFit80Columns(t *testing.T) {
 		p := paper{width: 80}
 		p.table(&b, columnsOf(noun, []record{r}), []record{r})
 		if id := r.text("id"); id != "" && !strings.Contains(b.String(), id) {
-			t.Errorf("nobody can say which of %s is meant:\n%s", noun, &b)
+			t.Errorf("the id of one of %s is cut:\n%s", noun, &b)
 		}
 		p.record(&b, r)
 		for l := range strings.Lines(b.String()) {
 			alone := len(strings.Fields(l)) == 1 // a name that is longer than the paper is not cut: it has a line of its own
-			if n := utf8.RuneCountInString(strings.TrimSuffix(l, "\n")); n > 80 && !alone || strings.ContainsRune(l, '\x1b') {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(l, "\n")); n > 80 && !alone ||
+				strings.ContainsRune(l, '\x1b') {
 				t.Errorf("%s: %d columns: %q", noun, n, l)
 			}
 		}

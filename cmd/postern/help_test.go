@@ -48,7 +48,8 @@ func TestHelpIsGolden(t *testing.T) {
 func walk(cmd *cobra.Command, f func(path string)) {
 	f(cmd.CommandPath())
 	for _, c := range cmd.Commands() {
-		if c.Name() != "help" && c.Name() != "completion" && (cmd.HasParent() || !slices.Contains(aliasedNouns(), c.Name())) {
+		if c.Name() != "help" && c.Name() != "completion" && (cmd.HasParent() ||
+			!slices.Contains(aliasedNouns(), c.Name())) {
 			walk(c, f)
 		}
 	}

@@ -40,7 +40,8 @@ func (d *door) extra(cmd *cobra.Command) (map[string]any, error) {
 	case "block":
 		if long, _ := cmd.Flags().GetString("for"); long != "" {
 			if _, err := time.ParseDuration(long); err != nil {
-				return nil, usage(cmd, fmt.Errorf("--for is %q: want a duration with its unit, such as 90s or 24h", clip(long, 64)))
+				return nil, usage(cmd,
+					fmt.Errorf("--for is %q: want a duration with its unit, such as 90s or 24h", clip(long, 64)))
 			}
 			return map[string]any{"for": long}, nil
 		}

@@ -65,7 +65,8 @@ func TestAnOutageOfTheDatabaseIsToldOnce(t *testing.T) {
 	t.Cleanup(func() { stop() })
 	at := database(server.URL)
 	postern(t, at, "migrate", "up").want(t, 0)
-	env := append(at, "POSTERN_LOG_FORMAT=json", "POSTERN_METRICS_LISTEN=off", "POSTERN_AUTH=none", "POSTERN_LISTEN=127.0.0.1:0")
+	env := append(at, "POSTERN_LOG_FORMAT=json", "POSTERN_METRICS_LISTEN=off", "POSTERN_AUTH=none",
+		"POSTERN_LISTEN=127.0.0.1:0")
 	processes := map[string]*process{
 		"serve":        start(t, env, "serve"),
 		"serve --work": start(t, env, "serve", "--work"),
@@ -95,7 +96,8 @@ func TestAnOutageOfTheDatabaseIsToldOnce(t *testing.T) {
 			t.Errorf("%s: while the database is away it says %v", name, l)
 		}
 		for _, l := range p.log()[:gone] {
-			if l["level"] != "INFO" && !strings.Contains(l["msg"].(string), "no signing key") && !strings.Contains(l["msg"].(string), "nobody can get in") {
+			if l["level"] != "INFO" && !strings.Contains(l["msg"].(string), "no signing key") &&
+				!strings.Contains(l["msg"].(string), "nobody can get in") {
 				t.Errorf("%s: before it says that the database is away it says %v", name, l)
 			}
 		}

@@ -229,6 +229,9 @@ func printWhy(out io.Writer, p paper, why record, context string, now time.Time)
 		if s := b.text("detail"); s != "" {
 			p.indented(out, "", 3, s)
 		}
+		if s := b.text("help"); s != "" {
+			p.indented(out, "   help", 9, s)
+		}
 		if b.at("lane") != nil {
 			lane := b.text("lane.kind") + " " + b.text("lane.name") + ", " + b.text("lane.ahead") + " ahead"
 			if s := b.text("lane.gate_reason"); s != "" {

@@ -122,7 +122,8 @@ func (p paper) fit(columns []filled) []tableLine {
 			lines, line = append(lines, line), nil
 		}
 		if c.tail {
-			c.width = min(columns[i].width, max(leastTail, p.width-wide(append(slices.Clone(line), c))+c.width-indentOf(len(lines))))
+			c.width = min(columns[i].width, max(leastTail, p.width-wide(append(slices.Clone(line),
+				c))+c.width-indentOf(len(lines))))
 		}
 		line = append(line, c)
 	}

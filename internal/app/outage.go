@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
-// An outage of the database makes every loop of a process fail, each of them several times a second. outage says it once
-// when the database goes, once a minute while it is away, and once when it is back, and leaves the lines of the loops out.
+// outage logs an outage of the database once when the database goes, once a minute while it is away, and once when it
+// is back. It leaves out the lines of the loops of the process, each of which fails several times a second meanwhile.
 //
 // A line that speaks of a database that cannot be reached is kept until the database was asked. If it answers, one
 // connection was lost, or one statement took too long: the line is logged. Otherwise the outage begins. With the level
@@ -38,8 +38,8 @@ const (
 	leaving                    // the process stops: every line is logged
 )
 
-// Limits of an outage: how often the database is asked, how long it may take to answer, how often an outage is told, how
-// many lines wait for the answer.
+// Limits of an outage: how often the database is asked, how long it may take to answer, how often an outage is told,
+// how many lines wait for the answer.
 const (
 	outageAsk   = time.Second
 	outageLimit = 2 * time.Second
@@ -126,7 +126,7 @@ func (o *outage) settle(state outageState) (left int) {
 	return left
 }
 
-// leave lets every line through from now on: what a process says as it stops is said once.
+// leave lets every line through from now on: a process that stops says things once.
 func (o *outage) leave() { o.settle(leaving) }
 
 // outageHandler hands to next what no outage explains.
@@ -198,7 +198,8 @@ func (h outageHandler) doubts(r slog.Record) (yes bool) {
 
 func isOutage(code string) bool { return code == "database_unavailable" || code == "commit_unknown" }
 
-// speaksOfOutage finds in an error of the library, which has no codes, the words of the driver and of a server that stops.
+// speaksOfOutage finds in an error of the library, which has no codes, the words of the driver and of a server that
+// stops.
 func speaksOfOutage(text string) bool {
 	for _, words := range []string{"failed to connect", "SQLSTATE 57P0", "SQLSTATE 08", "conn closed", "unexpected EOF",
 		"connection reset", "broken pipe", "deadline exceeded", "i/o timeout", "conn busy"} {

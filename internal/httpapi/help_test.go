@@ -33,12 +33,13 @@ func page(t *testing.T, name, got string) {
 
 const errorsHead = `# Errors, and why something waits
 
-This page is a reference: a paragraph for each code and each kind, with what to do about it. Answers name the paragraph in their member ` + "`help`" + `.
-It is rendered from ` + "`internal/help`" + ` by ` + "`make contract`" + `.
+This page is a reference: a paragraph for each code and each kind, with what to do about it. Answers name the paragraph
+in their member help. It is rendered from internal/help by make contract.
 
-- [Refusals](#refusals): the ` + "`code`" + ` of ` + "`application/problem+json`" + `, which the command line prints, too.
-- [Why something waits](#why-something-waits): the ` + "`kind`" + ` of a blocker in ` + "`postern why`" + ` and ` + "`GET /transactions/{id}/why`" + `, and the ` + "`blocker`" + ` of ` + "`report.stuck`" + `.
-- [Errors of transactions](#errors-of-transactions): ` + "`error.code`" + ` of a transaction and of an attempt.
+- [Refusals](#refusals): the code of application/problem+json, which the command line prints, too.
+- [Why something waits](#why-something-waits): the kind of a blocker, as postern why and GET /transactions/{id}/why
+  name it, and the blocker of report.stuck.
+- [Errors of transactions](#errors-of-transactions): error.code of a transaction and of an attempt.
 `
 
 // docs/errors.md has each code and each kind, with its anchor.
@@ -46,7 +47,7 @@ func TestTheCommittedContractHasItsErrors(t *testing.T) {
 	out := &strings.Builder{}
 	out.WriteString(errorsHead)
 	out.WriteString("\n## Refusals\n")
-	for _, e := range help.Problems {
+	for _, e := range help.Errors(help.Problem) {
 		status, title, retryable := httpapi.ProblemOf(e.Name)
 		again := ""
 		if retryable {
@@ -55,11 +56,12 @@ func TestTheCommittedContractHasItsErrors(t *testing.T) {
 		fmt.Fprintf(out, "\n### Problem `%s`\n\n%d, *%s*. %s%s\n\n%s\n", e.Name, status, title, e.Says, again, e.Do)
 	}
 	out.WriteString("\n## Why something waits\n")
-	for _, e := range help.Whys {
+	for _, e := range help.Errors(help.Why) {
 		fmt.Fprintf(out, "\n### Why `%s`\n\n%s\n\n%s\n", e.Name, e.Says, e.Do)
 	}
-	out.WriteString("\n## Errors of transactions\n\nWhat a worker says with `error.code` is its own; these are Postern's.\n")
-	for _, e := range help.Codes {
+	out.WriteString("\n## Errors of transactions\n\n" +
+		"What a worker says with `error.code` is its own; these are Postern's.\n")
+	for _, e := range help.Errors(help.Error) {
 		fmt.Fprintf(out, "\n### Error `%s`\n\n%s\n\n%s\n", e.Name, e.Says, e.Do)
 	}
 	page(t, "errors.md", out.String())
@@ -68,7 +70,7 @@ func TestTheCommittedContractHasItsErrors(t *testing.T) {
 // Each code of a refusal has a paragraph, and each paragraph a code.
 func TestEveryCodeHasAParagraph(t *testing.T) {
 	var have []string
-	for _, e := range help.Problems {
+	for _, e := range help.Errors(help.Problem) {
 		have = append(have, e.Name)
 	}
 	slices.Sort(have)
@@ -83,10 +85,11 @@ func TestEveryCodeHasAParagraph(t *testing.T) {
 
 // Each kind of blocker that the store can name has a paragraph.
 func TestEveryKindOfBlockerHasAParagraph(t *testing.T) {
-	literal := regexp.MustCompile(`(?:\bKind: +|\bKind = |\.Kind, b\.\w+(?:, b\.\w+)?(?:, \w+)? = |\bown\(|\bblock\(|\.add\(|\.pause\(|\bpause\()"([a-z_]+)"`)
+	literal := regexp.MustCompile(`(?:\bKind: +|\bKind = |\.Kind, b\.\w+(?:, b\.\w+)?(?:, \w+)? = |` +
+		`\bown\(|\bblock\(|\.add\(|\.pause\(|\bpause\()"([a-z_]+)"`)
 	lanes := []string{"dispatcher", "sender", "exclusive", "resume"}
 	known := map[string]bool{}
-	for _, e := range help.Whys {
+	for _, e := range help.Errors(help.Why) {
 		known[e.Name] = true
 	}
 	files, err := filepath.Glob("../pg/*/*.go")
@@ -95,7 +98,8 @@ func TestEveryKindOfBlockerHasAParagraph(t *testing.T) {
 	}
 	found := map[string]bool{"sender_blocked": true} // senderFacts.kind
 	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") || !regexp.MustCompile(`/(reads|batches|events)/.*(why|look)`).MatchString(file) {
+		if strings.HasSuffix(file, "_test.go") ||
+			!regexp.MustCompile(`/(reads|batches|events)/.*(why|look)`).MatchString(file) {
 			continue
 		}
 		text, err := os.ReadFile(file)
@@ -120,45 +124,53 @@ func TestEveryKindOfBlockerHasAParagraph(t *testing.T) {
 
 const settingsHead = `# Settings
 
-This page is a reference: every field of what you configure over the API or with ` + "`postern apply`" + `, with its default and when to change it; and
-every setting of a process. The defaults are those that a running process answers. It is rendered by ` + "`make contract`" + `.
+This page is a reference: every field of what you configure over the API or with postern apply, with its default and
+when to change it; and every setting of a process. The defaults are those that a running process answers. It is rendered
+by make contract.
 
-` + "`PUT`" + ` sets all fields, and those that are left out to their defaults; ` + "`PATCH`" + ` changes what it names.
+PUT sets all fields, and those that are left out to their defaults; PATCH changes what it names.
 `
 
-// docs/settings.md has every field of what is configured, in words of the contract, with the default that an answer shows.
+// docs/settings.md has every field of what is configured, in words of the contract, with the default that an answer
+// shows.
 func TestTheCommittedContractHasItsSettings(t *testing.T) {
 	d := newDoor(t)
 	schemas := d.want(200, "GET", "/openapi.json", "").body["components"].(map[string]any)["schemas"].(map[string]any)
 	out := &strings.Builder{}
 	out.WriteString(settingsHead)
 	for _, noun := range []struct{ name, path, body, about string }{
-		{"Dispatcher", "/dispatchers/PAY", `{"worker_url": "noop:"}`, "How transactions of a type are executed. With a pool retry.max_retries is 5 and retry.cap 1m."},
+		{"Dispatcher", "/dispatchers/PAY", `{"worker_url": "noop:"}`, "How transactions of a type are executed."},
 		{"Queue", "/queues/ada", `{}`, "A queue needs no settings: it is made by its first transaction."},
 		{"Pool", "/pools/signers", `{}`, "A pool is made by its first sender."},
 		{"Sender", "/senders/acct-1", `{"pool": "signers"}`, "An account that signs, one queue at a time."},
 		{"Context", "/contexts/shop", `{}`, "A tenant."},
 	} {
-		answer := d.do("PUT", noun.path, noun.body)
-		if answer.status != 200 && answer.status != 201 {
-			t.Fatalf("PUT %s: %d %v", noun.path, answer.status, answer.body)
-		}
-		fmt.Fprintf(out, "\n## %s\n\n%s\n\n| field | what it says | default | change it |\n|---|---|---|---|\n", noun.name, noun.about)
+		answer := d.want(201, "PUT", noun.path, noun.body)
+		fmt.Fprintf(out, "\n## %s\n\n%s\n\n| field | what it says | default | change it |\n|---|---|---|---|\n",
+			noun.name, noun.about)
 		rows := fields(schemas, schemas[noun.name+"Settings"].(map[string]any), "", answer.body)
+		when := map[string]string{}
+		for _, e := range help.Settings(noun.name) {
+			when[e.Name] = e.Says
+		}
 		for _, name := range slices.Sorted(maps.Keys(rows)) {
-			when, ok := help.When[noun.name][name]
+			_, ok := when[name]
+			if strings.HasPrefix(when[name], "never") {
+				rows[name] = setting{rows[name].says, ""}
+			}
 			if !ok {
 				t.Errorf("internal/help does not say when to change %s of a %s", name, noun.name)
 			}
-			fmt.Fprintf(out, "| `%s` | %s | %s | %s |\n", name, rows[name].says, rows[name].value, when)
+			fmt.Fprintf(out, "| `%s` | %s | %s | %s |\n", name, rows[name].says, rows[name].value, when[name])
 		}
-		for name := range help.When[noun.name] {
+		for name := range when {
 			if _, ok := rows[name]; !ok {
 				t.Errorf("internal/help knows %s of a %s, and the contract does not", name, noun.name)
 			}
 		}
 	}
-	out.WriteString("\n## Process\n\nSettings of `postern serve` and `postern work`: a flag beats the variable, which beats the default. `postern config` prints those in force.\n\n" +
+	out.WriteString("\n## Process\n\nSettings of `postern serve` and `postern work`: a flag beats the variable, " +
+		"which beats the default. `postern config` prints those in force.\n\n" +
 		"| variable | flag | what it says | default |\n|---|---|---|---|\n")
 	for _, f := range app.Fields() {
 		value := ""
@@ -205,7 +217,10 @@ func saysOf(property map[string]any) string {
 		}
 		bounds = append(bounds, text)
 	}
-	return strings.TrimSpace(strings.Join(append([]string{says}, bounds...), " "))
+	if says != "" {
+		bounds = append([]string{strings.TrimSuffix(says, ".")}, bounds...)
+	}
+	return strings.Join(bounds, "; ")
 }
 
 // valueOf is a value as JSON, "" for none and for what only this test named.

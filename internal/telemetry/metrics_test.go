@@ -68,8 +68,8 @@ func sources() telemetry.Sources {
 
 const metricsHead = `# Metrics
 
-This page is a reference: every number that a process serves for Prometheus at ` + "`/metrics`" + ` (` + "`POSTERN_METRICS_LISTEN`" + `), its labels, and the alerts of
-` + "`deploy/prometheus/alerts.yml`" + ` that stand on it. It is rendered by ` + "`make contract`" + `.
+This page is a reference: every number that a process serves for Prometheus at /metrics (POSTERN_METRICS_LISTEN), its
+labels, and the alerts of deploy/prometheus/alerts.yml that stand on it. It is rendered by make contract.
 
 | name | kind | labels | what it says | alerts |
 |---|---|---|---|---|
@@ -127,7 +127,8 @@ func TestTheNamesAreGolden(t *testing.T) {
 		}
 		slices.Sort(labels)
 		names = append(names, fmt.Sprintf("%s{%s} %s\n    %s\n", found[1], strings.Join(labels, ","), found[3], found[2]))
-		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", found[1], found[3], strings.Join(labels, ", "), found[2], strings.Join(alerts(found[1]), ", ")))
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", found[1], found[3],
+			strings.Join(labels, ", "), found[2], strings.Join(alerts(found[1]), ", ")))
 	}
 	got := strings.Join(names, "")
 	thePageIs(t, metricsHead+strings.Join(rows, ""))

@@ -191,7 +191,8 @@ func (c *Config) tls() iter.Seq[*tls.Config] {
 // noNumber is what the driver says of a parameter that wants a number.
 var noNumber = regexp.MustCompile(`invalid (\w+) \(strconv`)
 
-// unread says what is wrong with a DATABASE_URL, in place of the words of the driver. The driver has hidden the password.
+// unread says what is wrong with a DATABASE_URL, in place of the words of the driver. The driver has hidden the
+// password.
 func unread(err error) string {
 	said := strings.TrimPrefix(err.Error(), "cannot parse ")
 	value, why, ok := strings.Cut(said, "`: ")
