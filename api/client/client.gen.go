@@ -1016,8 +1016,10 @@ type BlockerView struct {
 	Detail string `json:"detail"`
 
 	// Help the page and the place in it that say what this kind means, and what to do
-	Help   string      `json:"help"`
-	Kind   string      `json:"kind"`
+	Help string `json:"help"`
+	Kind string `json:"kind"`
+
+	// Lane where its queue stands in turn: a lane is the queues that wait for the same thing
 	Lane   *LaneView   `json:"lane,omitempty"`
 	Levers []LeverView `json:"levers"`
 	Next   *NextView   `json:"next,omitempty"`

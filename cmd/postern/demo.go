@@ -139,6 +139,8 @@ func samples(ctx context.Context, cmd *cobra.Command, d *app.Dev, net *devnetPro
 	}
 	if !once {
 		fmt.Fprintf(cmd.ErrOrStderr(), "\nlook further:\n  %s\n", strings.Join(summary.Further(d.URL(), d.Database), "\n  "))
+		fmt.Fprintf(cmd.ErrOrStderr(), "\nthree things to try:\n  %s\n",
+			strings.Join(summary.Try(os.Args[0], d.URL(), d.Database), "\n  "))
 	}
 	if err == nil && summary.Unexpected > 0 {
 		err = fmt.Errorf("%d of %d %w", summary.Unexpected, summary.Transactions, errUnexpected)

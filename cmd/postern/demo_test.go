@@ -81,6 +81,16 @@ func TestTheDemoEndsAsItsSamplesSayAndASecondOneServesUntilInterrupted(t *testin
 	if len(list.Items) != 2*second.Failed {
 		t.Errorf("after two runs %d are listed that did not end DONE, want %d", len(list.Items), 2*second.Failed)
 	}
+	_, tries, ok := strings.Cut(p.stderr(), "three things to try:\n")
+	lines := strings.SplitN(tries, "\n", 4)
+	if !ok || len(lines) < 4 {
+		t.Fatalf("it names no three things to try:\n%s", p.stderr())
+	}
+	for i, want := range []string{"not_before", "all of it is true", "would change"} {
+		if code, said := pasted(t, nil, strings.TrimSpace(lines[i])); code != 0 || !strings.Contains(said, want) {
+			t.Errorf("%s: exit code %d, want %q in\n%s", lines[i], code, want, said)
+		}
+	}
 	p.signal(os.Interrupt)
 	if code := p.wait(); code != 0 {
 		t.Errorf("Ctrl-C ended the demo with %d", code)

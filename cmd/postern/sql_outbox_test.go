@@ -30,7 +30,7 @@ func TestTheBlocksOfTheSQLOutboxPageDoWhatItSays(t *testing.T) {
 	var said []string
 	for _, b := range blocks {
 		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", strings.ReplaceAll(b[1], "shop_app", role))
-		cmd.Env = append(os.Environ(), "DATABASE_URL="+database, "API="+api)
+		cmd.Env = append(os.Environ(), "DATABASE_URL="+database, "POSTERN_URL="+api)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s\n%s", err, b[1], out)

@@ -228,5 +228,26 @@ func (s *Summary) Further(api, database string) []string {
 	}
 }
 
+// Try lists three lines that show what sets Postern apart, to be pasted into a shell: why something waits, whether all
+// invariants hold, and what a lever would do. program is how this one was called.
+func (s *Summary) Try(program, api, database string) []string {
+	at := " --url " + api
+	why := program + " post TRANSFER --queue try --uid try-" + s.Run + " --not-before 1h" + at + " && " +
+		program + " why try-" + s.Run + at
+	lever := program + " redrive state=FAILED --max 100 --dry-run" + at
+	switch s.kind {
+	case ofEvents:
+		why, lever = program+" why "+s.Example+at, program+" pause dispatchers/leader.tool --dry-run"+at
+	case ofBatches:
+		name := strings.Split(s.Example, "/")[1]
+		why, lever = program+" why "+s.Example+at, program+" api POST '/processors/"+name+"/pause?dry_run=true'"+at
+	}
+	return []string{
+		why + "   # what it waits for, and which lever moves it",
+		program + " verify --database-url " + quote(database) + "   # what must always be true, checked on live rows",
+		lever + "   # what a lever would do; nothing changes",
+	}
+}
+
 // quote makes one word of a shell of s.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

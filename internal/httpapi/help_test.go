@@ -33,7 +33,7 @@ func page(t *testing.T, name, got string) {
 
 const errorsHead = `# Errors, and why something waits
 
-This page is a reference: a paragraph for each code and each kind, with what to do about it. Answers name the paragraph
+*Reference.* A paragraph for each code and each kind, with what to do about it. Answers name the paragraph
 in their member help. It is rendered from internal/help by make contract.
 
 - [Refusals](#refusals): the code of application/problem+json, which the command line prints, too.
@@ -124,7 +124,7 @@ func TestEveryKindOfBlockerHasAParagraph(t *testing.T) {
 
 const settingsHead = `# Settings
 
-This page is a reference: every field of what you configure over the API or with postern apply, with its default and
+*Reference.* Every field of what you configure over the API or with postern apply, with its default and
 when to change it; and every setting of a process. The defaults are those that a running process answers. It is rendered
 by make contract.
 

@@ -30,7 +30,7 @@ func TestTheCommittedContractHasItsPage(t *testing.T) {
 
 const referenceHead = `# API reference
 
-Every request of the API in a line each. The whole contract, with every field, its bounds and an example, is
+*Reference.* Every request of the API in a line each. The whole contract, with every field, its bounds and an example, is
 [api/openapi.yaml](../api/openapi.yaml), which a running process serves as ` + "`/openapi.yaml` and `/openapi.json`" + `; a Go client of it is
 ` + "`api/client`" + `. This page is rendered from it by ` + "`make contract`" + `.
 

@@ -24,7 +24,7 @@ type blockerView struct {
 	Help   string      `json:"help" doc:"the page and the place in it that say what this kind means, and what to do"`
 	Next   *nextView   `json:"next,omitempty"`
 	Levers []leverView `json:"levers"`
-	Lane   *laneView   `json:"lane,omitempty"`
+	Lane   *laneView   `json:"lane,omitempty" doc:"where its queue stands in turn: a lane is the queues that wait for the same thing"`
 }
 
 type nextView struct {

@@ -68,7 +68,7 @@ func sources() telemetry.Sources {
 
 const metricsHead = `# Metrics
 
-This page is a reference: every number that a process serves for Prometheus at /metrics (POSTERN_METRICS_LISTEN), its
+*Reference.* Every number that a process serves for Prometheus at /metrics (POSTERN_METRICS_LISTEN), its
 labels, and the alerts of deploy/prometheus/alerts.yml that stand on it. It is rendered by make contract.
 
 | name | kind | labels | what it says | alerts |
