@@ -25,7 +25,7 @@ func (e *Engine) sweep(ctx context.Context) error {
 	e.release(ctx)
 	moved, relaned := e.Store.Relane(ctx)
 	if moved > 0 {
-		e.Log.Debug("moved queues into other queues that wait", "queues", moved)
+		e.Log.Debug("queues wait for another thing, since settings have changed", "queues", moved)
 	}
 	_, rippled := e.Store.Ripple(ctx)
 	e.Ring()
