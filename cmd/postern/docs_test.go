@@ -103,7 +103,7 @@ func TestTheQuickStartWorksAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	said := play(t, "quick-start.md", []string{"POSTERN_LISTEN=127.0.0.1:0", "POSTERN_METRICS_LISTEN=127.0.0.1:0"},
 		"go build -o bin/ ./cmd/postern\n", "mkdir bin; ln -s "+binary+" bin/postern\n", "go build -o bin/ ./examples/post\n", "ln -s "+example(t, "post")+" bin/post\n")
-	mustSay(t, said, "hello-4 DONE", "hello-5 is submitted", `"uid":"hello-2"`, `"uid":"hello-3"`, "worker_unreachable", "head_of_line", `"uid":"pay-2"`, `"to":"DISPATCHING"`)
+	mustSay(t, said, "hello-4 DONE", "hello-5 is submitted", `"uid":"hello-2"`, `"uid":"hello-3"`, "worker_unreachable", "head_of_line", "SenderBound", "DISPATCHING")
 }
 
 func TestThePageAboutWorkersWorksAsItIsWritten(t *testing.T) {
