@@ -55,7 +55,7 @@ func TestAnOperatorPostsLooksAsksWhyAndPullsLevers(t *testing.T) {
 	}
 	do(0, "api", "put", "dispatchers/PAY", "-f", file)
 
-	// what ends well
+	// a transaction that ends well
 	posted := do(0, "post", "HELLO", "-q", "greet", "-d", `{"amount": 12345678901234567890.10}`, "--uid", "h-1",
 		"--wait", "30s", "--tag", "team=blue", "-o", "json")
 	var tx struct {

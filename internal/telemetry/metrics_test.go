@@ -109,7 +109,7 @@ func alertsOf(t *testing.T) func(metric string) []string {
 	}
 }
 
-// What is here is what dashboards and alerts of others stand on: a removal is a change of the surface.
+// Dashboards and alerts of others stand on these names: a removal is a change of the surface.
 func TestTheNamesAreGolden(t *testing.T) {
 	m := telemetry.New()
 	m.Watch(sources())

@@ -175,7 +175,7 @@ func restAfter(d time.Duration) time.Duration { return min(49*d, time.Minute) }
 func newRiver(pool *pgxpool.Pool, c *river.Config, log *slog.Logger, stopping *atomic.Bool) (*river.Client[pgx.Tx], error) {
 	c.Schema = riverSchema
 	c.Logger = slog.New(quiet{log.Handler(), stopping}).With("library", "river")
-	c.FetchCooldown = 5 * time.Millisecond
+	c.FetchCooldown = fetchCooldown
 	c.FetchPollInterval = 5 * time.Second // where no notification came; a process that a doorbell wakes looks once a second anyway
 	c.CompletedJobRetentionPeriod = 5 * time.Minute
 	c.DiscardedJobRetentionPeriod = 24 * time.Hour
