@@ -64,7 +64,7 @@ func contextCreateCommand() *cobra.Command {
 		},
 	})
 	cmd.Flags().BoolVar(&require, "require-key", false, "refuse transactions without an idempotency key")
-	cmd.Flags().BoolVar(&declared, "declared-queues", false, "refuse transactions for queues that nobody configured")
+	cmd.Flags().BoolVar(&declared, "declared-queues", false, "refuse transactions for queues without a configuration")
 	cmd.Flags().Int64Var(&depth, "max-depth", 0, "of each queue, unless it has its own [10000]")
 	return cmd
 }

@@ -65,7 +65,7 @@ func keyDrawCommand() *cobra.Command {
 		Use:   "draw",
 		Short: "Draw the first key of an installation, for POSTERN_BOOTSTRAP_KEY_FILE",
 		Long: trim(`
-			Draw a key and tell nobody: 32 random bytes, written as API keys are. postern serve stores the one in
+			Draw a key, in secret: 32 random bytes, written as API keys are. postern serve stores the one in
 			POSTERN_BOOTSTRAP_KEY_FILE as the first admin of the context system, as long as that has none.
 
 			  postern key draw --out root.key`),

@@ -12,8 +12,8 @@ import (
 // mostWords is how long the pages may be together, but for rendered references and for records of the project.
 const mostWords = 24000
 
-// rendered are the pages that make contract writes; records are lists that grow with the project and that nobody reads
-// from top to bottom.
+// rendered are the pages that make contract writes; records are lists that grow with the project, and are
+// looked up.
 var (
 	rendered = map[string]bool{"api.md": true, "errors.md": true, "metrics.md": true, "settings.md": true}
 	records  = map[string]bool{"decisions.md": true, "requirements.md": true}

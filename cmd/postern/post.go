@@ -56,7 +56,7 @@ func postCommand() *cobra.Command {
 // flags adds the flags to the command.
 func (p *posting) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&p.queue, "queue", "q", "", "what it stays in order with (none: it waits for nobody)")
+	f.StringVarP(&p.queue, "queue", "q", "", "what it stays in order with (none: it waits for no other)")
 	f.StringVarP(&p.data, "data", "d", "", "what the worker gets: JSON, @FILE, or - for standard input")
 	f.StringVar(&p.uid, "uid", "", "your name for it; the same again is the same transaction")
 	f.BoolVar(&p.first, "first", false, "before all that wait in its queue (admins)")

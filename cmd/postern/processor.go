@@ -117,7 +117,7 @@ func processorTickCommand() *cobra.Command {
 		Use:   "tick NAME",
 		Short: "Let a processor look at one batch",
 		Long: trim(`
-			Look at the batch at the head of High, or of Med if nobody stands in High: end it if it has expired,
+			Look at the batch at the head of High, or of Med if High is empty: end it if it has expired,
 			put it to the back while it is in its cooldown, else execute it, or its next action.
 
 			  postern processor tick main

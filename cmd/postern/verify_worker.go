@@ -20,7 +20,7 @@ func verifyWorkerCommand() *cobra.Command {
 		Use:   "verify-worker URL",
 		Short: "Check a worker, in whatever language, against the contract",
 		Long: trim(`
-			Call a worker as Postern would, and as nobody should, and report how it keeps the contract: each
+			Call a worker as Postern would, and as a caller should not, and report how it keeps the contract: each
 			check is ok, failed or not offered, names its paragraph of docs/worker-contract.md, and what failed
 			comes with what it would cost in production.
 
@@ -29,7 +29,7 @@ func verifyWorkerCommand() *cobra.Command {
 
 			  postern verify-worker http://127.0.0.1:9000 --type PAY --data '{"to": "ada", "cents": 1}'
 
-			Exit codes: 0 nothing failed, 1 something failed, 3 nobody listens at the URL.`),
+			Exit codes: 0 nothing failed, 1 something failed, 3 nothing listens at the URL.`),
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			asked, err := asJSON(cmd)

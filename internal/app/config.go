@@ -25,7 +25,7 @@ type Config struct {
 	Auth             string   `env:"POSTERN_AUTH" envDefault:"required" group:"http" help:"required, or none (on loopback addresses only)"`
 	BootstrapKeyFile string   `env:"POSTERN_BOOTSTRAP_KEY_FILE" group:"http" help:"file with the first admin key of the context system"`
 	OIDCIssuers      []string `env:"POSTERN_OIDC_ISSUERS" group:"http" help:"identity providers whose tokens are taken, as in their iss, with commas between (none)"`
-	OIDCAudiences    []string `env:"POSTERN_OIDC_AUDIENCES" group:"http" help:"whom such a token must be meant for, as in its aud"`
+	OIDCAudiences    []string `env:"POSTERN_OIDC_AUDIENCES" group:"http" help:"audience that such a token must name, as in its aud"`
 	MaxBody          Size     `env:"POSTERN_MAX_BODY" envDefault:"1MiB" group:"http" help:"largest body of a request"`
 	MaxBatch         int      `env:"POSTERN_MAX_BATCH" envDefault:"1000" group:"http" help:"most transactions in a batch"`
 

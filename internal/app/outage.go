@@ -14,7 +14,7 @@ import (
 )
 
 // outage logs an outage of the database once when the database goes, once a minute while it is away, and once when it
-// is back. It leaves out the lines of the loops of the process, each loop fails several times a second meanwhile.
+// is back. It leaves out the lines of the loops of the process, since each loop fails several times a second.
 //
 // A line that speaks of a database that cannot be reached is kept until the database was asked. If it answers, one
 // connection was lost, or one statement took too long: the line is logged. Otherwise the outage begins. With the level
