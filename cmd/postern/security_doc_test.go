@@ -61,9 +61,10 @@ func TestTheBlocksOfTheSecurityPageDoWhatItSays(t *testing.T) {
 	for block, want := range map[int][]string{
 		1: {"shop", "executor", "reader"},
 		2: {`"state":"DONE"`, "403\n404\n"},
-		3: {"executor"},
-		4: {`"action":"rotate"`, "till was replaced", `"action":"delete"`},
-		5: {"p-2", "p-1 | DONE"},
+		3: {"admin", "403\n", "DONE"},
+		4: {"executor"},
+		5: {`"action":"rotate"`, "till was replaced", `"action":"delete"`},
+		6: {"p-2", "p-1 | DONE"},
 	} {
 		for _, w := range want {
 			if !strings.Contains(said[block], w) {

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -186,6 +187,15 @@ func (c *Config) tls() iter.Seq[*tls.Config] {
 			}
 		}
 	}
+}
+
+// hosts are those that are asked one after the other.
+func (c *Config) hosts() []string {
+	list := []string{c.ConnConfig.Host}
+	for _, f := range c.ConnConfig.Fallbacks {
+		list = append(list, f.Host)
+	}
+	return list
 }
 
 // noNumber is what the driver says of a parameter that wants a number.
