@@ -243,7 +243,8 @@ func printWhy(out io.Writer, p paper, why record, context string, now time.Time)
 			p.indented(out, "   next", 9, ago(b.moment("next.at"), now)+": "+b.text("next.what"))
 		}
 		for _, l := range b.records("levers") {
-			paper{}.indented(out, "   lever", 9, leverCommand(l, context)) // whole, so that a shell takes it as it is copied
+			// The lever stays whole, so that a shell takes it as it is copied.
+			paper{}.indented(out, "   lever", 9, leverCommand(l, context))
 		}
 	}
 }
