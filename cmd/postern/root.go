@@ -45,8 +45,8 @@ func root() *cobra.Command {
 	}
 	cobra.EnableCommandSorting = false
 	add("Try and build", demoCommand(), devCommand(), devnetCommand(), workerCommand(), verifyWorkerCommand(), benchCommand())
-	add("Run", migrateCommand(), partitionsCommand(), serveCommand(), workCommand(), applyCommand(), configCommand(),
-		doctorCommand(), verifyCommand())
+	add("Run", migrateCommand(), partitionsCommand(), serveCommand(), workCommand(), runnerCommand(), applyCommand(),
+		configCommand(), doctorCommand(), verifyCommand())
 	add("Use", append([]*cobra.Command{postCommand(), lsCommand(), showCommand(), attemptsCommand(), whyCommand()}, append(leverCommands(), processorCommand(), toolCommand(), sourceCommand(), quarantineCommand(), identityCommand(), contextCommand(), keyCommand(), apiCommand())...)...)
 	add("Look up", machinesCommand(), walkCommand(), openapiCommand(), versionCommand())
 	cmd.AddCommand(nounCommands()...)

@@ -30,14 +30,14 @@ func TestTheCommittedContractHasItsPage(t *testing.T) {
 
 const referenceHead = `# API reference
 
-*Reference.* Every request of the API in a line each. The whole contract, with every field, its bounds and an example, is
-[api/openapi.yaml](../api/openapi.yaml), which a running process serves as ` + "`/openapi.yaml` and `/openapi.json`" + `; a Go client of it is
+*Reference.* Every request of the API in a line each. The whole contract, with every field, its bounds and an example,
+is [api/openapi.yaml](../api/openapi.yaml), which a running process serves as ` + "`/openapi.yaml` and `/openapi.json`" + `; a Go client of it is
 ` + "`api/client`" + `. This page is rendered from it by ` + "`make contract`" + `.
 
 - A refusal is ` + "`application/problem+json`" + `: ` + "`code`" + ` says which, ` + "`errors`" + ` name field, value and what would be right, ` + "`retryable`" + ` whether to send it again.
 - ` + "`Authorization: Bearer KEY`" + ` says who you are ([security](security.md)), ` + "`Postern-Context`" + ` for which tenant, where that is not the key's own.
-- A list answers ` + "`items` and `next`" + `, which is the ` + "`cursor`" + ` of the following page and null at the end. A page may be short, even
-  empty, before it: where a database has more than 60 partitions, a list goes through them by sixties.
+- A list answers ` + "`items` and `next`" + `, which is the ` + "`cursor`" + ` of the following page and null at the end.
+  A page may be short, even empty, before it: where a database has more than 60 partitions, a list goes through them by sixties.
 - What can be changed has an ` + "`ETag`" + `: sent as ` + "`If-Match`" + `, a change that somebody else made since is 412.
 `
 

@@ -326,8 +326,8 @@ func (w worlds) points(all bool) (list []cut.Point) {
 	return list
 }
 
-// everyPoint says whether all crashes are to be tried. Else a third of those in the middle of a transaction are: none of
-// its statements can be seen before its commit, so that they differ in the locks alone that are held.
+// everyPoint says whether all crashes are to be tried. Else a third of those in the middle of a transaction are:
+// none of its statements can be seen before its commit, so that they differ in the locks alone that are held.
 func everyPoint() bool { return os.Getenv("POSTERN_CRASHES") == "all" }
 
 // TestACrashAnywhere tries each statement of a short history with a crash at the beginning of each transaction, at its

@@ -325,7 +325,8 @@ func TestAPageReadsTheSpansOfItsWindow(t *testing.T) {
 	w.Must(err)
 	w.S.Remember(days(spans))
 	for back := range outbox.Day(200) {
-		w.Exec(`INSERT INTO postern.delivery (queue_id, seq, day, context_id, event, subscription_id, at, state, created_at)
+		w.Exec(`INSERT INTO postern.delivery
+			(queue_id, seq, day, context_id, event, subscription_id, at, state, created_at)
 			VALUES (1, $1, $2, $3, 'done', -1, $4, 'failed', $4)`, 1000-back, (today - back).Time(), w.ID, w.Now)
 	}
 	partition := regexp.MustCompile(`(?:task|outcome|delivery)_\d{8}(?:_\d{8})?\b`)
@@ -364,8 +365,8 @@ func TestAPageReadsTheSpansOfItsWindow(t *testing.T) {
 		pages := 0
 		for from := (*db.Window)(nil); pages < 10; pages++ {
 			days, following := w.S.Deliveries.DeliveryDays(nil, ascending, from)
-			list, err := w.S.Deliveries.Deliveries(w.Ctx, w.ID, deliveries.DeliveryFilter{Days: days, Ascending: ascending,
-				Limit: 1000})
+			filter := deliveries.DeliveryFilter{Days: days, Ascending: ascending, Limit: 1000}
+			list, err := w.S.Deliveries.Deliveries(w.Ctx, w.ID, filter)
 			w.Must(err)
 			for _, d := range list {
 				seqs = append(seqs, d.ID.Seq)

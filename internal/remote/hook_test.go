@@ -141,7 +141,8 @@ func TestWhatWouldMakeACallTooLargeIsLeftOutAndNamed(t *testing.T) {
 			fake.Script(remotetest.Match{Op: remotetest.OpOnSuccess}, remotetest.Body(`{}`))
 			call := remotetest.Call(fake.URL(), 1)
 			call.Data, call.Members = big(tc.txData), json.RawMessage(`{"extra":`+string(big(tc.extra))+`}`)
-			result := json.RawMessage(`{"hash":"h","done":` + string(big(tc.done)) + `,"data":` + string(big(tc.data)) + `}`)
+			result := json.RawMessage(`{"hash":"h","done":` + string(big(tc.done)) +
+				`,"data":` + string(big(tc.data)) + `}`)
 			remotetest.Client(t).Hook(t.Context(), call, outbox.OnSuccess, result, nil, "token")
 			got := fake.Calls(remotetest.Match{})[0]
 			var body struct {

@@ -32,7 +32,8 @@ func TestAHealthyDatabaseHasNothingButItsServerToMend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, check := range []string{"version", "fsync", "full_page_writes", "synchronous_commit", "autovacuum", "max_connections", "clock", "old snapshots", "notifications",
+	for _, check := range []string{"version", "fsync", "full_page_writes", "synchronous_commit", "autovacuum",
+		"max_connections", "clock", "old snapshots", "notifications",
 		"nodes", "overdue queues", "held transactions", "stuck queues"} {
 		if len(find(found, check)) == 0 {
 			t.Errorf("nothing is said about %s", check)
@@ -51,7 +52,8 @@ func TestAHealthyDatabaseHasNothingButItsServerToMend(t *testing.T) {
 
 func TestAQueueOfNotificationsThatFillsIsTold(t *testing.T) {
 	t.Parallel()
-	for usage, want := range map[float64]doctor.State{0: doctor.OK, 0.5: doctor.OK, 0.51: doctor.Warn, 0.95: doctor.Bad} {
+	states := map[float64]doctor.State{0: doctor.OK, 0.5: doctor.OK, 0.51: doctor.Warn, 0.95: doctor.Bad}
+	for usage, want := range states {
 		f := doctor.Fullness(usage)
 		if f.State != want || (want != doctor.OK) != strings.Contains(f.Remedy, "pg_terminate_backend") {
 			t.Errorf("%v: %+v", usage, f)

@@ -146,8 +146,8 @@ func Clocks(check, whose string, at, asked, answered time.Time) Finding {
 	return f
 }
 
-// notifications looks how full the queue of NOTIFY is, which all databases of the server share. It fills while a session
-// that has listened stays in a transaction; once it is full, each commit that notifies is refused.
+// notifications looks how full the queue of NOTIFY is, which all databases of the server share. It fills while a
+// session that has listened stays in a transaction; once it is full, each commit that notifies is refused.
 func notifications(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	var usage float64
 	if err := c.QueryRow(ctx, `SELECT pg_notification_queue_usage()`).Scan(&usage); err != nil {
@@ -162,8 +162,8 @@ func fullness(usage float64) Finding {
 		f.State = Warn
 		f.Remedy = "end the session that listens and has a transaction open (SELECT pid, usename, xact_start, query " +
 			"FROM pg_stat_activity WHERE xact_start IS NOT NULL ORDER BY xact_start, in all databases, then " +
-			"SELECT pg_terminate_backend(pid)), and find out which role sends so many NOTIFY: once the queue is full, " +
-			"commits that notify are refused"
+			"SELECT pg_terminate_backend(pid)), and find out which role sends so many NOTIFY: " +
+			"once the queue is full, commits that notify are refused"
 	}
 	if usage > 0.9 {
 		f.State = Bad
