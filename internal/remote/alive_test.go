@@ -40,15 +40,22 @@ func TestAWorkerIsAliveIfItAnswersQuestions(t *testing.T) {
 			}
 			w.WriteHeader(tc.health)
 		}))
-		err := c.Alive(t.Context(), s.URL, "T")
+		err := c.Alive(t.Context(), s.URL, "T", false)
 		s.Close()
 		if (err == nil) != tc.alive || strings.Contains(strings.Join(asked, " "), "dispatch") {
 			t.Errorf("status %d, health %d: %v after %v, want alive %t", tc.status, tc.health, err, asked, tc.alive)
 		}
 	}
+	mute := remotetest.NewFake(t)
+	if err := c.Alive(t.Context(), mute.URL(), "T", true); err != nil {
+		t.Error(err)
+	}
+	if n := len(mute.Calls(remotetest.Match{Op: remotetest.OpStatus})); n != 0 {
+		t.Errorf("a worker that is never to be asked for the status was asked %d times", n)
+	}
 	gone := remotetest.NewFake(t)
 	gone.Refuse()
-	if err := c.Alive(t.Context(), gone.URL(), "T"); err == nil {
+	if err := c.Alive(t.Context(), gone.URL(), "T", false); err == nil {
 		t.Error("nobody listens, and it is alive")
 	}
 }

@@ -50,11 +50,11 @@ func (m Mux) Status(ctx context.Context, baseURL, typ, byToken, byHash string) o
 }
 
 // Alive says that "noop:" is; see Worker.
-func (m Mux) Alive(ctx context.Context, baseURL, typ string) error {
+func (m Mux) Alive(ctx context.Context, baseURL, typ string, mute bool) error {
 	if isNoop(baseURL) || isTool(baseURL) {
 		return nil
 	}
-	return m.Next.Alive(ctx, baseURL, typ)
+	return m.Next.Alive(ctx, baseURL, typ, mute)
 }
 
 // StatusBatch answers unknown for "noop:"; see Worker.

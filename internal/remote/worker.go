@@ -55,8 +55,9 @@ type Worker interface {
 	Status(ctx context.Context, baseURL, typ, byToken, byHash string) outbox.Status
 
 	// Alive looks whether a call might get through to the worker, without anything being executed: nil if it might,
-	// else a fault that says what was answered instead.
-	Alive(ctx context.Context, baseURL, typ string) error
+	// else a fault that says what was answered instead. mute: the type says that its worker is never to be asked for a
+	// status.
+	Alive(ctx context.Context, baseURL, typ string, mute bool) error
 
 	// StatusBatch asks after many hashes, in one call where the worker has /status:batch, else one by
 	// one. The answers stand in the order of hashes, one for each.

@@ -110,7 +110,8 @@ func (e *Engine) mayProbe(ctx context.Context, l *pg.Lease) error {
 	if !l.Probe && !l.ProbeSender || l.Dispatcher.Idempotent {
 		return nil
 	}
-	return e.Worker.Alive(remote.Signed(ctx, l.Dispatcher.Secret), l.WorkerURL(), l.Task.Type)
+	signed := remote.Signed(ctx, l.Dispatcher.Secret)
+	return e.Worker.Alive(signed, l.WorkerURL(), l.Task.Type, l.Dispatcher.Mute())
 }
 
 // ask asks the worker what became of a dispatch whose end was not seen, or whose answer, unclear, does not tell it.
