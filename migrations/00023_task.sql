@@ -85,7 +85,8 @@ CREATE TABLE postern.attempt (
     class        text,
     code         text,
     error        text,
-    nothing_done boolean,                    -- true: the call certainly had no effect, so another sender may send its token
+    nothing_done boolean,                    -- true: the call certainly had no effect, so another sender may send its token;
+                                             -- false: its worker itself said that it may have had one
     started_at   timestamptz,
     answered_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     members      jsonb,                      -- what its worker answered besides, for its next calls alone

@@ -73,7 +73,8 @@ type attemptRow struct {
 	Fee, Nonce, Hash   string
 	Data, Members      json.RawMessage
 	Class, Code, Error string
-	NothingDone        bool
+	NothingDone        bool // it is certain that the call had no effect
+	Doubted            bool // its worker itself said that it may have had one
 	StartedAt          time.Time
 	At                 time.Time // of the answer; zero = now
 }

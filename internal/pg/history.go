@@ -28,6 +28,15 @@ func (e *effects) writeOutcomes(b *pgx.Batch) {
 	}
 }
 
+// nothingDone is the column nothing_done: true where that is certain, false where the worker itself said that the call
+// may have had an effect, nil where neither is known.
+func (a *attemptRow) nothingDone() any {
+	if a.NothingDone || a.Doubted {
+		return a.NothingDone
+	}
+	return nil
+}
+
 // writeAttempts inserts what came of calls, and of calls whose end was not seen.
 func (e *effects) writeAttempts(b *pgx.Batch) {
 	if n := len(e.attempts); n > 0 {
@@ -39,7 +48,7 @@ func (e *effects) writeAttempts(b *pgx.Batch) {
 			}
 			c.Add(a.ID.Queue, a.ID.Seq, a.ID.Day.Time(), a.Attempt, a.Fence, a.Step, db.Nullable(a.Sender), db.Nullable(a.Node), db.Nullable(a.Fee),
 				db.Nullable(a.Nonce), db.Nullable(a.Hash), db.Raw(a.Data), db.Nullable(a.Class), db.Nullable(a.Code), db.Nullable(a.Error),
-				db.Nullable(a.NothingDone), db.Nullable(a.StartedAt), at, db.Raw(a.Members))
+				a.nothingDone(), db.Nullable(a.StartedAt), at, db.Raw(a.Members))
 		}
 		attemptInsert.Queue(b, c)
 	}

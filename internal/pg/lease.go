@@ -63,6 +63,7 @@ type Attempt struct {
 	Error   string          `json:"error,omitempty"`
 
 	NothingDone bool `json:"-"` // it is certain that this call had no effect
+	Doubted     bool `json:"-"` // its worker itself said that it may have had one
 
 	StartedAt  *time.Time `json:"started_at,omitempty"`
 	AnsweredAt time.Time  `json:"answered_at"`
@@ -98,7 +99,7 @@ func (l *Lease) Flight(maxRetries int) sequencer.Flight {
 	}
 	for _, a := range l.Earlier { // which is read of what is pinned or blocked, too
 		if a.Attempt == l.Attempt && a.Step == "unknown" && f.Unclear == (sequencer.Unclear{}) {
-			f.Unclear = sequencer.Unclear{Code: a.Code, Why: a.Error}
+			f.Unclear = sequencer.Unclear{Code: a.Code, Why: a.Error, Told: a.Doubted}
 		}
 		if a.Attempt == l.Attempt {
 			f.Called = f.Called || !a.NothingDone

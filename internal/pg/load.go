@@ -162,7 +162,7 @@ func (s *Store) whole(q *QueueRow) bool { _, broken := s.broken.Load(q.ID); retu
 // AttemptsSQL reads attempts of alias a.
 const AttemptsSQL = `SELECT a.queue_id, a.attempt, a.step, a.fence, coalesce(s.account, ''), coalesce(w.name, ''), coalesce(a.fee, ''),
 		coalesce(a.nonce, ''), coalesce(a.hash, ''), a.data, coalesce(a.class, ''), coalesce(a.code, ''), coalesce(a.error, ''),
-		coalesce(a.nothing_done, false), a.started_at, a.answered_at, a.members
+		coalesce(a.nothing_done, false), coalesce(NOT a.nothing_done, false), a.started_at, a.answered_at, a.members
 	FROM postern.attempt a
 	LEFT JOIN postern.sender s ON s.sender_id = a.sender_id
 	LEFT JOIN postern.node w ON w.node_id = a.node_id`
@@ -173,7 +173,7 @@ func ScanAttempts(rows pgx.Rows, add func(int64, Attempt)) error {
 		var q int64
 		var a Attempt
 		if err := rows.Scan(&q, &a.Attempt, &a.Step, &a.Fence, &a.Sender, &a.Node, &a.Fee, &a.Nonce, &a.Hash, &a.Data, &a.Class, &a.Code,
-			&a.Error, &a.NothingDone, &a.StartedAt, &a.AnsweredAt, &a.Members); err != nil {
+			&a.Error, &a.NothingDone, &a.Doubted, &a.StartedAt, &a.AnsweredAt, &a.Members); err != nil {
 			return err
 		}
 		add(q, a)

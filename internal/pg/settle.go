@@ -185,6 +185,7 @@ func (st *settlement) answer(i int, a *Answer) error {
 		row := st.attempt(a, "unknown")
 		row.Hash, row.Nonce, row.Data, row.Members, row.StartedAt = "", "", nil, nil, u.StartedAt
 		row.Class, row.Code, row.Error = string(outbox.ClassAmbiguous), u.Code, u.Message
+		row.NothingDone, row.Doubted = false, u.Told
 		if row.At = u.StartedAt.Add(u.Elapsed); !row.At.Before(st.e.now) { // before what the question brought
 			row.At = st.e.now.Add(-time.Microsecond)
 		}
@@ -394,7 +395,7 @@ func (st *settlement) attempt(a *Answer, step string) *attemptRow {
 	row := &attemptRow{ID: l.ID(), Attempt: l.Attempt, Fence: l.Fence, Step: step, Sender: l.SenderID, Fee: l.Fee, Nonce: a.Result.Nonce,
 		Hash: a.Result.Hash, Data: a.Result.Data, Members: a.Result.Members,
 		Class: string(a.Step.Class), Code: a.Step.Code, Error: a.Step.Message,
-		NothingDone: a.Step.NothingDone, StartedAt: a.StartedAt}
+		NothingDone: a.Step.NothingDone, Doubted: a.Step.Doubted, StartedAt: a.StartedAt}
 	if q := st.queues[l.ID().Queue]; q != nil && step != "late" {
 		row.Node = q.Node
 	}

@@ -69,7 +69,7 @@ func (r *run) again(safe bool) {
 	case !u.unreadable() && r.Again:
 		why := cmp.Or(u.Why, "the call was made again, and came to nothing again")
 		r.on(WorkerLost).because(outbox.ClassBlocked, cmp.Or(u.Code, CodeInVain), why)
-		r.step.Until = u.Until
+		r.step.Until, r.step.Doubted = u.Until, u.Told
 	case !u.unreadable():
 		r.on(StatusUnknown)
 	case r.Retries < r.MaxRetries:

@@ -58,6 +58,11 @@ func answered(code, why string) func(*flight) {
 	return func(f *flight) { f.Unclear = sequencer.Unclear{Code: code, Why: why} }
 }
 
+// doubted is a call whose worker says itself that it may have had an effect, with a code of its own.
+func doubted(code, why string) func(*flight) {
+	return func(f *flight) { f.Unclear = sequencer.Unclear{Code: code, Why: why, Told: true} }
+}
+
 func same(t *testing.T, name string, got, want step) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {

@@ -33,15 +33,19 @@ type Flight struct {
 type Unclear struct {
 	Code  string
 	Why   string    // the same as a sentence
+	Told  bool      // the worker itself says that the call may have had an effect, whatever code it says beside
 	Until time.Time // the worker wants to be left alone until then, zero if it names no moment
 }
 
 // away says whether the answer is that of a proxy without a worker behind it, or of a worker that has no time.
-func (u Unclear) away() bool { return u.Code == "http_502" || u.Code == "http_503" }
+func (u Unclear) away() bool { return !u.Told && (u.Code == "http_502" || u.Code == "http_503") }
 
 // unreadable says whether the answer came whole and says nothing, so that the next one is likely to say nothing either:
 // a 2xx that is none of the contract, or a refusal of this request that does not say what it means.
 func (u Unclear) unreadable() bool {
+	if u.Told {
+		return false
+	}
 	switch u.Code {
 	case "answer_empty", "answer_invalid", "answer_too_large",
 		"http_400", "http_408", "http_413", "http_414", "http_415", "http_422", "http_425", "http_431":
@@ -74,6 +78,7 @@ type Step struct {
 	Delay       time.Duration // before the timer, for ThenWait and ThenAsk; before the next try of what is blocked
 	Answered    bool          // the attempt ended here: keep a row of it unless the outcome does
 	NothingDone bool          // certain: the call that this step is about had no effect
+	Doubted     bool          // the worker itself says that the call may have had an effect
 	KeepHash    bool          // accepted: keep hash, nonce and data with the attempt
 	Hook        outbox.Hook   // to be delivered after the end, "" for none
 	FreeSender  bool          // the sender is released

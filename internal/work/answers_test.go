@@ -94,6 +94,10 @@ var answers = []struct {
 	{"503", remotetest.HTTP(503, ""), every("waits"), "HTTP 503"},
 
 	{"ambiguous by class", remotetest.HTTP(200, `{"error":{"class":"ambiguous","message":"perhaps"}}`), asked, "perhaps"},
+	{"503 ambiguous by class", remotetest.HTTP(503, `{"error":{"class":"ambiguous","message":"perhaps"}}`), asked, "perhaps"},
+	{"400 ambiguous by class", remotetest.HTTP(400, `{"error":{"class":"ambiguous","message":"perhaps"}}`), asked, "perhaps"},
+	{"ambiguous by class, with a code that looks like ours",
+		remotetest.HTTP(200, `{"error":{"class":"ambiguous","code":"http_502","message":"of the bank"}}`), asked, "of the bank"},
 	{"409", remotetest.HTTP(409, ""), asked, "HTTP 409"},
 	{"500", remotetest.HTTP(500, ""), asked, "HTTP 500"},
 	{"500 with a page", remotetest.HTTP(500, "<html>oops"), asked, "HTTP 500"},

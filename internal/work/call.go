@@ -125,7 +125,12 @@ func (e *Engine) ask(ctx context.Context, l *pg.Lease, unclear *outbox.Answer) *
 	f := l.Flight(e.maxRetries(ctx, l))
 	f.NeverHeld = e.Store.HasMaker(l.Task)
 	if unclear != nil {
-		f.Unclear = sequencer.Unclear{Code: unclear.Code, Why: unclear.Message, Until: unclear.Until}
+		f.Unclear = sequencer.Unclear{
+			Code:  unclear.Code,
+			Why:   unclear.Message,
+			Told:  unclear.Told,
+			Until: unclear.Until,
+		}
 	}
 	a := &pg.Answer{Lease: l, StartedAt: started, BlockHeight: st.BlockHeight,
 		Step: sequencer.Asked(f, st, l.Dispatcher.Dispatcher, rand.Float64())}

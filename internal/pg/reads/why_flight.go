@@ -238,18 +238,18 @@ func (x *explain) blocked() error {
 		said = "at " + clockTime(at) + " it was answered: " + said
 	}
 	var code string
-	var certain bool
+	var certain, doubted bool
 	err = x.s.Pool().QueryRow(x.ctx, `
-		SELECT coalesce(code, ''), coalesce(nothing_done, false)
+		SELECT coalesce(code, ''), coalesce(nothing_done, false), coalesce(NOT nothing_done, false)
 		FROM postern.attempt
 		WHERE (queue_id, seq, day, attempt) = ($1, $2, $3, $4) AND step <> 'late'
 		ORDER BY answered_at DESC
-		LIMIT 1`, id.Queue, id.Seq, id.Day.Time(), x.q.Attempt).Scan(&code, &certain)
+		LIMIT 1`, id.Queue, id.Seq, id.Day.Time(), x.q.Attempt).Scan(&code, &certain, &doubted)
 	if err != nil && !db.IsNoRows(err) {
 		return db.Known(err)
 	}
 	detail := "nothing was done, and it cannot be now"
-	if !certain && !refusal(code) {
+	if !certain && (doubted || !refusal(code)) {
 		detail = "its calls came to nothing, and the same token goes out again"
 	}
 	x.add(Blocker{
