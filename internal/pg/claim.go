@@ -19,16 +19,28 @@ type Room struct {
 	Slots func(*Dispatcher) int
 	// Leaves says whether the node leaves the calls of a dispatcher to others for a while; nil: it leaves none.
 	Leaves func(*Dispatcher) bool
+	// Shuns lists the senders with an address of their own whose calls it leaves to others; nil: there are none.
+	Shuns func() []int32
 }
 
 // leaves says whether the node leaves the calls of a dispatcher to others.
 func (r Room) leaves(d *Dispatcher) bool { return r.Leaves != nil && r.Leaves(d) }
 
+// shuns lists the senders whose calls the node leaves to others.
+func (r Room) shuns() []int32 {
+	if r.Shuns == nil {
+		return nil
+	}
+	return r.Shuns()
+}
+
 // freeSendersSQL locks free senders of a pool, or the one that a head names: that one is taken also while it is drained.
+// Those of $5 are left to other nodes.
 const freeSendersSQL = `SELECT s.sender_id, s.account, s.worker_url, s.gate_failures > 0 FROM postern.sender s
 	WHERE (s.pool_id = $1 AND NOT s.draining OR s.sender_id = $2) AND s.queue_id IS NULL AND NOT s.paused AND s.removed_at IS NULL
 		AND (s.blocked_until IS NULL OR s.blocked_until <= coalesce($4::timestamptz, clock_timestamp()))
 		AND NOT EXISTS (SELECT FROM postern.pool p WHERE p.pool_id = s.pool_id AND p.paused)
+		AND s.sender_id <> ALL (coalesce($5::int[], '{}'))
 	ORDER BY s.last_used_at NULLS FIRST, s.sender_id LIMIT $3 FOR UPDATE OF s SKIP LOCKED`
 
 type freeSender struct {
@@ -259,14 +271,14 @@ func (c *claim) lockSenders(ctx context.Context) error {
 			}
 		}
 	}
-	b := &pgx.Batch{}
+	b, shuns := &pgx.Batch{}, c.room.shuns()
 	for _, pool := range sortedIDs(pools) {
-		b.Queue(freeSendersSQL, pool, 0, pools[pool], c.s.Clock()).Query(func(rows pgx.Rows) error {
+		b.Queue(freeSendersSQL, pool, 0, pools[pool], c.s.Clock(), shuns).Query(func(rows pgx.Rows) error {
 			return scanSenders(rows, func(f *freeSender) { c.senders[pool] = append(c.senders[pool], f) })
 		})
 	}
 	for _, pin := range sortedIDs(pins) {
-		b.Queue(freeSendersSQL, 0, pin, 1, c.s.Clock()).Query(func(rows pgx.Rows) error {
+		b.Queue(freeSendersSQL, 0, pin, 1, c.s.Clock(), shuns).Query(func(rows pgx.Rows) error {
 			return scanSenders(rows, func(f *freeSender) { c.pinned[pin] = f })
 		})
 	}

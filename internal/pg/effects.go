@@ -122,6 +122,7 @@ type gate struct {
 	Dispatcher, Sender int32 // one of them
 	Until              time.Time
 	Open               bool
+	Pass               bool // another probe may go out now
 	Why                string
 	Node               int64 // whose call closes it
 }
@@ -234,6 +235,10 @@ func (e *effects) writeSenders(b *pgx.Batch) {
 				SET gate_failures = 0, gate_until = NULL, gate_reason = '', gate_probing = false,
 					gate_since = NULL, gate_node = ''
 				WHERE dispatcher_id = $1`, g.Dispatcher)
+		case g.Pass:
+			b.Queue(`UPDATE postern.dispatcher
+				SET gate_until = $2, gate_probing = false
+				WHERE dispatcher_id = $1 AND gate_probing`, g.Dispatcher, e.now)
 		case g.Sender != 0:
 			b.Queue(`UPDATE postern.sender SET gate_failures = gate_failures + 1, gate_reason = $4,
 					gate_since = coalesce(gate_since, $2), gate_node = `+nodeName+`,
@@ -278,7 +283,7 @@ func (e *effects) sortedGates() []gate {
 		return cmp.Or(cmp.Compare(a.Dispatcher, b.Dispatcher), cmp.Compare(a.Sender, b.Sender))
 	}
 	slices.SortStableFunc(e.gates, by)
-	return slices.CompactFunc(e.gates, func(a, b gate) bool { return by(a, b) == 0 && a.Open == b.Open })
+	return slices.CompactFunc(e.gates, func(a, b gate) bool { return by(a, b) == 0 && a.Open == b.Open && a.Pass == b.Pass })
 }
 
 // nodeName is the name of the node whose call closes a gate.

@@ -58,7 +58,7 @@ func TestALateAnswerChangesNothing(t *testing.T) {
 			return a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous", "held")
 		}},
 		{"of a probe", func(a *arena) { a.probing() }, func(a *arena) []op {
-			return a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous", "held")
+			return a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous", "held", "left")
 		}},
 		{"of a delay", func(a *arena) {
 			a.failing()

@@ -8,7 +8,8 @@ import (
 )
 
 // gate closes the gate of what was called, and opens it behind a probe that got through. A worker that blocks one
-// sender closes the gate of that sender, also where the sender has no address of its own.
+// sender closes the gate of that sender, also where the sender has no address of its own. A probe that its node may not
+// make is left to another node at once: a claim keeps the gate closed for 30 s behind each probe.
 func (st *settlement) gate(q *QueueRow, a *Answer) {
 	l := a.Lease
 	switch a.Gate {
@@ -21,6 +22,10 @@ func (st *settlement) gate(q *QueueRow, a *Answer) {
 			g.Dispatcher, g.Sender = 0, q.Sender
 		}
 		st.e.gates = append(st.e.gates, g)
+	case sequencer.MovePass:
+		if l.Probe {
+			st.e.gates = append(st.e.gates, gate{Dispatcher: l.Dispatcher.ID, Pass: true})
+		}
 	case sequencer.MoveOpen:
 		if l.ProbeSender {
 			st.e.gates = append(st.e.gates, gate{Sender: q.Sender, Open: true})

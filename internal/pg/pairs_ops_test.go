@@ -134,6 +134,36 @@ func wakeOf(types ...string) op {
 	}}
 }
 
+// claimLeaving and claimShunning are claims of a node that leaves a type, or the sender acct-1, to other nodes.
+var (
+	claimLeaving = op{name: "claim but of T", skips: true, run: func(a *arena, s *stores.Store) string {
+		room := pgworld.Everything()
+		room.Leaves = func(d *pg.Dispatcher) bool { return d.Type == "T" }
+		l, _, err := s.Claim(a.Ctx, a.n2, room)
+		for _, one := range l {
+			if !one.Resume {
+				a.T.Errorf("a node that leaves T to others got %s", one.ID())
+			}
+		}
+		return leases(l) + refusal(err)
+	}}
+	claimShunning = op{name: "claim but by acct-1", skips: true, run: func(a *arena, s *stores.Store) string {
+		room := pgworld.Everything()
+		room.Shuns = func() (ids []int32) {
+			var id int32
+			a.Scan(`SELECT sender_id FROM postern.sender WHERE account = 'acct-1'`, &id)
+			return append(ids, id)
+		}
+		l, _, err := s.Claim(a.Ctx, a.n2, room)
+		for _, one := range l {
+			if !one.Resume && one.Account == "acct-1" {
+				a.T.Errorf("a node that leaves acct-1 to others got %s by it", one.ID())
+			}
+		}
+		return leases(l) + refusal(err)
+	}}
+)
+
 // only fails the test where a node got what is not of its types, whatever another session did meanwhile.
 func (a *arena) only(types []string, list []*pg.Lease) {
 	for _, l := range list {
@@ -261,12 +291,16 @@ func (a *arena) dispatched(names ...string) []op {
 		"blocked":   {Class: outbox.ClassBlocked, Code: "connection_refused", Message: "away"},
 		"ambiguous": {Class: outbox.ClassAmbiguous, Code: "timeout", Message: "who knows"},
 		"held":      {Class: outbox.ClassAmbiguous, Code: "timeout", Message: "who knows"},
+		"left":      {Class: outbox.ClassBlocked, Code: "address_refused", Message: "not by this node", Unsent: true},
 	}
 	var ops []op
 	for _, name := range names {
 		ans := a.Answer(a.lease, all[name])
 		if name == "held" { // its worker cannot be asked
 			ans.Step = sequencer.Asked(a.lease.Flight(2), outbox.Status{State: outbox.StatusUnsupported}, a.lease.Dispatcher.Dispatcher, 0.5)
+		}
+		if name == "left" { // to another node, which may call it
+			ans.Step.Blocks, ans.Step.Delay, ans.Gate = "", 0, sequencer.MovePass
 		}
 		ans.Continue = name != "back"
 		a.answers[name] = ans

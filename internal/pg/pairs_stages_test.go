@@ -77,7 +77,7 @@ var stages = []stage{
 	{"ready",
 		func(a *arena) { a.ids = a.Post("q", "T", "a", "b", "c") },
 		func(a *arena) []op {
-			return []op{claim, wake, release, reap, pause, resume, hurry, ingestOne, ingestTwo, cancel(0), cancel(1), cancel(2), cancelAll, suspend(0), suspend(1), place(1, 0), place(2, 1), placeFirst(2), elsewhere(0), elsewhere(1)}
+			return []op{claim, claimLeaving, claimShunning, wake, release, reap, pause, resume, hurry, ingestOne, ingestTwo, cancel(0), cancel(1), cancel(2), cancelAll, suspend(0), suspend(1), place(1, 0), place(2, 1), placeFirst(2), elsewhere(0), elsewhere(1)}
 		}},
 	{"in the middle of a lazy run",
 		func(a *arena) { a.flying(1, "a", "b", "c", "d"); a.stale() },
@@ -307,7 +307,7 @@ var stages = []stage{
 		}},
 	{"whose gate lets a probe out", func(a *arena) { a.shut("T") },
 		func(a *arena) []op {
-			return []op{claim, claimOf("T"), claimOf("U"), wake, release, pause, pauseType, ingestOne, cancel(0),
+			return []op{claim, claimLeaving, claimOf("T"), claimOf("U"), wake, release, pause, pauseType, ingestOne, cancel(0),
 				abandon(0), suspend(0), openType, drainSender}
 		}},
 	{"whose gate lets a probe out, without senders",
@@ -325,9 +325,18 @@ var stages = []stage{
 		},
 		func(a *arena) []op {
 			return slices.Concat(
-				[]op{claim, claimOf("T"), wake, release, bury, giveUp, handBack, pauseType, cancel(0), openType},
+				[]op{claim, claimLeaving, claimOf("T"), wake, release, bury, giveUp, handBack, pauseType, cancel(0), openType},
 				a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous"))
 		}},
+	{"with a probe out that its node may not make",
+		func(a *arena) {
+			a.probing()
+			a.stale()
+		},
+		func(a *arena) []op {
+			return append(a.dispatched("left"), claim, claimLeaving, wake, release, bury, giveUp, handBack, pauseType,
+				cancel(0), openType)
+		}}, // no other answer: a call that was not made has none
 	{"of a sender whose gate lets a probe out",
 		func(a *arena) {
 			own := pg.Sender{Account: "acct-1", Pool: "p", WorkerURL: "http://127.0.0.1:2/"}
@@ -339,7 +348,7 @@ var stages = []stage{
 			a.shut("T")
 		},
 		func(a *arena) []op {
-			return []op{claim, claimOf("T"), wake, release, pauseType, cancel(0), drainSender}
+			return []op{claim, claimShunning, claimOf("T"), wake, release, pauseType, cancel(0), drainSender}
 		}},
 	{"in delay, with another type behind",
 		func(a *arena) {

@@ -36,6 +36,7 @@ const (
 	MoveNone  Move = ""      // it stays as it is
 	MoveClose Move = "close" // it closes, or stays closed for longer
 	MoveOpen  Move = "open"  // it opens, if this was its probe
+	MovePass  Move = "pass"  // it stays closed, and another may be its probe at once
 )
 
 // Heard is one answer as a breaker hears it.

@@ -93,8 +93,9 @@ func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
 		got.Message = a.Step.Message
 		a.Unclear = &got
 	}
-	if got.Code == codeRefused && e.leaveToOthers(ctx, l) {
-		a.Step.Blocks, a.Step.Delay = "", 0 // the worker is well, and another node calls it now
+	if got.Code == codeRefused && got.Unsent && e.leaveToOthers(ctx, l) {
+		a.Step.Blocks, a.Step.Delay = "", 0 // the worker may be well, and another node calls it now
+		a.Gate = sequencer.MovePass
 		return a
 	}
 	if ctx.Err() == nil { // else it is we who broke off

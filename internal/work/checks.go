@@ -30,7 +30,7 @@ func (e *Engine) Checks(ctx context.Context) []Check {
 	if !progress.OK {
 		progress.Detail = "no look at the ready queues has succeeded for 30 s"
 	}
-	return []Check{lease, e.checkJobs(ctx), stopping, progress}
+	return []Check{lease, e.checkJobs(ctx), stopping, progress, e.left.check()}
 }
 
 // jobsWithin is how long a job may wait that any process may do, until readiness drops.

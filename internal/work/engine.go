@@ -306,6 +306,7 @@ func (e *Engine) free() pg.Room {
 		Total:  total,
 		Slots:  func(d *pg.Dispatcher) int { return d.Slots - used[d.ID] },
 		Leaves: e.left.has,
+		Shuns:  e.left.senders,
 	}
 }
 

@@ -2,6 +2,10 @@ package work
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,16 +16,23 @@ import (
 // codeRefused is the code of a call that this process may not make: its own settings keep it from the address.
 const codeRefused = "address_refused"
 
-// leftFor is how long a type is left to others. Then one call is tried again: the settings of the type, or the
+// leftFor is how long an address is left to others. Then one call is tried again: the settings of the type, or the
 // nodes that live, may have changed.
 const leftFor = 15 * time.Second
 
-// left are the dispatchers whose workers this node may not call, while another live node may. They are no trouble
-// of the worker, so no gate closes for them.
+// left are the addresses that this node may not call, while another live node may: those of types, and those of senders
+// that have one of their own. They are no trouble of a worker, so no gate closes for them.
 type left struct {
-	any   atomic.Bool // so that a claim takes no lock where there are none
-	mu    sync.Mutex
-	until map[int32]time.Time // by the id of the dispatcher
+	any atomic.Bool // so that a claim takes no lock where there are none
+	mu  sync.Mutex
+	of  map[address]*leaving
+}
+
+// leaving is one address that is left to others.
+type leaving struct {
+	until   time.Time
+	object  string // as levers name it
+	setting string // that lets this node call it
 }
 
 // has says whether the calls of a dispatcher are left to others now.
@@ -31,25 +42,75 @@ func (f *left) has(d *pg.Dispatcher) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return time.Now().Before(f.until[d.ID])
+	own := f.of[address{dispatcher: d.ID}]
+	return own != nil && time.Now().Before(own.until)
 }
 
-// add leaves a dispatcher to others for a while, and says whether that is new.
-func (f *left) add(d *pg.Dispatcher) bool {
+// senders are those whose calls are left to others now.
+func (f *left) senders() (ids []int32) {
+	if !f.any.Load() {
+		return nil
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.until == nil {
-		f.until = map[int32]time.Time{}
+	for at, own := range f.of {
+		if at.sender != 0 && time.Now().Before(own.until) {
+			ids = append(ids, at.sender)
+		}
 	}
-	_, known := f.until[d.ID]
-	f.until[d.ID] = time.Now().Add(leftFor)
+	return ids
+}
+
+// add leaves the address of a lease to others for a while, and says whether that is new.
+func (f *left) add(l *pg.Lease, setting string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.of == nil {
+		f.of = map[address]*leaving{}
+	}
+	at, object := addressOf(l), "dispatchers/"+l.Task.Type
+	if at.sender != 0 {
+		object = "senders/" + l.Account
+	}
+	_, known := f.of[at]
+	f.of[at] = &leaving{time.Now().Add(leftFor), object, setting}
 	f.any.Store(true)
 	return !known
 }
 
+// leftShown is how long readiness tells of an address after it was last left to others.
+const leftShown = time.Minute
+
+// check is what readiness says of them. It holds all the same: what this node may not call goes out by others.
+func (f *left) check() Check {
+	c := Check{Name: "addresses", OK: true}
+	if !f.any.Load() {
+		return c
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	objects := map[string][]string{}
+	for _, own := range f.of {
+		if time.Now().Before(own.until.Add(leftShown)) {
+			objects[own.setting] = append(objects[own.setting], own.object)
+		}
+	}
+	for _, setting := range slices.Sorted(maps.Keys(objects)) {
+		list := objects[setting]
+		slices.Sort(list)
+		if c.Detail != "" {
+			c.Detail += "; "
+		}
+		c.Detail += fmt.Sprintf("this node may not call %s, and leaves that to nodes that may: start it with %s",
+			strings.Join(list, ", "), setting)
+	}
+	return c
+}
+
 // leaveToOthers says whether another live node may make the call of a lease, which this one may not: then it claims
 // no more of that type for a while, and gives back what it has. Where no other may, the gate closes as for any
-// worker that cannot be reached. A sender with an address of its own is given back alone.
+// worker that cannot be reached. A sender with an address of its own is left alone, and the node goes on with the
+// other senders of its pool.
 func (e *Engine) leaveToOthers(ctx context.Context, l *pg.Lease) bool {
 	if e.Reach == nil {
 		return false
@@ -63,7 +124,7 @@ func (e *Engine) leaveToOthers(ctx context.Context, l *pg.Lease) bool {
 		if !n.Takes(l.Task.Type) || !e.Reach.With(n.Prefixes()).May(place) {
 			continue
 		}
-		if e.left.add(l.Dispatcher) {
+		if e.left.add(l, place.Setting()) {
 			e.Log.Warn("this node may not call a worker, and leaves it to nodes that may: "+
 				"start it with "+place.Setting(),
 				"type", l.Task.Type, "sender", l.Account, "host", place.Host, "other", n.Node)
