@@ -64,7 +64,8 @@ func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
 		call.Traceparent = span.Traceparent()
 	}
 	var got outbox.Answer
-	if inside := e.workers[l.Dispatcher.WorkerURL]; inside != nil {
+	inside := e.workers[l.Dispatcher.WorkerURL]
+	if inside != nil {
 		if got = inside(ctx, l, call); ctx.Err() != nil { // cut off: the next owner calls again under the same token
 			got = outbox.Answer{Class: outbox.ClassAmbiguous, StartedAt: got.StartedAt, Elapsed: got.Elapsed}
 		}
@@ -93,10 +94,15 @@ func (e *Engine) send(ctx context.Context, l *pg.Lease) *pg.Answer {
 		got.Message = a.Step.Message
 		a.Unclear = &got
 	}
-	if got.Code == codeRefused && got.Unsent && e.leaveToOthers(ctx, l) {
-		a.Step.Blocks, a.Step.Delay = "", 0 // the worker may be well, and another node calls it now
-		a.Gate = sequencer.MovePass
-		return a
+	if got.Code == codeRefused && got.Unsent {
+		switch {
+		case inside != nil: // of one tool: its event waits alone, and other tools are called
+			a.Gate = sequencer.MovePass
+			return a
+		case e.leaveToOthers(ctx, l): // the worker may be well, and another node calls it now
+			a.Step.Blocks, a.Step.Delay, a.Gate = "", 0, sequencer.MovePass
+			return a
+		}
 	}
 	if ctx.Err() == nil { // else it is we who broke off
 		a.Verdict, a.Gate = e.breakers.hear(l, got)

@@ -17,17 +17,20 @@ import (
 )
 
 // invoke is the worker of leader.tool (S1.5): it looks the tool up, gets and checks the input, calls the tool and
-// checks what that answers. Successful is done, fatal is rejected, retriable is retry.
+// checks what that answers. Successful is done, fatal is rejected, retriable is retry. A tool that this node may not call
+// is blocked: nothing was done, another node may call it, and a setting is no reason for an event to be Dead.
 func (e *Events) invoke(ctx context.Context, l *pg.Lease, call remote.Call) outbox.Answer {
 	started := time.Now()
 	v := e.verdict(ctx, l, call)
 	a := outbox.Answer{Code: v.Code, Message: clipped(v.Message), StartedAt: started, Elapsed: time.Since(started)}
-	switch v.Class {
-	case leader.Successful:
+	switch {
+	case v.Class == leader.Successful:
 		a.Result.Done, _ = json.Marshal(events.ToolOutput{Variant: v.Variant, Output: v.Output})
 		a.Code, a.Message = "", ""
-	case leader.Fatal:
+	case v.Class == leader.Fatal:
 		a.Class = outbox.ClassRejected
+	case v.Code == codeRefused:
+		a.Class, a.Scope, a.Unsent = outbox.ClassBlocked, outbox.ScopeQueue, true
 	default:
 		a.Class, a.After = outbox.ClassRetry, v.After
 		e.leaveAlone(ctx, l, call, v.After)
