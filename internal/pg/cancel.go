@@ -314,11 +314,12 @@ func (h *inHand) abandoned(by db.By, id outbox.ID) *outcomeRow {
 	return o
 }
 
-// gateHolds refuses to retry what stands in its lane, where the closed gate of its type keeps that shut: one
-// transaction does not open it.
+// gateHolds refuses to retry what stands in its lane, where the closed gate of its type keeps that shut, or those of all
+// senders that it may go out by: one transaction does not open them.
 func (s *Store) gateHolds(ctx context.Context, t *db.Txn, h *inHand, id outbox.ID) error {
 	var until time.Time
 	b := &pgx.Batch{}
+	shut := s.shutSenders(b, h)
 	b.Queue(`
 		SELECT gate_until
 		FROM postern.dispatcher
@@ -328,13 +329,59 @@ func (s *Store) gateHolds(ctx context.Context, t *db.Txn, h *inHand, id outbox.I
 			_, err := pgx.ForEachRow(rows, []any{&until}, func() error { return nil })
 			return err
 		})
-	if err := t.Send(ctx, b); err != nil || until.IsZero() {
+	if err := t.Send(ctx, b); err != nil || until.IsZero() && shut.account == "" {
 		return err
+	}
+	if until.IsZero() {
+		return fault.New(fault.Conflict, "wrong_state",
+			"transaction %s is ready, and the gate of its sender %s is closed until %s: "+
+				"unblock opens it (POST /senders/%s/unblock)",
+			id, shut.account, shut.until.UTC().Format(time.RFC3339), shut.account)
 	}
 	return fault.New(fault.Conflict, "wrong_state",
 		"transaction %s is ready, and the gate of its type %s is closed until %s: "+
 			"a PATCH of /dispatchers/%s with its worker_url opens that for all of them",
 		id, h.task.Type, until.UTC().Format(time.RFC3339), h.task.Type)
+}
+
+// shutSender is the first sender that may be used again, where the gates of all are closed; "" where one is not.
+type shutSender struct {
+	account string
+	until   time.Time
+}
+
+// shutSenders adds to b a look at the gates of the senders that a transaction may go out by.
+func (s *Store) shutSenders(b *pgx.Batch, h *inHand) *shutSender {
+	shut := &shutSender{}
+	b.Queue(`
+		SELECT s.account, s.blocked_until,
+			s.block_reason = 'worker_unreachable' AND s.blocked_until > coalesce($5::timestamptz, clock_timestamp())
+		FROM postern.sender s
+		JOIN postern.dispatcher d ON d.context_id = s.context_id AND d.context_id = $1 AND d.type = $2
+		WHERE s.removed_at IS NULL AND NOT s.paused
+			AND CASE WHEN $3 <> 0 THEN s.sender_id = $3 ELSE s.pool_id = coalesce(nullif($4, 0), d.pool_id) END
+		ORDER BY s.blocked_until, s.sender_id`, h.q.Context, h.task.Type, h.q.Pin, h.q.Pool, s.Clock()).
+		Query(func(rows pgx.Rows) error {
+			var first shutSender
+			for all := true; rows.Next(); {
+				var one shutSender
+				var until *time.Time
+				var closed *bool
+				if err := rows.Scan(&one.account, &until, &closed); err != nil {
+					return err
+				}
+				if all = all && closed != nil && *closed; !all {
+					first = shutSender{}
+					continue
+				}
+				if one.until = *until; first.account == "" {
+					first = one
+				}
+			}
+			*shut = first
+			return rows.Err()
+		})
+	return shut
 }
 
 // RetryNow lets a transaction go out before its time (the lever retry): one in RETRY, and one that waits by itself
