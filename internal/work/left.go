@@ -28,11 +28,12 @@ type left struct {
 	of  map[address]*leaving
 }
 
-// leaving is one address that is left to others.
+// leaving is one address that this node may not call.
 type leaving struct {
-	until   time.Time
-	object  string // as levers name it
-	setting string // that lets this node call it
+	until   time.Time // for so long it is left to others; zero: there is no other
+	told    time.Time // when a call was refused last
+	object  string    // as levers name it
+	setting string    // that lets this node call it
 }
 
 // has says whether the calls of a dispatcher are left to others now.
@@ -61,8 +62,9 @@ func (f *left) senders() (ids []int32) {
 	return ids
 }
 
-// add leaves the address of a lease to others for a while, and says whether that is new.
-func (f *left) add(l *pg.Lease, setting string) bool {
+// add notes the address of a lease, and leaves it to others for a while where there are any. It says whether that is
+// new.
+func (f *left) add(l *pg.Lease, setting string, others bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.of == nil {
@@ -73,15 +75,20 @@ func (f *left) add(l *pg.Lease, setting string) bool {
 		object = "senders/" + l.Account
 	}
 	_, known := f.of[at]
-	f.of[at] = &leaving{time.Now().Add(leftFor), object, setting}
+	own := &leaving{told: time.Now(), object: object, setting: setting}
+	if others {
+		own.until = own.told.Add(leftFor)
+	}
+	f.of[at] = own
 	f.any.Store(true)
 	return !known
 }
 
-// leftShown is how long readiness tells of an address after it was last left to others.
+// leftShown is how long readiness tells of an address after a call to it was refused last.
 const leftShown = time.Minute
 
-// check is what readiness says of them. It holds all the same: what this node may not call goes out by others.
+// check is what readiness says of them. It holds all the same: what this node may not call goes out by others, or waits
+// until there are any, and it works on all else.
 func (f *left) check() Check {
 	c := Check{Name: "addresses", OK: true}
 	if !f.any.Load() {
@@ -91,7 +98,7 @@ func (f *left) check() Check {
 	defer f.mu.Unlock()
 	objects := map[string][]string{}
 	for _, own := range f.of {
-		if time.Now().Before(own.until.Add(leftShown)) {
+		if time.Since(own.told) < leftShown {
 			objects[own.setting] = append(objects[own.setting], own.object)
 		}
 	}
@@ -101,7 +108,7 @@ func (f *left) check() Check {
 		if c.Detail != "" {
 			c.Detail += "; "
 		}
-		c.Detail += fmt.Sprintf("this node may not call %s, and leaves that to nodes that may: start it with %s",
+		c.Detail += fmt.Sprintf("this node may not call %s: start it with %s",
 			strings.Join(list, ", "), setting)
 	}
 	return c
@@ -124,12 +131,13 @@ func (e *Engine) leaveToOthers(ctx context.Context, l *pg.Lease) bool {
 		if !n.Takes(l.Task.Type) || !e.Reach.With(n.Prefixes()).May(place) {
 			continue
 		}
-		if e.left.add(l, place.Setting()) {
+		if e.left.add(l, place.Setting(), true) {
 			e.Log.Warn("this node may not call a worker, and leaves it to nodes that may: "+
 				"start it with "+place.Setting(),
 				"type", l.Task.Type, "sender", l.Account, "host", place.Host, "other", n.Node)
 		}
 		return true
 	}
+	e.left.add(l, place.Setting(), false)
 	return false
 }

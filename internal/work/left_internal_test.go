@@ -25,7 +25,7 @@ func TestASenderThatIsLeftToOthersLeavesItsTypeAlone(t *testing.T) {
 		SenderURL:  "http://10.1.2.3/",
 		Account:    "acct",
 	}
-	if !f.add(own, "--a 10.0.0.0/8") || f.add(own, "--a 10.0.0.0/8") {
+	if !f.add(own, "--a 10.0.0.0/8", true) || f.add(own, "--a 10.0.0.0/8", true) {
 		t.Error("that it is left is to be new once")
 	}
 	if f.has(d) || !slices.Equal(f.senders(), []int32{7}) {
@@ -33,7 +33,11 @@ func TestASenderThatIsLeftToOthersLeavesItsTypeAlone(t *testing.T) {
 	}
 	other := *own
 	other.SenderURL = ""
-	f.add(&other, "--a 127.0.0.0/8")
+	f.add(&other, "--a 127.0.0.0/8", false)
+	if f.has(d) {
+		t.Error("there is no other node, and its type is left to it")
+	}
+	f.add(&other, "--a 127.0.0.0/8", true)
 	if !f.has(d) || !slices.Equal(f.senders(), []int32{7}) {
 		t.Errorf("its type is left: %t; left senders: %v", f.has(d), f.senders())
 	}

@@ -77,7 +77,8 @@ func TestWhatIsPlantedIsFoundWithItsRemedy(t *testing.T) {
 			VALUES (9004, 1, 1, 1, '2026-01-01', '2026-01-01', 1, 'HELD', 1,
 				clock_timestamp(), clock_timestamp() - interval '2 h')`,
 		`INSERT INTO postern.sender (context_id, pool_id, account, gate_failures, gate_reason)
-			VALUES (1, 1, 's1', 2, 'no fee payer')`,
+			VALUES (1, 1, 's1', 2, 'no fee payer'),
+				(1, 1, 's2', 4, 'not public: allow it with --worker-allow-cidr')`,
 		`INSERT INTO postern.dispatcher (context_id, type, settings, gate_failures, gate_reason) VALUES
 			(1, 'PAY', '{"worker_url": "http://pay.example/"}', 3, 'nobody listens'), (1, 'NOOP', '{"worker_url": "noop:"}', 0, '')`,
 	} {
@@ -114,6 +115,7 @@ func TestWhatIsPlantedIsFoundWithItsRemedy(t *testing.T) {
 			"postern api PATCH /dispatchers/PAY", doctor.Bad},
 		{"worker of sender s1", "its worker cannot use it (2 tries in a row): no fee payer",
 			"postern unblock senders/s1", doctor.Bad},
+		{"worker of sender s2", "not public", "start `postern work` with the range", doctor.Bad},
 		{"stuck queues", `queue "blocked" (context system) is HELD for 2h00m`,
 			"postern why queues/blocked", doctor.Bad},
 		{"old snapshots", `"shop") has a transaction open for`, "pg_terminate_backend(", doctor.Warn},

@@ -235,6 +235,9 @@ func gates(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 				f.Found = fmt.Sprintf("its worker cannot use it (%s): %s", tries, why)
 			}
 		}
+		if refused(why) {
+			f.Remedy = "see addresses: start `postern work` with the range of its host in --worker-allow-cidr"
+		}
 		found = append(found, f)
 		return nil
 	})
@@ -306,3 +309,7 @@ func Workers(ctx context.Context, url string) ([]Worker, error) {
 	}
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[Worker])
 }
+
+// refused says whether a gate is closed since the nodes may not call the address by their own setting, which its reason
+// then names: the worker may be well, and another URL mends nothing.
+func refused(why string) bool { return strings.Contains(why, "--worker-allow-cidr") }
