@@ -69,20 +69,22 @@ CREATE INDEX sender_by_pool ON postern.sender (pool_id);
 
 -- A lane is what must be free for the queues that stand in it: a dispatcher and its pool, or a
 -- dispatcher and one sender, or a value of an exclusive dispatcher (held by one queue from BLOCKED to
--- its end, S2.20). The lane resume has no dispatcher: work of dead nodes, which needs nothing but a node.
+-- its end, S2.20). Lanes of several types that exclude each other share a lane of kind group, which
+-- is held in their place, and in which nothing stands. The lane resume has no dispatcher: work of dead nodes, which needs nothing but a node.
 CREATE TABLE postern.lane (
     lane_id       int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    kind          text NOT NULL CONSTRAINT lane_kind_is_known CHECK (kind IN ('dispatcher', 'sender', 'exclusive', 'resume')),
+    kind          text NOT NULL CONSTRAINT lane_kind_is_known CHECK (kind IN ('dispatcher', 'sender', 'exclusive', 'group', 'resume')),
     dispatcher_id int,
     pool_id       int,
     sender_id     int,
     value         text,
+    shared        int,                         -- the lane of kind group that is held in its place
     holder        bigint,
     CONSTRAINT one_lane_per_need UNIQUE NULLS NOT DISTINCT (dispatcher_id, pool_id, sender_id, value),
     CONSTRAINT lane_has_what_its_kind_says CHECK (
-        (kind = 'resume') = (dispatcher_id IS NULL) AND (kind = 'sender') = (sender_id IS NOT NULL)
-        AND (kind = 'exclusive') = (value IS NOT NULL)),
-    CONSTRAINT only_exclusive_lanes_are_held CHECK (holder IS NULL OR kind = 'exclusive')
+        (kind IN ('resume', 'group')) = (dispatcher_id IS NULL) AND (kind = 'sender') = (sender_id IS NOT NULL)
+        AND (kind IN ('exclusive', 'group')) = (value IS NOT NULL) AND (shared IS NULL OR kind = 'exclusive')),
+    CONSTRAINT only_exclusive_lanes_are_held CHECK (holder IS NULL OR shared IS NULL AND kind IN ('exclusive', 'group'))
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX one_lane_per_holder ON postern.lane (holder) WHERE holder IS NOT NULL;
 INSERT INTO postern.lane (kind) VALUES ('resume');

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
@@ -20,7 +22,7 @@ type DispatcherSettings struct {
 	WorkerURL   string             `json:"worker_url" maxLength:"2000" doc:"Where transactions of the type are executed; noop: is built in and does nothing."`
 	Pool        string             `json:"pool,omitempty" pattern:"^([A-Za-z0-9][A-Za-z0-9._:@-]{0,199})?$" doc:"Senders; without it the type needs none."`
 	Slots       int                `json:"slots,omitempty" minimum:"1" maximum:"10000" doc:"Calls in flight per node, for types without pool."`
-	Exclusive   string             `json:"exclusive,omitempty" doc:"none, type, or field:<JSON pointer into data>."`
+	Exclusive   *exclusiveSetting  `json:"exclusive,omitempty"`
 	Timeouts    *timeoutSettings   `json:"timeouts,omitempty"`
 	Retry       *retrySettings     `json:"retry,omitempty"`
 	Fee         *feeSettings       `json:"fee,omitempty"`
@@ -42,6 +44,24 @@ type DispatcherSettings struct {
 
 // keep remembers the bytes that settings were read from.
 func (s *DispatcherSettings) keep(raw []byte) { s.raw, s.said = raw, raw }
+
+// exclusiveSetting is which transactions exclude each other, as people write it.
+type exclusiveSetting struct{ outbox.Exclusive }
+
+// Schema is a string, or an object for a group.
+func (exclusiveSetting) Schema(huma.Registry) *huma.Schema {
+	text := &huma.Schema{Type: huma.TypeString, MaxLength: ptr(200)}
+	return &huma.Schema{
+		Description: "none, type, or field:<JSON pointer into data>: over all queues one at a time is out, " +
+			`of the type or per value. {"group": name, "by": pointer}: per value over all types that name the group.`,
+		OneOf: []*huma.Schema{text, {
+			Type:                 huma.TypeObject,
+			AdditionalProperties: false,
+			Required:             []string{"group", "by"},
+			Properties:           map[string]*huma.Schema{"group": text, "by": text},
+		}},
+	}
+}
 
 type timeoutSettings struct {
 	Dispatch string `json:"dispatch,omitempty" example:"10m"`
@@ -139,15 +159,16 @@ func secretOf(raw []byte) ([]byte, error) {
 	return key, nil
 }
 
-var exclusivePattern = regexp.MustCompile(`^(none|type|field:(/[^/]*)+)$`)
+var exclusivePattern = regexp.MustCompile(`^(none|type|field:(/[^/]*)+|group:[A-Za-z0-9][A-Za-z0-9._@-]*:(/[^/]*)+)$`)
 
 // checkDispatcher refuses settings that no schema can.
 func checkDispatcher(d *outbox.Dispatcher) error {
 	if err := checkWorkerURL("/worker_url", d.WorkerURL, true); err != nil && d.Type != leader.TypeTool {
 		return err
 	}
-	if d.Exclusive != "" && !exclusivePattern.MatchString(d.Exclusive) || len(d.Exclusive) > 200 {
-		return fault.At("/exclusive", "exclusive %q: want none, type, or field: with a JSON pointer, such as field:/zkAppAddress", fault.Clip(d.Exclusive))
+	if d.Exclusive != "" && !exclusivePattern.MatchString(string(d.Exclusive)) || len(d.Exclusive) > 200 {
+		return fault.At("/exclusive", "exclusive %q: want none, type, field: with a JSON pointer, such as field:/zkAppAddress, "+
+			`or {"group": "zkapp", "by": "/zkAppAddress"}`, fault.Clip(string(d.Exclusive)))
 	}
 	system := outbox.SystemOf(d.Type)
 	if (d.PostedBy == outbox.ByLeader || system != outbox.Anyone) && d.PostedBy != system {

@@ -49,7 +49,7 @@ type Dispatcher struct {
 	WorkerURL   string    `json:"worker_url"`
 	Pool        string    `json:"pool,omitempty"`      // senders; "" = the type needs none
 	Slots       int       `json:"slots"`               // calls in flight per node, for types without pool
-	Exclusive   string    `json:"exclusive,omitempty"` // "none", "type" or "field:<pointer>" (S2.20)
+	Exclusive   Exclusive `json:"exclusive,omitempty"` // (S2.20)
 	Timeouts    Timeouts  `json:"timeouts"`
 	Retry       Retry     `json:"retry"`
 	Fee         Fee       `json:"fee"`
@@ -203,7 +203,7 @@ func (d *Dispatcher) ExclusiveValue(data json.RawMessage) (string, bool) {
 	case d.Exclusive == "type":
 		return "", true
 	}
-	return pointer(data, strings.TrimPrefix(d.Exclusive, "field:")), true
+	return pointer(data, d.Exclusive.by()), true
 }
 
 // pointer returns the JSON text that an RFC 6901 pointer names, "null" where it names nothing.

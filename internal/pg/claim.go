@@ -129,7 +129,7 @@ type claim struct {
 	candidates map[int32][]*QueueRow
 	senders    map[int32][]*freeSender // by pool
 	pinned     map[int32]*freeSender   // by sender
-	held       map[int32]bool          // exclusive lanes that we could lock
+	held       map[int32]bool          // exclusive lanes that we could lock, or what is held in their place
 	probing    map[int32]bool          // dispatchers whose one probe is ours
 	picks      []pick
 }
@@ -216,8 +216,8 @@ func (c *claim) lock(ctx context.Context) error {
 		case l.kind == "resume":
 		case l.kind == "exclusive":
 			n = min(n, 8)
-			b.Queue(`SELECT FROM postern.lane WHERE lane_id = $1 AND holder IS NULL FOR UPDATE SKIP LOCKED`, l.id).Query(func(rows pgx.Rows) error {
-				c.held[l.id] = rows.Next()
+			b.Queue(`SELECT FROM postern.lane WHERE lane_id = $1 AND holder IS NULL FOR UPDATE SKIP LOCKED`, l.hold).Query(func(rows pgx.Rows) error {
+				c.held[l.hold] = rows.Next()
 				rows.Close()
 				return rows.Err()
 			})
@@ -339,7 +339,7 @@ func (c *claim) match() (left bool) {
 			case l.kind == "resume":
 			case l.probe && !c.probing[l.dispatcher]:
 				continue
-			case l.kind == "exclusive" && (!c.held[l.id] || taken[-l.id]):
+			case l.kind == "exclusive" && (!c.held[l.hold] || taken[-l.hold]):
 				continue
 			case l.poolOf != 0, p.q.Pin != 0:
 				if p.sender = c.sender(p.q, l, taken); p.sender == nil {
@@ -349,7 +349,7 @@ func (c *claim) match() (left bool) {
 				taken[p.sender.id] = true
 			}
 			if l.kind == "exclusive" {
-				taken[-l.id] = true
+				taken[-l.hold] = true
 			}
 			c.probing[l.dispatcher] = false // it has its one probe
 			c.picks = append(c.picks, p)
@@ -409,7 +409,7 @@ func (c *claim) write(b *pgx.Batch, load *loader) {
 			}
 			c.e.dispatch(q)
 			if p.lane.kind == "exclusive" {
-				b.Queue(`UPDATE postern.lane SET holder = $2 WHERE lane_id = $1`, p.lane.id, q.ID)
+				b.Queue(`UPDATE postern.lane SET holder = $2 WHERE lane_id = $1`, p.lane.hold, q.ID)
 			}
 			if p.lane.probe {
 				b.Queue(`UPDATE postern.dispatcher

@@ -19,6 +19,7 @@ type openLane struct {
 	sender     int32
 	probe      bool
 	poolOf     int32 // of the dispatcher
+	hold       int32 // the lane that is held for it: itself, or the one that it shares
 	free       int   // senders that it could take now, by a look without locks
 	front      front
 }
@@ -39,7 +40,7 @@ WITH RECURSIVE l(lane, upto) AS (
 	FROM (SELECT lane, timestamptz '-infinity' AS high, timestamptz '-infinity' AS low FROM l WHERE lane IS NOT NULL
 		UNION ALL SELECT k.lane, k.high, k.low FROM ROWS FROM (unnest($5::int[]), unnest($6::timestamptz[]), unnest($7::timestamptz[])) k(lane, high, low)) w
 )
-SELECT n.lane_id, n.kind, coalesce(n.dispatcher_id, 0), coalesce(n.pool_id, 0), coalesce(n.sender_id, 0),
+SELECT n.lane_id, coalesce(n.shared, n.lane_id), n.kind, coalesce(n.dispatcher_id, 0), coalesce(n.pool_id, 0), coalesce(n.sender_id, 0),
 	coalesce(d.gate_failures, 0) > 0, coalesce(d.pool_id, 0),
 	CASE WHEN d.pool_id IS NULL AND n.sender_id IS NULL OR n.kind = 'exclusive' THEN 0 ELSE (SELECT count(*) FROM (SELECT FROM postern.sender s
 		WHERE CASE WHEN n.sender_id IS NULL THEN s.pool_id = n.pool_id AND NOT s.draining ELSE s.sender_id = n.sender_id END AND s.queue_id IS NULL AND NOT s.paused
@@ -48,7 +49,10 @@ SELECT n.lane_id, n.kind, coalesce(n.dispatcher_id, 0), coalesce(n.pool_id, 0), 
 	f.high, f.low
 FROM f JOIN postern.lane n ON n.lane_id = f.lane
 LEFT JOIN postern.dispatcher d ON d.dispatcher_id = n.dispatcher_id
-WHERE (f.high IS NOT NULL OR f.low IS NOT NULL) AND n.holder IS NULL AND (n.kind = 'resume' OR NOT d.paused AND d.removed_at IS NULL
+WHERE (f.high IS NOT NULL OR f.low IS NOT NULL) AND n.holder IS NULL
+	AND (n.shared IS NULL
+		OR NOT EXISTS (SELECT FROM postern.lane g WHERE g.lane_id = n.shared AND g.holder IS NOT NULL))
+	AND (n.kind = 'resume' OR NOT d.paused AND d.removed_at IS NULL
 	AND NOT EXISTS (SELECT FROM postern.context c WHERE c.context_id = d.context_id AND c.paused)
 	AND (d.gate_until IS NULL OR d.gate_until <= coalesce($1::timestamptz, clock_timestamp())))
 LIMIT 1000`
@@ -73,7 +77,7 @@ func (c *claim) findLanes(b *pgx.Batch) {
 		for rows.Next() {
 			l := &openLane{}
 			var high, low *time.Time
-			if err := rows.Scan(&l.id, &l.kind, &l.dispatcher, &l.pool, &l.sender, &l.probe, &l.poolOf, &l.free, &high, &low); err != nil {
+			if err := rows.Scan(&l.id, &l.hold, &l.kind, &l.dispatcher, &l.pool, &l.sender, &l.probe, &l.poolOf, &l.free, &high, &low); err != nil {
 				return err
 			}
 			l.front = front{*cmp.Or(high, &time.Time{}), *cmp.Or(low, &time.Time{})}

@@ -43,6 +43,7 @@ type laneKey struct {
 	Dispatcher, Pool, Sender int32
 	Exclusive                bool
 	Value                    string
+	Shared                   string // the lane of kind group that is held in its place
 }
 
 // laneMissing asks run to make the lane and to begin again: a lane is not made inside the transaction
@@ -256,6 +257,10 @@ func (c *conf) need(d *Dispatcher, queuePool, pin int32, data json.RawMessage) l
 	k := laneKey{Dispatcher: d.ID}
 	if value, ok := d.ExclusiveValue(data); ok {
 		k.Exclusive, k.Value = true, value
+		if group := d.Exclusive.Group(); group != "" {
+			k.Value = group + " " + value
+			k.Shared = fmt.Sprintf("%d/%s", d.ContextID, k.Value)
+		}
 		return k
 	}
 	switch {
@@ -293,7 +298,8 @@ func (c *conf) ensureLane(ctx context.Context, pool *pgxpool.Pool, k laneKey) er
 	return nil
 }
 
-// makeLane returns the id of a lane, which it makes if it is not there.
+// makeLane returns the id of a lane, which it makes if it is not there. A lane of a group is made once the lane that it
+// shares is seen, which lasts for ever: no lane is removed.
 func makeLane(ctx context.Context, in db.Querier, k laneKey) (id int32, err error) {
 	kind, value := "dispatcher", (*string)(nil)
 	switch {
@@ -302,12 +308,24 @@ func makeLane(ctx context.Context, in db.Querier, k laneKey) (id int32, err erro
 	case k.Sender != 0:
 		kind = "sender"
 	}
+	var shared int32
+	if k.Shared != "" {
+		err = in.QueryRow(ctx, `
+			WITH made AS (INSERT INTO postern.lane (kind, value) VALUES ('group', $1)
+				ON CONFLICT DO NOTHING RETURNING lane_id)
+			SELECT lane_id FROM made
+			UNION ALL SELECT lane_id FROM postern.lane WHERE kind = 'group' AND value = $1 LIMIT 1`, k.Shared).Scan(&shared)
+		if err != nil {
+			return 0, err
+		}
+	}
 	err = in.QueryRow(ctx, `
-		WITH made AS (INSERT INTO postern.lane (kind, dispatcher_id, pool_id, sender_id, value)
-			VALUES ($1, $2, nullif($3, 0), nullif($4, 0), $5) ON CONFLICT DO NOTHING RETURNING lane_id)
+		WITH made AS (INSERT INTO postern.lane (kind, dispatcher_id, pool_id, sender_id, value, shared)
+			VALUES ($1, $2, nullif($3, 0), nullif($4, 0), $5, nullif($6, 0))
+			ON CONFLICT DO NOTHING RETURNING lane_id)
 		SELECT lane_id FROM made UNION ALL
 		SELECT lane_id FROM postern.lane WHERE dispatcher_id = $2 AND pool_id IS NOT DISTINCT FROM nullif($3, 0)
 			AND sender_id IS NOT DISTINCT FROM nullif($4, 0) AND value IS NOT DISTINCT FROM $5 LIMIT 1`,
-		kind, k.Dispatcher, k.Pool, k.Sender, value).Scan(&id)
+		kind, k.Dispatcher, k.Pool, k.Sender, value, shared).Scan(&id)
 	return id, err
 }

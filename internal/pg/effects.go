@@ -218,7 +218,10 @@ func once(rows []*QueueRow) []*QueueRow {
 
 func (e *effects) writeSenders(b *pgx.Batch) {
 	for lane, queue := range e.holders {
-		b.Queue(`UPDATE postern.lane SET holder = $2 WHERE lane_id = $1 AND kind = 'exclusive' AND holder IS NULL`, lane, queue)
+		b.Queue(`UPDATE postern.lane SET holder = $2
+			WHERE lane_id = (SELECT coalesce(n.shared, n.lane_id) FROM postern.lane n
+					WHERE n.lane_id = $1 AND n.kind = 'exclusive')
+				AND holder IS NULL`, lane, queue)
 	}
 	if len(e.holdersFree) > 0 {
 		b.Queue(`UPDATE postern.lane SET holder = NULL WHERE holder = ANY ($1)`, e.holdersFree)

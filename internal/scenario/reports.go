@@ -114,7 +114,8 @@ func pools(s *story, _ *command, say say) error {
 func lanes(s *story, _ *command, say say) error {
 	var typ, value, holder string
 	return s.each(`SELECT d.type, l.value, coalesce(n.name, '') FROM postern.lane l JOIN postern.dispatcher d USING (dispatcher_id)
-		LEFT JOIN postern.queue_name n ON n.queue_id = l.holder WHERE l.kind = 'exclusive' ORDER BY d.type, l.value`, nil,
+		JOIN postern.lane h ON h.lane_id = coalesce(l.shared, l.lane_id)
+		LEFT JOIN postern.queue_name n ON n.queue_id = h.holder WHERE l.kind = 'exclusive' ORDER BY d.type, l.value`, nil,
 		[]any{&typ, &value, &holder}, func() error {
 			say("%s%s", typ, fields("value", value, "held_by", holder))
 			return nil

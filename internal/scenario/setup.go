@@ -15,7 +15,7 @@ import (
 // settings are what a story can say of a dispatcher.
 var settings = map[string]func(d *outbox.Dispatcher, v string) error{
 	"pool":      func(d *outbox.Dispatcher, v string) error { d.Pool = v; return nil },
-	"exclusive": func(d *outbox.Dispatcher, v string) error { d.Exclusive = v; return nil },
+	"exclusive": func(d *outbox.Dispatcher, v string) error { d.Exclusive = outbox.Exclusive(v); return nil },
 	"posted_by": func(d *outbox.Dispatcher, v string) error { d.PostedBy = outbox.Poster(v); return nil },
 	"slots":     func(d *outbox.Dispatcher, v string) (err error) { d.Slots, err = strconv.Atoi(v); return },
 	"timeout":   func(d *outbox.Dispatcher, v string) error { return set(&d.Timeouts.Dispatch, v) },

@@ -19,9 +19,10 @@ type laneFacts struct {
 func (x *explain) lane() (*laneFacts, error) {
 	l := &laneFacts{}
 	var value, account string
-	err := x.s.Pool().QueryRow(x.ctx, `SELECT l.kind, coalesce(l.value, ''), coalesce(s.account, ''), coalesce(l.holder, 0),
+	err := x.s.Pool().QueryRow(x.ctx, `SELECT l.kind, coalesce(l.value, ''), coalesce(s.account, ''), coalesce(h.holder, 0),
 			(SELECT count(*) FROM (SELECT FROM postern.ready r WHERE r.lane = $1 AND (r.prio, r.since, r.queue_id) < ($2, $3, $4) LIMIT 1000) n)
-		FROM postern.lane l LEFT JOIN postern.sender s ON s.sender_id = l.sender_id WHERE l.lane_id = $1`,
+		FROM postern.lane l JOIN postern.lane h ON h.lane_id = coalesce(l.shared, l.lane_id)
+		LEFT JOIN postern.sender s ON s.sender_id = l.sender_id WHERE l.lane_id = $1`,
 		x.q.Lane, x.q.Prio, x.q.EnteredAt, x.q.ID).Scan(&l.view.Kind, &value, &account, &l.holder, &l.view.Ahead)
 	if db.IsNoRows(err) { // idle, or its lane is not known yet
 		l.view = LaneView{Kind: "dispatcher", Name: x.head.Type}

@@ -76,7 +76,8 @@ var core = []Invariant{
 		FROM postern.lane l LEFT JOIN postern.queue q ON q.queue_id = l.holder WHERE l.holder IS NOT NULL AND q.cur_seq IS NULL
 		UNION ALL SELECT 'queue ' || q.queue_id || ' is in flight without holding lane ' || q.lane
 		FROM postern.queue q JOIN postern.lane l ON l.lane_id = q.lane
-		WHERE l.kind = 'exclusive' AND q.cur_seq IS NOT NULL AND l.holder IS DISTINCT FROM q.queue_id`,
+		JOIN postern.lane h ON h.lane_id = coalesce(l.shared, l.lane_id)
+		WHERE l.kind = 'exclusive' AND q.cur_seq IS NOT NULL AND h.holder IS DISTINCT FROM q.queue_id`,
 	},
 
 	// S2.15

@@ -1,0 +1,66 @@
+package outbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+)
+
+// Exclusive says which transactions exclude each other (S2.20): none, those of the type, those of the type with equal
+// values in a field ("field:<pointer>"), or those of all types of a group with equal values ("group:<name>:<pointer>").
+// JSON has the last one as {"group": name, "by": pointer}.
+type Exclusive string
+
+type exclusiveGroup struct {
+	Group string `json:"group"`
+	By    string `json:"by"`
+}
+
+// Group is the name of the group, "" without one.
+func (e Exclusive) Group() string {
+	name, grouped := strings.CutPrefix(string(e), "group:")
+	if !grouped {
+		return ""
+	}
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}
+
+// by is the pointer into data.
+func (e Exclusive) by() string {
+	rest := strings.TrimPrefix(string(e), "field:")
+	if name := e.Group(); name != "" {
+		rest = strings.TrimPrefix(string(e), "group:"+name+":")
+	}
+	return rest
+}
+
+// MarshalJSON writes a string, or an object for a group.
+func (e Exclusive) MarshalJSON() ([]byte, error) {
+	if name := e.Group(); name != "" {
+		return json.Marshal(exclusiveGroup{name, e.by()})
+	}
+	return json.Marshal(string(e))
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (e *Exclusive) UnmarshalJSON(text []byte) error {
+	const want = `exclusive: want "none", "type", "field:<JSON pointer>" or {"group": name, "by": JSON pointer}`
+	var s string
+	if json.Unmarshal(text, &s) == nil {
+		if strings.HasPrefix(s, "group:") {
+			return errors.New(want)
+		}
+		*e = Exclusive(s)
+		return nil
+	}
+	var g exclusiveGroup
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if d.Decode(&g) != nil {
+		return errors.New(want)
+	}
+	*e = Exclusive("group:" + g.Group + ":" + g.By)
+	return nil
+}
