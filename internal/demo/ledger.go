@@ -20,6 +20,7 @@ type Ledger struct {
 	Fees      string `json:"fees"`
 	Height    uint64 `json:"height"`
 	Reorgs    int    `json:"reorgs"`
+	Landed    int    `json:"landed"`  // transactions of apps in blocks, with those that failed there; no two of one app in one
 	Dropped   int    `json:"dropped"` // samples that had the devnet drop them from its pool, and were sent again
 }
 
@@ -100,9 +101,50 @@ func (r *run) readBack(ctx context.Context) (*Ledger, []Difference, error) {
 		}
 	}
 	out.Apps = len(apps)
+	beside, err := r.onePerBlock(ctx, out)
+	if err != nil {
+		return nil, nil, err
+	}
+	differ = append(differ, beside...)
 	unpaid, err := r.received(ctx, out)
 	out.Balanced = err == nil && len(unpaid) == 0
 	return out, append(differ, unpaid...), err
+}
+
+// onePerBlock finds blocks of the run that have two transactions of one app (S2.20), whatever came of them: those that
+// failed in their block are none of the event log, so that it reads the blocks.
+func (r *run) onePerBlock(ctx context.Context, out *Ledger) (differ []Difference, err error) {
+	apps := map[string]string{}
+	for _, l := range r.byUID {
+		apps[l.tx.ID] = l.sample.app()
+	}
+	for height := r.from + 1; height <= out.Height; height++ {
+		block, err := r.ledger.Block(ctx, &height)
+		if err != nil {
+			return nil, err
+		}
+		if len(block.Transactions) == 0 {
+			continue
+		}
+		landed, err := r.ledger.Statuses(ctx, block.Transactions)
+		if err != nil {
+			return nil, err
+		}
+		seen := map[string]string{}
+		for _, l := range landed {
+			id, _, _ := strings.Cut(l.Memo, ".")
+			app := apps[id]
+			if app == "" {
+				continue
+			}
+			out.Landed++
+			if other := seen[app]; other != "" {
+				differ = append(differ, Difference{app, fmt.Sprintf("has two transactions in block %d: %s and %s", height, other, id)})
+			}
+			seen[app] = id
+		}
+	}
+	return differ, nil
 }
 
 // onLedger is how often a transaction is on the ledger, and which app it called, "" for a transfer.

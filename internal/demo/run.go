@@ -38,6 +38,7 @@ type run struct {
 	Config
 	client  *client
 	ledger  *devnet.Client
+	from    uint64                   // the height of the ledger before the first post
 	before  map[devnet.Address]int64 // balances of who receives, before the first post
 	reorged bool
 	samples []Sample
@@ -70,6 +71,11 @@ func Run(ctx context.Context, c Config) (*Summary, error) {
 	if r.before, err = r.balances(ctx); err != nil {
 		return nil, err
 	}
+	head, err := r.ledger.Health(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.from = head.Height
 	r.posted = time.Now()
 	if err := r.post(ctx); err != nil {
 		return nil, err

@@ -69,6 +69,15 @@ func (s Sample) dropped() bool {
 	return json.Unmarshal(s.Transaction.Data, &d) == nil && d.Simulate.Vanish.Times > 0
 }
 
+// app is the zkApp that the sample calls, "" for a transfer.
+func (s Sample) app() string {
+	var d struct{ ZkAppAddress string }
+	if json.Unmarshal(s.Transaction.Data, &d) != nil {
+		return ""
+	}
+	return d.ZkAppAddress
+}
+
 // unexpected says how an end differs from what the sample wants, "" if it does not.
 func (e Expect) unexpected(t Transaction) string {
 	code := ""

@@ -24,6 +24,10 @@ var Accounts = []string{
 // BlockEvery is the time between blocks of the demo's chain; the settings below follow from it.
 const BlockEvery = 500 * time.Millisecond
 
+// onePerBlock lets one transaction of each zkApp go at a time, whatever its type. With confirmations above the depth of the
+// demo's reorg, the next one lands in a later block.
+const onePerBlock outbox.Exclusive = "group:zkapp:/zkAppAddress"
+
 // dispatcher returns the settings of a type in the demo: the retries of seed 2, but with the waits of a
 // chain whose blocks take half a second instead of three minutes.
 func dispatcher(typ, worker string) outbox.Dispatcher {
@@ -44,7 +48,11 @@ func (r *run) setup(ctx context.Context) error {
 	for _, s := range r.samples {
 		if typ := s.Transaction.Type; !types[typ] {
 			types[typ] = true
-			if err := r.client.do(ctx, http.MethodPut, "/dispatchers/"+typ, dispatcher(typ, r.Worker), nil); err != nil {
+			d := dispatcher(typ, r.Worker)
+			if s.app() != "" {
+				d.Exclusive = onePerBlock
+			}
+			if err := r.client.do(ctx, http.MethodPut, "/dispatchers/"+typ, d, nil); err != nil {
 				return fmt.Errorf("set up the dispatcher of %s: %w", typ, err)
 			}
 		}
