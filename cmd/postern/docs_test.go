@@ -142,6 +142,12 @@ func TestThePageAboutRestoresWorksAsItIsWritten(t *testing.T) {
 	mustSay(t, said, "restored from the backup of 03:00", "quarantined:", "finished", `"state":"DONE"`)
 }
 
+func TestThePageAboutChainsWorksAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	said := play(t, "chains.md", installation(t), "127.0.0.1:8541", freeAddress(t), "127.0.0.1:8542", freeAddress(t))
+	mustSay(t, said, "exclusive_busy", "create-a", `"returned":["`)
+}
+
 func TestThePageAboutConceptsHasTheMachinesThatRun(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/concepts.md")
