@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -195,7 +196,8 @@ func (r Retry) Most(n int) (sum time.Duration) {
 }
 
 // ExclusiveValue returns what a transaction with this data excludes others by, and whether it excludes
-// any (S2.20): "" for the whole type, else the JSON text of the field, "null" where it is absent.
+// any (S2.20): "" for the whole type, else the JSON text of the field, "null" where it is absent. The name of a lane is
+// in an index, which refuses a long one: the digest stands for a value of more than 500 bytes.
 func (d *Dispatcher) ExclusiveValue(data json.RawMessage) (string, bool) {
 	switch {
 	case d.Exclusive == "" || d.Exclusive == "none":
@@ -203,10 +205,15 @@ func (d *Dispatcher) ExclusiveValue(data json.RawMessage) (string, bool) {
 	case d.Exclusive == "type":
 		return "", true
 	}
-	return pointer(data, d.Exclusive.by()), true
+	value := pointer(data, d.Exclusive.by())
+	if len(value) > 500 {
+		value = fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(value)))
+	}
+	return value, true
 }
 
-// pointer returns the JSON text that an RFC 6901 pointer names, "null" where it names nothing.
+// pointer returns the JSON text that an RFC 6901 pointer names, "null" where it names nothing. A string has one text,
+// however it was escaped: it is compared with what the database has read back.
 func pointer(data json.RawMessage, ptr string) string {
 	for _, part := range strings.Split(ptr, "/")[1:] {
 		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
@@ -218,6 +225,13 @@ func pointer(data json.RawMessage, ptr string) string {
 			data = array[i]
 		} else {
 			return "null"
+		}
+	}
+	var text string
+	if len(data) > 0 && data[0] == '"' && json.Unmarshal(data, &text) == nil {
+		one, err := json.Marshal(text)
+		if err == nil {
+			return string(one)
 		}
 	}
 	var out bytes.Buffer

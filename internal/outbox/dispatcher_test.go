@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +49,9 @@ func TestTheValueThatExcludesOthers(t *testing.T) {
 		{"type", data, "", true},
 		{"field:/zk", data, `"B62"`, true},
 		{"field:/n", data, `1.0`, true},
+		{"field:/zk", `{"zk": "B\u0036\u0032"}`, `"B62"`, true},
+		{"field:/zk", `{"zk": "` + strings.Repeat("x", 5000) + `"}`, "sha256:f6aded27d6860380436f8521caa75568b9504f97b8927dceb41de307362e8cd7", true},
+		{"group:zkapp:/zk", data, `"B62"`, true},
 		{"field:/deep/a~1b/0", data, `10`, true},
 		{"field:/deep/a~1b/1/x~0y", data, `null`, true},
 		{"field:/deep/a~1b/2", data, `null`, true},
@@ -59,7 +63,7 @@ func TestTheValueThatExcludesOthers(t *testing.T) {
 		{"field:/zk", `[1]`, `null`, true},
 		{"field:/zk", ``, `null`, true},
 	} {
-		d := outbox.Dispatcher{Exclusive: c.exclusive}
+		d := outbox.Dispatcher{Exclusive: outbox.Exclusive(c.exclusive)}
 		if got, excludes := d.ExclusiveValue(json.RawMessage(c.data)); got != c.want || excludes != c.excludes {
 			t.Errorf("%s of %s is %s (%v), want %s (%v)", c.exclusive, c.data, got, excludes, c.want, c.excludes)
 		}

@@ -36,6 +36,10 @@ func (e Exclusive) by() string {
 	return rest
 }
 
+// Prefix begins the name of each lane of the type: the group, if there is one, and the pointer. Lanes of other settings
+// have other prefixes, but for those of all of a type, which have no name.
+func (e Exclusive) Prefix() string { return e.Group() + e.by() + " " }
+
 // MarshalJSON writes a string, or an object for a group.
 func (e Exclusive) MarshalJSON() ([]byte, error) {
 	if name := e.Group(); name != "" {

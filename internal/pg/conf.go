@@ -252,14 +252,17 @@ func (v *confView) maxDepth(contextID int32) int {
 }
 
 // need returns the lane that a queue's head of this type must stand in. An exclusive dispatcher has a
-// lane per value, whatever pool or sender its heads need, since one may be in flight over all of them.
+// lane per value, whatever pool or sender its heads need, since one may be in flight over all of them. The name of such
+// a lane begins with what the dispatcher says, so that Relane finds the lanes of what it said before.
 func (c *conf) need(d *Dispatcher, queuePool, pin int32, data json.RawMessage) laneKey {
 	k := laneKey{Dispatcher: d.ID}
 	if value, ok := d.ExclusiveValue(data); ok {
-		k.Exclusive, k.Value = true, value
+		k.Exclusive = true
+		if d.Exclusive != "type" {
+			k.Value = d.Exclusive.Prefix() + value
+		}
 		if group := d.Exclusive.Group(); group != "" {
-			k.Value = group + " " + value
-			k.Shared = fmt.Sprintf("%d/%s", d.ContextID, k.Value)
+			k.Shared = fmt.Sprintf("%d/%s %s", d.ContextID, group, value)
 		}
 		return k
 	}
@@ -314,7 +317,9 @@ func makeLane(ctx context.Context, in db.Querier, k laneKey) (id int32, err erro
 			WITH made AS (INSERT INTO postern.lane (kind, value) VALUES ('group', $1)
 				ON CONFLICT DO NOTHING RETURNING lane_id)
 			SELECT lane_id FROM made
-			UNION ALL SELECT lane_id FROM postern.lane WHERE kind = 'group' AND value = $1 LIMIT 1`, k.Shared).Scan(&shared)
+			UNION ALL SELECT lane_id FROM postern.lane
+				WHERE dispatcher_id IS NULL AND pool_id IS NULL AND sender_id IS NULL AND value = $1
+			LIMIT 1`, k.Shared).Scan(&shared)
 		if err != nil {
 			return 0, err
 		}

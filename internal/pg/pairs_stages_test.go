@@ -414,4 +414,28 @@ var stages = []stage{
 			a.Post("r", "T", "c")
 		},
 		func(a *arena) []op { return []op{claim, wake, pauseType, drainSender} }},
+	{"of a lane that types share",
+		func(a *arena) {
+			a.sharing()
+			a.flying(0, "a", "b")
+			a.Post("r", "U", "c")
+		},
+		func(a *arena) []op {
+			return slices.Concat([]op{claim, claimOf("T"), claimOf("U"), wake, release, giveUp, handBack, abandon(0), cancel(1)},
+				a.dispatched("done", "accepted", "failed", "blocked"))
+		}},
+	{"of a shared lane that is free",
+		func(a *arena) {
+			a.sharing()
+			a.ids = a.Post("q", "T", "a", "b")
+			a.Post("r", "U", "c")
+		},
+		func(a *arena) []op { return []op{claim, claimOf("T"), claimOf("U"), wake, pauseType, cancel(0)} }},
+}
+
+// sharing puts two types that exclude each other: the pointer names nothing, so that all have one value.
+func (a *arena) sharing() {
+	a.T.Helper()
+	a.Dispatcher("T", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "group:g:/none" })
+	a.Dispatcher("U", func(d *outbox.Dispatcher) { d.Pool, d.Exclusive = "p", "group:g:/none" })
 }

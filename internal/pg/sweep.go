@@ -87,9 +87,11 @@ func (s *Store) reapFrom(ctx context.Context, before time.Time, from int64, atOn
 // have put them there, so it is repeated. Lanes that fit are not read.
 func (s *Store) Relane(ctx context.Context) (n int, err error) {
 	rows, err := s.Pool().Query(ctx, `WITH other AS MATERIALIZED (SELECT * FROM (SELECT l.lane_id, l.pool_id, (l.kind = 'exclusive') <> (coalesce(d.settings->>'exclusive', 'none') NOT IN ('', 'none'))
-				OR l.kind = 'exclusive' AND ((l.value = '') <> (d.settings->>'exclusive' = 'type')
-					OR CASE WHEN l.shared IS NULL THEN d.settings->'exclusive'->>'group' IS NOT NULL
-						ELSE NOT starts_with(l.value, coalesce(d.settings->'exclusive'->>'group', '') || ' ') END)
+				OR l.kind = 'exclusive' AND CASE
+					WHEN d.settings->>'exclusive' = 'type' THEN l.value <> ''
+					WHEN jsonb_typeof(d.settings->'exclusive') = 'object' THEN NOT starts_with(l.value,
+						concat(d.settings->'exclusive'->>'group', d.settings->'exclusive'->>'by', ' '))
+					ELSE NOT starts_with(l.value, substr(d.settings->>'exclusive', length('field:') + 1) || ' ') END
 				OR l.kind = 'dispatcher' AND (l.pool_id IS NULL) <> (d.pool_id IS NULL) AS whole, l.kind = 'dispatcher' AND l.pool_id <> d.pool_id AS pool
 			FROM postern.lane l JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id) l WHERE whole OR pool)
 		SELECT DISTINCT r.queue_id FROM other l CROSS JOIN LATERAL (SELECT r.queue_id FROM postern.ready r WHERE r.lane = l.lane_id
