@@ -1409,8 +1409,8 @@ type DispatcherSettings struct {
 	Capabilities []DispatcherSettingsCapabilities `json:"capabilities,omitempty"`
 
 	// Exclusive none, type, or field:<JSON pointer into data>: over all queues one at a time is out, of the type or per value. {"group": name, "by": pointer}: per value over all types that name the group.
-	Exclusive *DispatcherSettings_Exclusive `json:"exclusive,omitempty"`
-	Fee       *FeeSettings                  `json:"fee,omitempty"`
+	Exclusive json.RawMessage `json:"exclusive,omitempty"`
+	Fee       *FeeSettings    `json:"fee,omitempty"`
 
 	// Idempotent The same token may be sent again unasked.
 	Idempotent *bool              `json:"idempotent,omitempty"`
@@ -1451,20 +1451,6 @@ type DispatcherSettings struct {
 // DispatcherSettingsCapabilities defines model for DispatcherSettings.Capabilities.
 type DispatcherSettingsCapabilities string
 
-// DispatcherSettingsExclusive0 defines model for DispatcherSettings.Exclusive.0.
-type DispatcherSettingsExclusive0 = string
-
-// DispatcherSettingsExclusive1 defines model for DispatcherSettings.Exclusive.1.
-type DispatcherSettingsExclusive1 struct {
-	By    string `json:"by"`
-	Group string `json:"group"`
-}
-
-// DispatcherSettings_Exclusive none, type, or field:<JSON pointer into data>: over all queues one at a time is out, of the type or per value. {"group": name, "by": pointer}: per value over all types that name the group.
-type DispatcherSettings_Exclusive struct {
-	union json.RawMessage
-}
-
 // DispatcherSettingsPostedBy who may post to the type
 type DispatcherSettingsPostedBy string
 
@@ -1484,10 +1470,10 @@ type DispatcherView struct {
 	Draining bool `json:"draining"`
 
 	// Exclusive none, type, or field:<JSON pointer into data>: over all queues one at a time is out, of the type or per value. {"group": name, "by": pointer}: per value over all types that name the group.
-	Exclusive   *DispatcherView_Exclusive `json:"exclusive,omitempty"`
-	Fee         *FeeSettings              `json:"fee,omitempty"`
-	Gate        *GateView                 `json:"gate"`
-	HoldsSender *HoldView                 `json:"holds_sender"`
+	Exclusive   json.RawMessage `json:"exclusive,omitempty"`
+	Fee         *FeeSettings    `json:"fee,omitempty"`
+	Gate        *GateView       `json:"gate"`
+	HoldsSender *HoldView       `json:"holds_sender"`
 
 	// Idempotent The same token may be sent again unasked.
 	Idempotent *bool              `json:"idempotent,omitempty"`
@@ -1533,20 +1519,6 @@ type DispatcherView struct {
 
 // DispatcherViewCapabilities defines model for DispatcherView.Capabilities.
 type DispatcherViewCapabilities string
-
-// DispatcherViewExclusive0 defines model for DispatcherView.Exclusive.0.
-type DispatcherViewExclusive0 = string
-
-// DispatcherViewExclusive1 defines model for DispatcherView.Exclusive.1.
-type DispatcherViewExclusive1 struct {
-	By    string `json:"by"`
-	Group string `json:"group"`
-}
-
-// DispatcherView_Exclusive none, type, or field:<JSON pointer into data>: over all queues one at a time is out, of the type or per value. {"group": name, "by": pointer}: per value over all types that name the group.
-type DispatcherView_Exclusive struct {
-	union json.RawMessage
-}
 
 // DispatcherViewPostedBy who may post to the type
 type DispatcherViewPostedBy string
@@ -5655,130 +5627,6 @@ func (a Problem) MarshalJSON() ([]byte, error) {
 		}
 	}
 	return json.Marshal(object)
-}
-
-// AsDispatcherSettingsExclusive0 returns the union data inside the DispatcherSettings_Exclusive as a DispatcherSettingsExclusive0
-func (t DispatcherSettings_Exclusive) AsDispatcherSettingsExclusive0() (DispatcherSettingsExclusive0, error) {
-	var body DispatcherSettingsExclusive0
-	err := json.Unmarshal(t.union, &body)
-	return body, err
-}
-
-// FromDispatcherSettingsExclusive0 overwrites any union data inside the DispatcherSettings_Exclusive as the provided DispatcherSettingsExclusive0
-func (t *DispatcherSettings_Exclusive) FromDispatcherSettingsExclusive0(v DispatcherSettingsExclusive0) error {
-	b, err := json.Marshal(v)
-	t.union = b
-	return err
-}
-
-// MergeDispatcherSettingsExclusive0 performs a merge with any union data inside the DispatcherSettings_Exclusive, using the provided DispatcherSettingsExclusive0
-func (t *DispatcherSettings_Exclusive) MergeDispatcherSettingsExclusive0(v DispatcherSettingsExclusive0) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-
-	merged, err := runtime.JSONMerge(t.union, b)
-	t.union = merged
-	return err
-}
-
-// AsDispatcherSettingsExclusive1 returns the union data inside the DispatcherSettings_Exclusive as a DispatcherSettingsExclusive1
-func (t DispatcherSettings_Exclusive) AsDispatcherSettingsExclusive1() (DispatcherSettingsExclusive1, error) {
-	var body DispatcherSettingsExclusive1
-	err := json.Unmarshal(t.union, &body)
-	return body, err
-}
-
-// FromDispatcherSettingsExclusive1 overwrites any union data inside the DispatcherSettings_Exclusive as the provided DispatcherSettingsExclusive1
-func (t *DispatcherSettings_Exclusive) FromDispatcherSettingsExclusive1(v DispatcherSettingsExclusive1) error {
-	b, err := json.Marshal(v)
-	t.union = b
-	return err
-}
-
-// MergeDispatcherSettingsExclusive1 performs a merge with any union data inside the DispatcherSettings_Exclusive, using the provided DispatcherSettingsExclusive1
-func (t *DispatcherSettings_Exclusive) MergeDispatcherSettingsExclusive1(v DispatcherSettingsExclusive1) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-
-	merged, err := runtime.JSONMerge(t.union, b)
-	t.union = merged
-	return err
-}
-
-func (t DispatcherSettings_Exclusive) MarshalJSON() ([]byte, error) {
-	b, err := t.union.MarshalJSON()
-	return b, err
-}
-
-func (t *DispatcherSettings_Exclusive) UnmarshalJSON(b []byte) error {
-	err := t.union.UnmarshalJSON(b)
-	return err
-}
-
-// AsDispatcherViewExclusive0 returns the union data inside the DispatcherView_Exclusive as a DispatcherViewExclusive0
-func (t DispatcherView_Exclusive) AsDispatcherViewExclusive0() (DispatcherViewExclusive0, error) {
-	var body DispatcherViewExclusive0
-	err := json.Unmarshal(t.union, &body)
-	return body, err
-}
-
-// FromDispatcherViewExclusive0 overwrites any union data inside the DispatcherView_Exclusive as the provided DispatcherViewExclusive0
-func (t *DispatcherView_Exclusive) FromDispatcherViewExclusive0(v DispatcherViewExclusive0) error {
-	b, err := json.Marshal(v)
-	t.union = b
-	return err
-}
-
-// MergeDispatcherViewExclusive0 performs a merge with any union data inside the DispatcherView_Exclusive, using the provided DispatcherViewExclusive0
-func (t *DispatcherView_Exclusive) MergeDispatcherViewExclusive0(v DispatcherViewExclusive0) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-
-	merged, err := runtime.JSONMerge(t.union, b)
-	t.union = merged
-	return err
-}
-
-// AsDispatcherViewExclusive1 returns the union data inside the DispatcherView_Exclusive as a DispatcherViewExclusive1
-func (t DispatcherView_Exclusive) AsDispatcherViewExclusive1() (DispatcherViewExclusive1, error) {
-	var body DispatcherViewExclusive1
-	err := json.Unmarshal(t.union, &body)
-	return body, err
-}
-
-// FromDispatcherViewExclusive1 overwrites any union data inside the DispatcherView_Exclusive as the provided DispatcherViewExclusive1
-func (t *DispatcherView_Exclusive) FromDispatcherViewExclusive1(v DispatcherViewExclusive1) error {
-	b, err := json.Marshal(v)
-	t.union = b
-	return err
-}
-
-// MergeDispatcherViewExclusive1 performs a merge with any union data inside the DispatcherView_Exclusive, using the provided DispatcherViewExclusive1
-func (t *DispatcherView_Exclusive) MergeDispatcherViewExclusive1(v DispatcherViewExclusive1) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-
-	merged, err := runtime.JSONMerge(t.union, b)
-	t.union = merged
-	return err
-}
-
-func (t DispatcherView_Exclusive) MarshalJSON() ([]byte, error) {
-	b, err := t.union.MarshalJSON()
-	return b, err
-}
-
-func (t *DispatcherView_Exclusive) UnmarshalJSON(b []byte) error {
-	err := t.union.UnmarshalJSON(b)
-	return err
 }
 
 // Operations lists every call of the contract, by path.

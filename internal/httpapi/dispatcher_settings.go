@@ -52,6 +52,7 @@ type exclusiveSetting struct{ outbox.Exclusive }
 func (exclusiveSetting) Schema(huma.Registry) *huma.Schema {
 	text := &huma.Schema{Type: huma.TypeString, MaxLength: ptr(200)}
 	return &huma.Schema{
+		Extensions: map[string]any{"x-go-type": "json.RawMessage", "x-go-type-skip-optional-pointer": true},
 		Description: "none, type, or field:<JSON pointer into data>: over all queues one at a time is out, " +
 			`of the type or per value. {"group": name, "by": pointer}: per value over all types that name the group.`,
 		OneOf: []*huma.Schema{text, {

@@ -216,6 +216,7 @@ func once(rows []*QueueRow) []*QueueRow {
 	})
 }
 
+// writeSenders writes what holds lanes, the gates, and which sender is bound to which queue.
 func (e *effects) writeSenders(b *pgx.Batch) {
 	for lane, queue := range e.holders {
 		b.Queue(`UPDATE postern.lane SET holder = $2
@@ -227,35 +228,7 @@ func (e *effects) writeSenders(b *pgx.Batch) {
 		b.Queue(`UPDATE postern.lane SET holder = NULL WHERE holder = ANY ($1)`, e.holdersFree)
 	}
 	for _, g := range e.sortedGates() {
-		switch {
-		case g.Open && g.Sender != 0:
-			b.Queue(`UPDATE postern.sender
-				SET gate_failures = 0, gate_reason = '', gate_since = NULL, gate_node = '',
-					blocked_until = NULL, block_reason = ''
-				WHERE sender_id = $1 AND block_reason = 'worker_unreachable'`, g.Sender)
-		case g.Open:
-			b.Queue(`UPDATE postern.dispatcher
-				SET gate_failures = 0, gate_until = NULL, gate_reason = '', gate_probing = false,
-					gate_since = NULL, gate_node = ''
-				WHERE dispatcher_id = $1`, g.Dispatcher)
-		case g.Pass:
-			b.Queue(`UPDATE postern.dispatcher
-				SET gate_until = $2, gate_probing = false
-				WHERE dispatcher_id = $1 AND gate_probing`, g.Dispatcher, e.now)
-		case g.Sender != 0:
-			b.Queue(`UPDATE postern.sender SET gate_failures = gate_failures + 1, gate_reason = $4,
-					gate_since = coalesce(gate_since, $2), gate_node = `+nodeName+`,
-					blocked_until = greatest(`+gateUntil+`, $3), block_reason = 'worker_unreachable'
-				WHERE sender_id = $1 AND (blocked_until IS NULL OR blocked_until <= $2 OR block_reason = 'worker_unreachable')`,
-				g.Sender, e.now, db.Nullable(g.Until), g.Why, g.Node)
-		default: // several calls that failed in the same while count once
-			b.Queue(`UPDATE postern.dispatcher
-				SET gate_failures = gate_failures + 1, gate_reason = $4, gate_probing = false,
-					gate_since = coalesce(gate_since, $2), gate_node = `+nodeName+`,
-					gate_until = greatest(`+gateUntil+`, $3)
-				WHERE dispatcher_id = $1 AND (gate_until IS NULL OR gate_until <= $2 OR gate_probing)`,
-				g.Dispatcher, e.now, db.Nullable(g.Until), g.Why, g.Node)
-		}
+		e.writeGate(b, g)
 	}
 	if len(e.senderFree) > 0 {
 		c := db.Columns{N: len(e.senderFree)}
@@ -277,6 +250,39 @@ func (e *effects) writeSenders(b *pgx.Batch) {
 		b.Queue(`UPDATE postern.sender s SET queue_id = n.queue_id, bound_since = $3
 			FROM ROWS FROM (unnest($1::int[]), unnest($2::bigint[])) n(sender_id, queue_id) WHERE s.sender_id = n.sender_id`,
 			ids, queues, e.now)
+	}
+}
+
+// writeGate opens or closes the gate of a sender or of a type, or lets the next probe out.
+func (e *effects) writeGate(b *pgx.Batch, g gate) {
+	switch {
+	case g.Open && g.Sender != 0:
+		b.Queue(`UPDATE postern.sender
+			SET gate_failures = 0, gate_reason = '', gate_since = NULL, gate_node = '',
+				blocked_until = NULL, block_reason = ''
+			WHERE sender_id = $1 AND block_reason = 'worker_unreachable'`, g.Sender)
+	case g.Open:
+		b.Queue(`UPDATE postern.dispatcher
+			SET gate_failures = 0, gate_until = NULL, gate_reason = '', gate_probing = false,
+				gate_since = NULL, gate_node = ''
+			WHERE dispatcher_id = $1`, g.Dispatcher)
+	case g.Pass:
+		b.Queue(`UPDATE postern.dispatcher
+			SET gate_until = $2, gate_probing = false
+			WHERE dispatcher_id = $1 AND gate_probing`, g.Dispatcher, e.now)
+	case g.Sender != 0:
+		b.Queue(`UPDATE postern.sender SET gate_failures = gate_failures + 1, gate_reason = $4,
+				gate_since = coalesce(gate_since, $2), gate_node = `+nodeName+`,
+				blocked_until = greatest(`+gateUntil+`, $3), block_reason = 'worker_unreachable'
+			WHERE sender_id = $1 AND (blocked_until IS NULL OR blocked_until <= $2 OR block_reason = 'worker_unreachable')`,
+			g.Sender, e.now, db.Nullable(g.Until), g.Why, g.Node)
+	default: // several calls that failed in the same while count once
+		b.Queue(`UPDATE postern.dispatcher
+			SET gate_failures = gate_failures + 1, gate_reason = $4, gate_probing = false,
+				gate_since = coalesce(gate_since, $2), gate_node = `+nodeName+`,
+				gate_until = greatest(`+gateUntil+`, $3)
+			WHERE dispatcher_id = $1 AND (gate_until IS NULL OR gate_until <= $2 OR gate_probing)`,
+			g.Dispatcher, e.now, db.Nullable(g.Until), g.Why, g.Node)
 	}
 }
 

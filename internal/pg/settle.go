@@ -181,15 +181,8 @@ func (st *settlement) answer(i int, a *Answer) error {
 	before := *q
 	st.gate(q, a)
 	q.heard(a, st.e.now)
-	if u := a.Unclear; u != nil {
-		row := st.attempt(a, "unknown")
-		row.Hash, row.Nonce, row.Data, row.Members, row.StartedAt = "", "", nil, nil, u.StartedAt
-		row.Class, row.Code, row.Error = string(outbox.ClassAmbiguous), u.Code, u.Message
-		row.NothingDone, row.Doubted = false, u.Told
-		if row.At = u.StartedAt.Add(u.Elapsed); !row.At.Before(st.e.now) { // before what the question brought
-			row.At = st.e.now.Add(-time.Microsecond)
-		}
-		st.e.attempts = append(st.e.attempts, row)
+	if a.Unclear != nil {
+		st.e.attempts = append(st.e.attempts, st.unclear(a))
 	}
 	// Answered and kept: an attempt that does not end the transaction has its row (I7).
 	if step.KeepHash || step.Answered && !step.State.Terminal() {
@@ -229,6 +222,18 @@ func (st *settlement) answer(i int, a *Answer) error {
 		}
 	}
 	return err
+}
+
+// unclear is the row of a call whose answer did not say what was done, so that its token was asked about.
+func (st *settlement) unclear(a *Answer) *attemptRow {
+	u, row := a.Unclear, st.attempt(a, "unknown")
+	row.Hash, row.Nonce, row.Data, row.Members, row.StartedAt = "", "", nil, nil, u.StartedAt
+	row.Class, row.Code, row.Error = string(outbox.ClassAmbiguous), u.Code, u.Message
+	row.NothingDone, row.Doubted = false, u.Told
+	if row.At = u.StartedAt.Add(u.Elapsed); !row.At.Before(st.e.now) { // before what the question brought
+		row.At = st.e.now.Add(-time.Microsecond)
+	}
+	return row
 }
 
 // end records the outcome and goes on with the queue.

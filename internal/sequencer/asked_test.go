@@ -110,7 +110,8 @@ func TestAnUnknownOutcomeIsAskedAbout(t *testing.T) {
 			outbox.Status{State: "unsupported"}, settings(),
 			held(step{Message: "dispatch outcome unknown: perhaps; " +
 				"the worker has no /status to be asked, and its dispatcher is not idempotent"})},
-		{"ambiguous by class under a 400, and the retries are used up", at(D, retries(2), doubted("http_400", "perhaps")),
+		{"ambiguous by class under a 400, and the retries are used up",
+			at(D, retries(2), doubted("http_400", "perhaps")),
 			outbox.Status{State: "unknown"}, settings(),
 			still(step{Events: events{"StatusUnknown"}, Then: "call", Retries: 2})},
 		{"ambiguous by class, sent again in vain", at(D, again, doubted("answer_invalid", "perhaps")),

@@ -17,8 +17,8 @@ import (
 )
 
 // invoke is the worker of leader.tool (S1.5): it looks the tool up, gets and checks the input, calls the tool and
-// checks what that answers. Successful is done, fatal is rejected, retriable is retry. A tool that this node may not call
-// is blocked: nothing was done, another node may call it, and a setting is no reason for an event to be Dead.
+// checks its answer. Successful is done, fatal is rejected, retriable is retry. A tool that this node may not call is
+// blocked: nothing was done, another node may call it, and a setting is no reason for an event to be Dead.
 func (e *Events) invoke(ctx context.Context, l *pg.Lease, call remote.Call) outbox.Answer {
 	started := time.Now()
 	v := e.verdict(ctx, l, call)

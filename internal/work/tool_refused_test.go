@@ -31,7 +31,9 @@ func TestAToolThatANodeMayNotCallCostsItsEventsNoTry(t *testing.T) {
 	})
 	h.within("it was refused three times", func() bool {
 		var n int
-		h.must(h.s.Pool().QueryRow(h.ctx, `SELECT count(*) FROM postern.attempt WHERE code = 'address_refused'`).Scan(&n))
+		h.must(h.s.Pool().QueryRow(h.ctx, `SELECT count(*)
+			FROM postern.attempt
+			WHERE code = 'address_refused'`).Scan(&n))
 		return n >= 3
 	})
 	list, err := h.s.Events.Events(h.ctx, h.by.Context, events.EventFilter{Limit: 10})
