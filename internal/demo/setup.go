@@ -32,7 +32,7 @@ const onePerBlock outbox.Exclusive = "group:zkapp:/zkAppAddress"
 // chain whose blocks take half a second instead of three minutes.
 func dispatcher(typ, worker string) outbox.Dispatcher {
 	d := outbox.DefaultDispatcher()
-	d.Type, d.WorkerURL, d.Pool = typ, worker, Pool
+	d.Type, d.WorkerURL, d.Pool, d.PostedBy = typ, worker, Pool, outbox.SystemOf(typ)
 	d.Timeouts.Dispatch = outbox.Duration(10 * time.Second)
 	two := 2
 	d.Retry.MaxRetries = &two
