@@ -67,6 +67,13 @@ func TestALateAnswerChangesNothing(t *testing.T) {
 		}, func(a *arena) []op {
 			return a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous", "held")
 		}},
+		{"of a shared lane", func(a *arena) { // another type takes it once it is free, and a late answer must not free it again
+			a.sharing()
+			a.flying(0, "a", "b")
+			a.Post("r", "U", "z")
+		}, func(a *arena) []op {
+			return a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous", "held")
+		}},
 		{"of a delay", func(a *arena) {
 			a.failing()
 			_, err := a.S.Beat(a.Ctx, a.n1, pg.NodeLoad{})

@@ -448,8 +448,8 @@ func (x *explain) exclusive(queue int64) error {
 		b.Object, b.Since = pg.TxPath(h.task.ID), h.explain.since
 		b.Detail = fmt.Sprintf("%s lets one go at a time (%s), and that is %s", x.head.Type, x.d.Exclusive, x.named(h))
 		if group := x.d.Exclusive.Group(); group != "" {
-			b.Detail = fmt.Sprintf("the types of the group %s let one with the same value go at a time (%s), "+
-				"and that is %s", group, strings.TrimPrefix(string(x.d.Exclusive), "group:"+group+":"), x.named(h))
+			b.Detail = fmt.Sprintf("the types of the group %s let one with the same value go at a time (%s), and that is %s",
+				group, strings.TrimPrefix(string(x.d.Exclusive), "group:"+group+":"), x.named(h))
 		}
 	}
 	x.add(b)
