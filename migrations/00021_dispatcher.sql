@@ -70,10 +70,12 @@ CREATE INDEX sender_by_pool ON postern.sender (pool_id);
 -- A lane is what must be free for the queues that stand in it: a dispatcher and its pool, or a
 -- dispatcher and one sender, or a value of an exclusive dispatcher (held by one queue from BLOCKED to
 -- its end, S2.20). Lanes of several types that exclude each other share a lane of kind group, which
--- is held in their place, and in which nothing stands. The lane resume has no dispatcher: work of dead nodes, which needs nothing but a node.
+-- is held in their place, and in which nothing stands. The lane resume has no dispatcher: work of dead nodes,
+-- which needs nothing but a node.
 CREATE TABLE postern.lane (
     lane_id       int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    kind          text NOT NULL CONSTRAINT lane_kind_is_known CHECK (kind IN ('dispatcher', 'sender', 'exclusive', 'group', 'resume')),
+    kind          text NOT NULL CONSTRAINT lane_kind_is_known
+        CHECK (kind IN ('dispatcher', 'sender', 'exclusive', 'group', 'resume')),
     dispatcher_id int,
     pool_id       int,
     sender_id     int,

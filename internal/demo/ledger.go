@@ -20,7 +20,7 @@ type Ledger struct {
 	Fees      string `json:"fees"`
 	Height    uint64 `json:"height"`
 	Reorgs    int    `json:"reorgs"`
-	Landed    int    `json:"landed"`  // transactions of apps in blocks, with those that failed there; no two of one app in one
+	Landed    int    `json:"landed"`  // in blocks, of those that call apps, failed ones included
 	Dropped   int    `json:"dropped"` // samples that had the devnet drop them from its pool, and were sent again
 }
 
@@ -139,7 +139,8 @@ func (r *run) onePerBlock(ctx context.Context, out *Ledger) (differ []Difference
 			}
 			out.Landed++
 			if other := seen[app]; other != "" {
-				differ = append(differ, Difference{app, fmt.Sprintf("has two transactions in block %d: %s and %s", height, other, id)})
+				how := fmt.Sprintf("has two transactions in block %d: %s and %s", height, other, id)
+				differ = append(differ, Difference{app, how})
 			}
 			seen[app] = id
 		}

@@ -72,7 +72,8 @@ func TestTwoTransactionsOfOneAppInABlockAreNamed(t *testing.T) {
 	call("2", 1)
 	out = block()
 	differ, err := r.onePerBlock(t.Context(), &out)
-	if err != nil || len(differ) != 1 || differ[0].UID != "B62a" || out.Landed != 4 || !strings.Contains(differ[0].How, "in block 3:") {
+	if err != nil || len(differ) != 1 || differ[0].UID != "B62a" || out.Landed != 4 ||
+		!strings.Contains(differ[0].How, "in block 3:") {
 		t.Errorf("two landed in one block, and %v is said (%v)", differ, err)
 	}
 }

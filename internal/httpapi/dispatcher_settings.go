@@ -168,8 +168,8 @@ func checkDispatcher(d *outbox.Dispatcher) error {
 		return err
 	}
 	if d.Exclusive != "" && !exclusivePattern.MatchString(string(d.Exclusive)) || len(d.Exclusive) > 200 {
-		return fault.At("/exclusive", "exclusive %q: want none, type, field: with a JSON pointer, such as field:/zkAppAddress, "+
-			`or {"group": "zkapp", "by": "/zkAppAddress"}`, fault.Clip(string(d.Exclusive)))
+		return fault.At("/exclusive", "exclusive %q: want none, type, field: with a JSON pointer, such as "+
+			`field:/zkAppAddress, or {"group": "zkapp", "by": "/zkAppAddress"}`, fault.Clip(string(d.Exclusive)))
 	}
 	system := outbox.SystemOf(d.Type)
 	if (d.PostedBy == outbox.ByLeader || system != outbox.Anyone) && d.PostedBy != system {

@@ -216,7 +216,9 @@ func (c *claim) lock(ctx context.Context) error {
 		case l.kind == "resume":
 		case l.kind == "exclusive":
 			n = min(n, 8)
-			b.Queue(`SELECT FROM postern.lane WHERE lane_id = $1 AND holder IS NULL FOR UPDATE SKIP LOCKED`, l.hold).Query(func(rows pgx.Rows) error {
+			b.Queue(`SELECT FROM postern.lane
+				WHERE lane_id = $1 AND holder IS NULL
+				FOR UPDATE SKIP LOCKED`, l.hold).Query(func(rows pgx.Rows) error {
 				c.held[l.hold] = rows.Next()
 				rows.Close()
 				return rows.Err()

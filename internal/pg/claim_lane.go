@@ -40,7 +40,8 @@ WITH RECURSIVE l(lane, upto) AS (
 	FROM (SELECT lane, timestamptz '-infinity' AS high, timestamptz '-infinity' AS low FROM l WHERE lane IS NOT NULL
 		UNION ALL SELECT k.lane, k.high, k.low FROM ROWS FROM (unnest($5::int[]), unnest($6::timestamptz[]), unnest($7::timestamptz[])) k(lane, high, low)) w
 )
-SELECT n.lane_id, coalesce(n.shared, n.lane_id), n.kind, coalesce(n.dispatcher_id, 0), coalesce(n.pool_id, 0), coalesce(n.sender_id, 0),
+SELECT n.lane_id, coalesce(n.shared, n.lane_id), n.kind,
+	coalesce(n.dispatcher_id, 0), coalesce(n.pool_id, 0), coalesce(n.sender_id, 0),
 	coalesce(d.gate_failures, 0) > 0, coalesce(d.pool_id, 0),
 	CASE WHEN d.pool_id IS NULL AND n.sender_id IS NULL OR n.kind = 'exclusive' THEN 0 ELSE (SELECT count(*) FROM (SELECT FROM postern.sender s
 		WHERE CASE WHEN n.sender_id IS NULL THEN s.pool_id = n.pool_id AND NOT s.draining ELSE s.sender_id = n.sender_id END AND s.queue_id IS NULL AND NOT s.paused
@@ -77,7 +78,9 @@ func (c *claim) findLanes(b *pgx.Batch) {
 		for rows.Next() {
 			l := &openLane{}
 			var high, low *time.Time
-			if err := rows.Scan(&l.id, &l.hold, &l.kind, &l.dispatcher, &l.pool, &l.sender, &l.probe, &l.poolOf, &l.free, &high, &low); err != nil {
+			err := rows.Scan(&l.id, &l.hold, &l.kind, &l.dispatcher, &l.pool, &l.sender, &l.probe, &l.poolOf,
+				&l.free, &high, &low)
+			if err != nil {
 				return err
 			}
 			l.front = front{*cmp.Or(high, &time.Time{}), *cmp.Or(low, &time.Time{})}

@@ -67,7 +67,7 @@ func TestALateAnswerChangesNothing(t *testing.T) {
 		}, func(a *arena) []op {
 			return a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous", "held")
 		}},
-		{"of a shared lane", func(a *arena) { // another type takes it once it is free, and a late answer must not free it again
+		{"of a shared lane", func(a *arena) { // another type takes it later, and a late answer must not free it again
 			a.sharing()
 			a.flying(0, "a", "b")
 			a.Post("r", "U", "z")

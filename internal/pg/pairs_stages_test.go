@@ -430,7 +430,7 @@ var stages = []stage{
 			a.ids = a.Post("q", "T", "a", "b")
 			a.Post("r", "U", "c")
 		},
-		func(a *arena) []op { return []op{claim, claimOf("T"), claimOf("U"), wake, pauseType, cancel(0)} }},
+		func(a *arena) []op { return []op{claim, claimOf("T"), claimOf("U"), wake, pauseType} }},
 }
 
 // sharing puts two types that exclude each other: the pointer names nothing, so that all have one value.

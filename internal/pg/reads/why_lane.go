@@ -19,7 +19,8 @@ type laneFacts struct {
 func (x *explain) lane() (*laneFacts, error) {
 	l := &laneFacts{}
 	var value, account string
-	err := x.s.Pool().QueryRow(x.ctx, `SELECT l.kind, coalesce(l.value, ''), coalesce(s.account, ''), coalesce(h.holder, 0),
+	err := x.s.Pool().QueryRow(x.ctx, `
+		SELECT l.kind, coalesce(l.value, ''), coalesce(s.account, ''), coalesce(h.holder, 0),
 			(SELECT count(*) FROM (SELECT FROM postern.ready r WHERE r.lane = $1 AND (r.prio, r.since, r.queue_id) < ($2, $3, $4) LIMIT 1000) n)
 		FROM postern.lane l JOIN postern.lane h ON h.lane_id = coalesce(l.shared, l.lane_id)
 		LEFT JOIN postern.sender s ON s.sender_id = l.sender_id WHERE l.lane_id = $1`,
