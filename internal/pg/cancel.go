@@ -314,8 +314,8 @@ func (h *inHand) abandoned(by db.By, id outbox.ID) *outcomeRow {
 	return o
 }
 
-// gateHolds refuses to retry what stands in its lane, where the closed gate of its type keeps that shut, or those of all
-// senders that it may go out by: one transaction does not open them.
+// gateHolds refuses to retry what stands in its lane, where the closed gate of its type keeps that shut, or those of
+// all senders that it may go out by: one transaction does not open them.
 func (s *Store) gateHolds(ctx context.Context, t *db.Txn, h *inHand, id outbox.ID) error {
 	var until time.Time
 	b := &pgx.Batch{}

@@ -292,7 +292,9 @@ func (e *effects) sortedGates() []gate {
 		return cmp.Or(cmp.Compare(a.Dispatcher, b.Dispatcher), cmp.Compare(a.Sender, b.Sender))
 	}
 	slices.SortStableFunc(e.gates, by)
-	return slices.CompactFunc(e.gates, func(a, b gate) bool { return by(a, b) == 0 && a.Open == b.Open && a.Pass == b.Pass })
+	return slices.CompactFunc(e.gates, func(a, b gate) bool {
+		return by(a, b) == 0 && a.Open == b.Open && a.Pass == b.Pass
+	})
 }
 
 // nodeName is the name of the node whose call closes a gate.

@@ -58,7 +58,8 @@ func TestALateAnswerChangesNothing(t *testing.T) {
 			return a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous", "held")
 		}},
 		{"of a probe", func(a *arena) { a.probing() }, func(a *arena) []op {
-			return a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous", "held", "left")
+			return a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous", "held",
+				"left")
 		}},
 		{"of a shared lane", func(a *arena) { // another type takes it once it is free, and a late answer must not free it again
 			a.sharing()

@@ -77,7 +77,9 @@ var stages = []stage{
 	{"ready",
 		func(a *arena) { a.ids = a.Post("q", "T", "a", "b", "c") },
 		func(a *arena) []op {
-			return []op{claim, claimLeaving, claimShunning, wake, release, reap, pause, resume, hurry, ingestOne, ingestTwo, cancel(0), cancel(1), cancel(2), cancelAll, suspend(0), suspend(1), place(1, 0), place(2, 1), placeFirst(2), elsewhere(0), elsewhere(1)}
+			return []op{claim, claimLeaving, claimShunning, wake, release, reap, pause, resume, hurry, ingestOne,
+				ingestTwo, cancel(0), cancel(1), cancel(2), cancelAll, suspend(0), suspend(1), place(1, 0), place(2, 1),
+				placeFirst(2), elsewhere(0), elsewhere(1)}
 		}},
 	{"in the middle of a lazy run",
 		func(a *arena) { a.flying(1, "a", "b", "c", "d"); a.stale() },
@@ -307,8 +309,8 @@ var stages = []stage{
 		}},
 	{"whose gate lets a probe out", func(a *arena) { a.shut("T") },
 		func(a *arena) []op {
-			return []op{claim, claimLeaving, claimOf("T"), claimOf("U"), wake, release, pause, pauseType, ingestOne, cancel(0),
-				abandon(0), suspend(0), openType, drainSender}
+			return []op{claim, claimLeaving, claimOf("T"), claimOf("U"), wake, release, pause, pauseType, ingestOne,
+				cancel(0), abandon(0), suspend(0), openType, drainSender}
 		}},
 	{"whose gate lets a probe out, without senders",
 		func(a *arena) {
@@ -325,7 +327,8 @@ var stages = []stage{
 		},
 		func(a *arena) []op {
 			return slices.Concat(
-				[]op{claim, claimLeaving, claimOf("T"), wake, release, bury, giveUp, handBack, pauseType, cancel(0), openType},
+				[]op{claim, claimLeaving, claimOf("T"), wake, release, bury, giveUp, handBack, pauseType, cancel(0),
+					openType},
 				a.dispatched("done", "back", "accepted", "failed", "rejected", "blocked", "ambiguous"))
 		}},
 	{"with a probe out that its node may not make",
