@@ -59,7 +59,8 @@ BEGIN
         sentence := format('item %s: %s; nothing of the batch was accepted', nth, sentence);
     END IF;
     doc := jsonb_build_object('type', 'urn:postern:problem:' || p.code, 'title', p.title, 'status', p.status, 'code', p.code,
-        'retryable', p.retry_after IS NOT NULL, 'detail', sentence, 'help', 'docs/errors.md#problem-' || p.code) || more;
+        'retryable', p.retry_after IS NOT NULL, 'detail', sentence,
+        'help', 'docs/errors.md#problem-' || p.code) || more;
     IF p.retry_after IS NOT NULL THEN
         doc := doc || jsonb_build_object('retry_after', p.retry_after);
     END IF;

@@ -148,12 +148,6 @@ func TestThePageAboutChainsWorksAsItIsWritten(t *testing.T) {
 	mustSay(t, said, "exclusive_busy", "create-a", `"returned":["`)
 }
 
-func TestThePageAboutChainsWorksAsItIsWritten(t *testing.T) {
-	t.Parallel()
-	said := play(t, "chains.md", installation(t), "127.0.0.1:8541", freeAddress(t), "127.0.0.1:8542", freeAddress(t))
-	mustSay(t, said, "exclusive_busy", "create-a", `"returned":["`)
-}
-
 func TestThePageAboutConceptsHasTheMachinesThatRun(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/concepts.md")

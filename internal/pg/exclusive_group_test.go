@@ -80,7 +80,7 @@ func TestATypeThatLeavesItsGroup(t *testing.T) {
 			if moved := w.relaned(); moved != 1 {
 				t.Errorf("%d were moved, want c alone", moved)
 			}
-			c := w.taken(n, "c")["c"] // what is in flight finishes as it began, and the lane of the group is still held for b
+			c := w.taken(n, "c")["c"] // a call that is out ends as it began: b still holds the lane of the group
 			w.Settle(w.Answer(held["a"], pgworld.Done()))
 			b := w.taken(n, "b")["b"]
 			w.Settle(w.Answer(b, pgworld.Done()), w.Answer(c, pgworld.Done()))

@@ -143,7 +143,8 @@ func (h *house) post(queue, typ string, uids ...string) []outbox.ID {
 	h.t.Helper()
 	var subs []*pg.Submission
 	for _, u := range uids {
-		subs = append(subs, &pg.Submission{ContextID: h.by.Context, Queue: queue, Type: typ, UID: u, Hash: []byte(u), Data: json.RawMessage(`{}`)})
+		subs = append(subs, &pg.Submission{ContextID: h.by.Context, Queue: queue, Type: typ, UID: u, Hash: []byte(u),
+			Poster: outbox.SystemOf(typ), Data: json.RawMessage(`{}`)})
 	}
 	out, err := h.s.Ingest(h.ctx, subs, false)
 	h.must(err)
