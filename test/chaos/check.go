@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sort"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -11,78 +12,80 @@ import (
 // row is what the database says of a transaction.
 type row struct {
 	id, uid, queue, state string
-	position              int64
+	queueID, position     int64
 	n                     int
 }
 
 var terminal = map[string]bool{"DONE": true, "FAILED": true, "UNRESOLVED": true, "CANCELLED": true}
 
-// check compares the logs of client and worker with the database, and returns what is wrong, by invariant.
-func check(ctx context.Context, url string, posts []*post, calls []call) (violations map[string][]string, stalled []string, err error) {
-	c, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer c.Close(ctx)
-	rows, err := readRows(ctx, c)
-	if err != nil {
-		return nil, nil, err
-	}
-	violations = map[string][]string{}
-	say := func(invariant, format string, args ...any) {
-		violations[invariant] = append(violations[invariant], fmt.Sprintf(format, args...))
-	}
+// evidence is what is checked: the logs of client and worker, and the rows.
+type evidence struct {
+	posts  []*post
+	calls  []call
+	rows   []row
+	quiet  []span          // in which nothing may be called
+	later  map[string]bool // callbacks that were tried, and have a time for their next try
+	strict bool            // no process was frozen or cut off, so that no call may come late
+}
+
+// found is where violations go, by the name of the invariant.
+type found func(invariant, format string, args ...any)
+
+// check compares the logs with the rows.
+func (e *evidence) check(say found) {
 	byUID := map[string]row{}
-	for _, r := range rows {
-		if _, twice := byUID[r.uid]; twice {
+	for _, r := range e.rows {
+		if _, twice := byUID[r.uid]; twice && r.uid != "" {
 			say("one transaction per key", "%s has two", r.uid)
 		}
 		byUID[r.uid] = r
-		if !terminal[r.state] {
-			stalled = append(stalled, fmt.Sprintf("%s in %s is %s", r.uid, r.queue, r.state))
-		}
 	}
-	checkPosts(posts, byUID, say)
-	checkCalls(calls, byUID, say)
-	checkOrder(rows, calls, say)
-	return violations, stalled, nil
+	e.checkPosts(byUID, say)
+	e.checkTokens(say)
+	e.checkQuestions(say)
+	e.checkExecuted(byUID, say)
+	e.checkOrder(say)
+	e.checkFences(say)
+	e.checkTold(byUID, say)
 }
 
-func readRows(ctx context.Context, c *pgx.Conn) (list []row, err error) {
-	rows, err := c.Query(ctx, `SELECT t.id::text, t.uid, coalesce(t.queue, ''), t.state, t.position, coalesce((b.data ->> 'N')::int, -1)
-		FROM postern.transactions t JOIN postern.bodies b USING (id) ORDER BY t.queue, t.position`)
-	if err != nil {
-		return nil, err
-	}
-	var r row
-	_, err = pgx.ForEachRow(rows, []any{&r.id, &r.uid, &r.queue, &r.state, &r.position, &r.n}, func() error {
-		list = append(list, r)
-		return nil
-	})
-	return list, err
-}
-
-// checkPosts: what was acknowledged is there, once, as it was posted, under the id that was told.
-func checkPosts(posts []*post, byUID map[string]row, say func(string, string, ...any)) {
-	for _, p := range posts {
+// checkPosts: what was acknowledged is there, once, as it was posted, under the id that was told; what was refused was
+// not stored; everything ends as its worker says.
+func (e *evidence) checkPosts(byUID map[string]row, say found) {
+	for _, p := range e.posts {
 		r, there := byUID[p.UID]
-		switch {
-		case p.Bad != "":
+		if p.Bad != "" {
 			say("every answer is a success or retryable", "%s: %s", p.UID, p.Bad)
+			continue
+		}
+		if p.No != "" {
+			say("unknown is never no", "%s: %s", p.UID, p.No)
+		}
+		switch {
 		case p.Acked && !there:
 			say("nothing acknowledged is lost", "%s is gone", p.UID)
 		case p.Acked && (r.id != p.ID || r.n != p.N || r.queue != p.Queue):
 			say("a transaction is what was posted", "%s: %+v, not %+v", p.UID, r, *p)
-		case !p.Acked && p.Bad == "":
+		case !p.Acked:
 			say("every post is answered in the end", "%s, after %d tries", p.UID, p.Tries)
+		}
+		if want := map[bool]string{false: "DONE", true: "FAILED"}[p.Fails]; there && terminal[r.state] && r.state != want && p.On == "" {
+			say("it ends as its worker says", "%s is %s, want %s", p.UID, r.state, want)
 		}
 	}
 }
 
-// checkCalls: a token is one transaction's, one sender's, and executed once; what is DONE was executed.
-func checkCalls(calls []call, byUID map[string]row, say func(string, string, ...any)) {
-	owner, sender, executed := map[string]string{}, map[string]string{}, map[string]bool{}
-	for _, c := range calls {
+// checkTokens: a token is one transaction's and one sender's, and attempts do not go on behind the last.
+func (e *evidence) checkTokens(say found) {
+	fails := map[string]bool{}
+	for _, p := range e.posts {
+		fails[p.UID] = p.Fails
+	}
+	owner, sender := map[string]string{}, map[string]string{}
+	for _, c := range e.calls {
+		if c.Did == "asked" || c.Did == "told" {
+			continue
+		}
 		if u, known := owner[c.Token]; known && u != c.UID {
 			say("a token is one transaction's", "%s: %s and %s", c.Token, u, c.UID)
 		}
@@ -93,28 +96,75 @@ func checkCalls(calls []call, byUID map[string]row, say func(string, string, ...
 			}
 			sender[c.Token] = c.Sender
 		}
+		if fails[c.UID] && c.Attempt > 2 {
+			say("terminal is final", "%s may be retried once, and this is attempt %d", c.UID, c.Attempt)
+		}
+	}
+}
+
+// checkQuestions: a token that was called is called again only after its worker was asked about it, and knew nothing.
+func (e *evidence) checkQuestions(say found) {
+	last := map[string]call{}
+	asked := map[string]call{}
+	for _, c := range e.calls {
+		switch c.Did {
+		case "asked":
+			asked[c.Token] = c
+		case "told", "stale":
+		default:
+			before, again := last[c.Token]
+			a, was := asked[c.Token]
+			switch {
+			case !again:
+			case !was || a.At.Before(before.At):
+				say("asked before it is sent again", "%s of %s, at %s and %s", c.Token, c.UID, clock(before.At), clock(c.At))
+			case a.Said != "unknown":
+				say("asked before it is sent again", "%s of %s was %s when it was asked about, and was called again", c.Token, c.UID, a.Said)
+			}
+			if !again || c.At.After(before.At) {
+				last[c.Token] = c
+			}
+		}
+	}
+}
+
+func clock(t time.Time) string { return t.Format("15:04:05.000") }
+
+// checkExecuted: a transaction is executed by one token; what is DONE was executed.
+func (e *evidence) checkExecuted(byUID map[string]row, say found) {
+	repeated := map[string]bool{}
+	for _, p := range e.posts {
+		repeated[p.UID] = p.Repeated
+	}
+	executed := map[string]bool{}
+	for _, c := range e.calls {
 		if c.Did == "done" || c.Did == "sent" {
-			if executed[c.UID] {
+			if executed[c.UID] && !repeated[c.UID] {
 				say("executed once", "%s by two tokens, the second %s", c.UID, c.Token)
 			}
 			executed[c.UID] = true
 		}
 	}
 	for uid, r := range byUID {
-		if r.state == "DONE" && !executed[uid] {
+		if r.state == "DONE" && !executed[uid] && uid != "" {
 			say("what is DONE was executed", "%s", uid)
 		}
 	}
 }
 
 // checkOrder: in a queue, transactions are executed in the order of their positions.
-func checkOrder(rows []row, calls []call, say func(string, string, ...any)) {
+func (e *evidence) checkOrder(say found) {
+	repeated := map[string]bool{}
+	for _, p := range e.posts {
+		repeated[p.UID] = p.Repeated
+	}
 	first := map[string]int{}
-	for i, c := range calls {
-		if _, known := first[c.UID]; !known && (c.Did == "done" || c.Did == "sent") {
+	for i, c := range e.calls {
+		if _, known := first[c.UID]; !known && (c.Did == "done" || c.Did == "sent") && !repeated[c.UID] {
 			first[c.UID] = i
 		}
 	}
+	rows := append([]row(nil), e.rows...)
 	sort.SliceStable(rows, func(i, j int) bool {
 		return rows[i].queue < rows[j].queue || rows[i].queue == rows[j].queue && rows[i].position < rows[j].position
 	})
@@ -122,8 +172,130 @@ func checkOrder(rows []row, calls []call, say func(string, string, ...any)) {
 		a, b := rows[i-1], rows[i]
 		at, did := first[a.uid]
 		bt, also := first[b.uid]
-		if a.queue == b.queue && did && also && bt < at {
+		if a.queue == b.queue && a.queue != "" && did && also && bt < at {
 			say("order of a queue", "%s: %s (%d) before %s (%d)", a.queue, b.uid, b.position, a.uid, a.position)
 		}
 	}
+}
+
+// checkFences: where nothing made a process late, fences never fall; and nothing is called while the store is in quarantine.
+func (e *evidence) checkFences(say found) {
+	fences := map[string]call{}
+	for _, c := range e.calls {
+		if c.Did == "told" || c.Did == "asked" {
+			continue
+		}
+		for _, q := range e.quiet {
+			if c.At.After(q.from) && c.At.Before(q.to) {
+				say("nothing leaves a store that lost something", "%s of %s was called at %s", c.Token, c.UID, clock(c.At))
+			}
+		}
+		line := c.Queue
+		if line == "" {
+			line = c.UID
+		}
+		if before := fences[line]; e.strict && c.Fence < before.Fence {
+			say("fences never fall", "in %s %d (%s) came after %d (%s)", line, c.Fence, c.UID, before.Fence, before.UID)
+		} else if c.Fence >= before.Fence {
+			fences[line] = c
+		}
+	}
+}
+
+// checkTold: each end that somebody wants to hear of is told at least once, or will be.
+func (e *evidence) checkTold(byUID map[string]row, say found) {
+	told := map[string]bool{}
+	for _, c := range e.calls {
+		if c.Did == "told" {
+			told[c.UID] = true
+		}
+	}
+	for _, p := range e.posts {
+		if r, there := byUID[p.UID]; p.Told && there && terminal[r.state] && !told[p.UID] && !e.later[p.UID] {
+			say("callbacks arrive", "%s is %s, and its callback was never called, nor will it be", p.UID, r.state)
+		}
+	}
+}
+
+func readRows(ctx context.Context, c *pgx.Conn) (list []row, err error) {
+	rows, err := c.Query(ctx, `SELECT t.id::text, coalesce(t.uid, ''), coalesce(t.queue, ''), t.state, t.position, p.queue_id,
+			coalesce(CASE WHEN b.data ->> 'N' ~ '^-?[0-9]{1,9}$' THEN b.data ->> 'N' END, '-1')::int
+		FROM postern.transactions t JOIN postern.bodies b USING (id) CROSS JOIN LATERAL postern.id_place(t.id::text) p
+		ORDER BY t.queue, t.position`)
+	if err != nil {
+		return nil, err
+	}
+	var r row
+	_, err = pgx.ForEachRow(rows, []any{&r.id, &r.uid, &r.queue, &r.state, &r.position, &r.queueID, &r.n}, func() error {
+		list = append(list, r)
+		return nil
+	})
+	return list, err
+}
+
+// readLater reads whose callbacks were tried and failed, as where nothing listened, and are due later: in five minutes, in
+// an hour.
+func readLater(ctx context.Context, c *pgx.Conn) (later map[string]bool, err error) {
+	rows, err := c.Query(ctx, `SELECT t.uid FROM postern.delivery d JOIN postern.task t USING (queue_id, seq, day)
+		WHERE d.subscription_id = -1 AND t.uid IS NOT NULL AND (d.state = 'pending' AND d.attempts > 0
+			OR d.state = 'queued' AND EXISTS (SELECT FROM postern.delivery b WHERE b.queue_id = d.queue_id AND b.url = d.url
+				AND b.state = 'pending' AND b.attempts > 0))`)
+	if err != nil {
+		return nil, err
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	later = map[string]bool{}
+	for _, uid := range list {
+		later[uid] = true
+	}
+	return later, err
+}
+
+// invariants are asked of the rows alone. postern verify asks more; these stand here once more, in words of their own.
+var invariants = map[string]string{
+	"one transaction per key": `SELECT uid FROM postern.task t WHERE uid IS NOT NULL
+		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.error_code) = (t.queue_id, t.seq, 'moved'))
+		GROUP BY context_id, uid HAVING count(*) > 1`,
+	"positions are dense": `SELECT 'queue ' || queue_id FROM postern.task GROUP BY queue_id HAVING max(seq) - min(seq) + 1 <> count(*)`,
+	"one outcome":         `SELECT 'queue ' || queue_id || ' position ' || seq FROM postern.outcome GROUP BY queue_id, seq HAVING count(*) > 1`,
+	"below the head all has ended": `SELECT 'queue ' || t.queue_id || ' position ' || t.seq FROM postern.task t JOIN postern.queue q USING (queue_id)
+		WHERE t.seq < q.head_seq AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq) = (t.queue_id, t.seq))`,
+	"fences never fall": `SELECT 'queue ' || queue_id || ' position ' || seq FROM (SELECT queue_id, seq, fence,
+		lag(fence) OVER (PARTITION BY queue_id ORDER BY seq) AS before FROM postern.outcome WHERE fence IS NOT NULL) o WHERE fence < before`,
+	"a late process changes nothing": `SELECT 'queue ' || o.queue_id || ' position ' || o.seq || ' ended under the fence ' || o.fence
+		FROM postern.outcome o JOIN postern.attempt a USING (queue_id, seq, day)
+		WHERE a.code IN ('node_lost', 'handed_back') AND o.fence <= a.fence`,
+	"sender and queue agree": `SELECT s.account FROM postern.sender s FULL JOIN (SELECT * FROM postern.queue WHERE sender_id IS NOT NULL) q
+		ON q.sender_id = s.sender_id WHERE s.queue_id IS DISTINCT FROM q.queue_id`,
+	"no owner is dead": `SELECT 'queue ' || q.queue_id FROM postern.queue q WHERE q.node_id IS NOT NULL AND NOT EXISTS (SELECT FROM postern.node n
+		WHERE (n.node_id, n.epoch) = (q.node_id, q.node_epoch) AND n.dead_at IS NULL AND n.heartbeat_at + n.ttl + interval '1 s' > clock_timestamp())`,
+	"what waits will be woken": `SELECT 'queue ' || q.queue_id || ' in ' || q.phase FROM postern.queue q WHERE q.phase <> 'IDLE' AND q.node_id IS NULL
+		AND NOT q.paused AND q.phase <> 'HELD' AND NOT EXISTS (SELECT FROM postern.ready r WHERE r.queue_id = q.queue_id)
+		AND NOT EXISTS (SELECT FROM postern.timer t WHERE t.queue_id = q.queue_id)
+		AND NOT EXISTS (SELECT FROM postern.mark m WHERE m.queue_id = q.queue_id AND m.seq >= q.head_seq AND m.kind IN ('suspended', 'unknown'))`,
+	"idle is empty": `SELECT 'queue ' || queue_id FROM postern.queue WHERE (phase = 'IDLE') <> (head_seq > tail_seq)`,
+	"heads have bodies": `SELECT 'queue ' || queue_id FROM postern.queue q WHERE head_seq <= tail_seq
+		AND NOT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq) = (q.queue_id, q.head_seq))`,
+	"days rise": `SELECT 'queue ' || queue_id FROM (SELECT queue_id, day, lag(day) OVER (PARTITION BY queue_id ORDER BY seq) AS before
+		FROM postern.task) t WHERE day < before`,
+	"callbacks have rows": `SELECT t.uid FROM postern.task t JOIN postern.outcome o USING (queue_id, seq, day) WHERE t.callback ->> 'url' LIKE 'http:%'
+		AND NOT EXISTS (SELECT FROM postern.delivery d WHERE (d.queue_id, d.seq, d.subscription_id) = (t.queue_id, t.seq, -1))`,
+}
+
+// checkSQL asks the invariants, each for at most ten violations.
+func checkSQL(ctx context.Context, c *pgx.Conn, say found) error {
+	for name, sql := range invariants {
+		rows, err := c.Query(ctx, sql+` LIMIT 10`)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		for _, what := range list {
+			say(name, "%s", what)
+		}
+	}
+	return nil
 }

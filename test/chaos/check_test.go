@@ -1,67 +1,149 @@
 package main
 
 import (
-	"math/rand/v2"
+	"bytes"
+	"strings"
 	"testing"
+	"time"
 )
 
-// A seed fixes which faults come and what they draw, however long each takes.
+// One seed prints one schedule, and another seed another.
 func TestASeedFixesTheSchedule(t *testing.T) {
-	draw := func(seed uint64) (names []string) {
-		r := rand.New(rand.NewPCG(seed, 0))
-		for range 50 {
-			r.Float64()
-			names = append(names, faults[r.IntN(len(faults))].name)
-			r.Uint64()
+	drawn := func(seed uint64) string {
+		var b bytes.Buffer
+		all, err := chosen("")
+		if err != nil {
+			t.Fatal(err)
 		}
-		return names
+		print(&b, plan(seed, 120, 2*time.Second, all))
+		return b.String()
 	}
-	a, b, c := draw(1), draw(1), draw(2)
-	same := true
-	for i := range a {
-		if a[i] != b[i] {
-			t.Fatalf("one seed, two schedules: %s and %s at %d", a[i], b[i], i)
-		}
-		same = same && a[i] == c[i]
+	if a, b := drawn(1), drawn(1); a != b || strings.Count(a, "\n") < 30 {
+		t.Fatalf("one seed, two schedules:\n%s\n%s", a, b)
 	}
-	if same {
+	if drawn(1) == drawn(2) {
 		t.Error("two seeds have one schedule")
 	}
 }
 
-// The checker finds each violation that it looks for.
-func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
-	good := map[string]row{"a": {id: "1", uid: "a", queue: "q", state: "DONE", position: 1, n: 1}, "b": {id: "2", uid: "b", queue: "q", state: "DONE", position: 2, n: 2}}
-	calls := []call{{Token: "1.1", UID: "a", Did: "done"}, {Token: "2.1", UID: "b", Did: "done"}}
-	posts := []*post{{UID: "a", ID: "1", Queue: "q", N: 1, Acked: true}, {UID: "b", ID: "2", Queue: "q", N: 2, Acked: true}}
-	look := func(posts []*post, calls []call, rows map[string]row) map[string]int {
-		found := map[string]int{}
-		say := func(invariant, _ string, _ ...any) { found[invariant]++ }
-		var list []row
-		for _, r := range rows {
-			list = append(list, r)
+// Each kind of fault happens within the seeds of a few minutes.
+func TestEachFaultIsDrawn(t *testing.T) {
+	all, _ := chosen("")
+	seen := map[string]bool{}
+	for seed := range uint64(20) {
+		for _, p := range plan(seed, 120, 2*time.Second, all) {
+			seen[p.kind.name] = true
 		}
-		checkPosts(posts, rows, say)
-		checkCalls(calls, rows, say)
-		checkOrder(list, calls, say)
+	}
+	for _, f := range all {
+		if !seen[f.name] {
+			t.Errorf("%s is never drawn", f.name)
+		}
+		if f.do == nil && f.skip == nil || f.what == "" {
+			t.Errorf("%s does nothing, or does not say what it does", f.name)
+		}
+	}
+}
+
+func good() *evidence {
+	at := time.Now()
+	return &evidence{
+		strict: true,
+		posts: []*post{{UID: "a", ID: "1", Queue: "q", N: 1, Acked: true, Told: true}, {UID: "b", ID: "2", Queue: "q", N: 2, Acked: true},
+			{UID: "f", ID: "3", N: 3, Acked: true, Fails: true}},
+		rows: []row{{id: "1", uid: "a", queue: "q", state: "DONE", position: 1, n: 1}, {id: "2", uid: "b", queue: "q", state: "DONE", position: 2, n: 2},
+			{id: "3", uid: "f", state: "FAILED", position: 1, n: 3}},
+		calls: []call{
+			{At: at, Token: "1.1", UID: "a", Queue: "q", Did: "done", Fence: 5},
+			{Did: "told", UID: "a"},
+			{At: at.Add(2), Token: "1.1", Did: "asked", Said: "unknown"},
+			{At: at.Add(3), Token: "1.1", UID: "a", Queue: "q", Did: "again", Fence: 6},
+			{At: at.Add(4), Token: "2.1", UID: "b", Queue: "q", Did: "done", Fence: 6},
+			{At: at.Add(5), Token: "3.1", UID: "f", Did: "failed", Attempt: 1, Fence: 1},
+			{At: at.Add(6), Token: "3.2", UID: "f", Did: "failed", Attempt: 2, Fence: 1},
+		},
+	}
+}
+
+// The checker finds each violation that it looks for, and none where all is well.
+func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
+	look := func(e *evidence) map[string]int {
+		found := map[string]int{}
+		e.check(func(invariant, _ string, _ ...any) { found[invariant]++ })
 		return found
 	}
-	if found := look(posts, calls, good); len(found) > 0 {
+	if found := look(good()); len(found) > 0 {
 		t.Fatalf("nothing is wrong, and it finds %v", found)
 	}
-	for invariant, found := range map[string]map[string]int{
-		"nothing acknowledged is lost":           look(append(posts, &post{UID: "c", Acked: true}), calls, good),
-		"a transaction is what was posted":       look([]*post{{UID: "a", ID: "1", Queue: "q", N: 9, Acked: true}}, calls, good),
-		"every answer is a success or retryable": look([]*post{{UID: "a", Bad: "500"}}, calls, good),
-		"every post is answered in the end":      look([]*post{{UID: "a"}}, calls, good),
-		"a token is one transaction's":           look(posts, append(calls, call{Token: "1.1", UID: "b", Did: "again"}), good),
-		"a token is one sender's":                look(posts, append(calls, call{Token: "1.1", UID: "a", Did: "again", Sender: "s"}), good),
-		"executed once":                          look(posts, append(calls, call{Token: "1.2", UID: "a", Did: "done"}), good),
-		"what is DONE was executed":              look(posts, calls[:1], good),
-		"order of a queue":                       look(posts, []call{calls[1], calls[0]}, good),
+	for _, c := range []struct {
+		invariant string
+		spoil     func(*evidence)
+	}{
+		{"nothing acknowledged is lost", func(e *evidence) { e.posts = append(e.posts, &post{UID: "c", Acked: true}) }},
+		{"one transaction per key", func(e *evidence) {
+			e.rows = append(e.rows, row{uid: "a", state: "DONE", queue: "q", position: 3, id: "1", n: 1})
+		}},
+		{"a transaction is what was posted", func(e *evidence) { e.posts[0].N = 9 }},
+		{"every answer is a success or retryable", func(e *evidence) { e.posts[0].Bad = "500" }},
+		{"unknown is never no", func(e *evidence) { e.posts[0].No = "it was stored" }},
+		{"every post is answered in the end", func(e *evidence) { e.posts[0].Acked = false }},
+		{"it ends as its worker says", func(e *evidence) { e.rows[0].state = "FAILED" }},
+		{"a token is one transaction's", func(e *evidence) { e.calls[3].UID = "b" }},
+		{"a token is one sender's", func(e *evidence) { e.calls[3].Sender = "s" }},
+		{"terminal is final", func(e *evidence) { e.calls[6].Attempt = 3 }},
+		{"asked before it is sent again", func(e *evidence) { e.calls[2].Token = "0" }},
+		{"asked before it is sent again", func(e *evidence) { e.calls[2].Said = "included" }},
+		{"executed once", func(e *evidence) { e.calls[4].UID = "a" }},
+		{"what is DONE was executed", func(e *evidence) { e.calls[4].Did = "nothing" }},
+		{"order of a queue", func(e *evidence) { e.calls[0], e.calls[4] = e.calls[4], e.calls[0] }},
+		{"fences never fall", func(e *evidence) { e.calls[4].Fence = 4 }},
+		{"nothing leaves a store that lost something", func(e *evidence) {
+			e.quiet = []span{{e.calls[0].At.Add(-time.Hour), e.calls[0].At.Add(time.Hour)}}
+		}},
+		{"callbacks arrive", func(e *evidence) { e.calls[1].UID = "b" }},
 	} {
-		if found[invariant] == 0 {
-			t.Errorf("it does not find that %q is violated: %v", invariant, found)
+		e := good()
+		if c.spoil(e); look(e)[c.invariant] == 0 {
+			t.Errorf("it does not find that %q is violated: %v", c.invariant, look(e))
+		}
+	}
+}
+
+// The proxy recognises what commits: COMMIT, as text, prepared or in a batch, and a batch of writes without BEGIN.
+func TestTheProxySeesCommits(t *testing.T) {
+	message := func(typ byte, body string) []byte {
+		n := len(body) + 4
+		return append([]byte{typ, 0, byte(n >> 16), byte(n >> 8), byte(n)}, body...)
+	}
+	parse := func(name, sql string) []byte { return message('P', name+"\x00"+sql+"\x00\x00\x00") }
+	bind := func(name string) []byte { return message('B', "\x00"+name+"\x00\x00\x00\x00\x00\x00\x00") }
+	sync := message('S', "")
+	for _, c := range []struct {
+		name  string
+		sends [][]byte
+		want  bool
+	}{
+		{"a read", [][]byte{parse("a", "SELECT 1"), bind("a"), sync}, false},
+		{"a write", [][]byte{parse("a", "INSERT INTO x"), bind("a"), sync}, true},
+		{"prepared alone", [][]byte{parse("a", "INSERT INTO x"), sync}, false},
+		{"within BEGIN", [][]byte{parse("b", "BEGIN"), parse("a", "UPDATE x"), bind("b"), bind("a"), sync}, false},
+		{"and its COMMIT", [][]byte{parse("b", "BEGIN"), parse("c", "commit"), bind("b"), sync, bind("c"), sync}, true},
+		{"in one text", [][]byte{message('Q', "COMMIT\x00")}, true},
+		{"with a common table", [][]byte{parse("a", "WITH n AS (SELECT) UPDATE postern.node"), bind("a"), sync}, true},
+	} {
+		start := []byte{0, 0, 0, 9, 0, 3, 0, 0, 0}
+		var all []byte
+		for _, b := range append([][]byte{start}, c.sends...) {
+			all = append(all, b...)
+		}
+		for _, step := range []int{1, 3, len(all)} { // however it arrives
+			w, got := &wire{statements: map[string]kind{}}, false
+			for from := 0; from < len(all); from += step {
+				got = w.read(all[from:min(from+step, len(all))]) || got
+			}
+			if got != c.want {
+				t.Errorf("%s, by %d bytes: commits %t, want %t", c.name, step, got, c.want)
+			}
 		}
 	}
 }

@@ -23,11 +23,67 @@ type postgres struct {
 	bin, dir string
 	port     int
 	user     *syscall.Credential
-	log      *os.File
+
+	faketime string        // the library that moves its clock, "" for none
+	offset   time.Duration // how far its clock is off
+	disks    map[string]string
+	noDisks  string // why there are none
+}
+
+// wants is what a run needs of its server.
+type wants struct {
+	disks, clock bool
+	settings     string
 }
 
 // newPostgres makes a cluster with durable settings in dir and starts it.
-func newPostgres(ctx context.Context, dir string) (*postgres, error) {
+func newPostgres(ctx context.Context, dir string, want wants) (*postgres, error) {
+	p, err := findPostgres(dir)
+	if err != nil {
+		return nil, err
+	}
+	if want.clock {
+		if p.faketime = findFaketime(); p.faketime != "" {
+			p.offset = -time.Hour
+		}
+	}
+	args := []string{"-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-instructions"}
+	walSize := "4GB"
+	if want.disks {
+		if err := p.mount(); err != nil {
+			p.noDisks = err.Error()
+			p.unmount()
+		} else {
+			walSize = "128MB"
+			args = append(args, "-X", filepath.Join(p.disks["wal"], "wal"))
+		}
+	}
+	if err := p.run(ctx, "initdb", append([]string{"-D", p.data()}, args...)...); err != nil {
+		return nil, err
+	}
+	conf := "listen_addresses = '127.0.0.1'\nunix_socket_directories = ''\nmax_connections = 300\nwal_level = replica\n" +
+		"hot_standby = on\nmax_wal_size = " + walSize + "\nshared_buffers = 256MB\nlog_min_messages = warning\n" + want.settings
+	if err := appendTo(filepath.Join(p.data(), "postgresql.conf"), conf); err != nil {
+		return nil, err
+	}
+	if err := appendTo(filepath.Join(p.data(), "pg_hba.conf"), "host replication all 127.0.0.1/32 trust\n"); err != nil {
+		return nil, err
+	}
+	if err := p.start(ctx); err != nil {
+		return nil, err
+	}
+	for _, sql := range []string{
+		`CREATE ROLE postern LOGIN`, `CREATE ROLE stranger LOGIN`, `CREATE DATABASE postern OWNER postern`,
+	} {
+		if err := p.execIn(ctx, "postgres", sql); err != nil {
+			return nil, err
+		}
+	}
+	return p, p.exec(ctx, `CREATE SCHEMA chaos; CREATE TABLE chaos.note (text text)`)
+}
+
+// findPostgres finds the programs of the newest PostgreSQL that is installed.
+func findPostgres(dir string) (*postgres, error) {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if path := os.Getenv("POSTERN_PG_BIN"); path != "" {
 		found = []string{filepath.Join(path, "initdb")}
@@ -46,27 +102,69 @@ func newPostgres(ctx context.Context, dir string) (*postgres, error) {
 		gid, _ := strconv.Atoi(u.Gid)
 		p.user = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	}
-	if err := p.own(dir); err != nil {
-		return nil, err
-	}
-	if err := p.run(ctx, "initdb", "-D", p.data(), "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-instructions"); err != nil {
-		return nil, err
-	}
-	conf := "listen_addresses = '127.0.0.1'\nunix_socket_directories = ''\nmax_connections = 300\nwal_level = replica\n" +
-		"hot_standby = on\nmax_wal_size = 4GB\nshared_buffers = 256MB\nlog_min_messages = warning\n"
-	if err := appendTo(filepath.Join(p.data(), "postgresql.conf"), conf); err != nil {
-		return nil, err
-	}
-	if err := appendTo(filepath.Join(p.data(), "pg_hba.conf"), "host replication all 127.0.0.1/32 trust\n"); err != nil {
-		return nil, err
-	}
-	return p, p.start(ctx)
+	return p, p.own(dir)
 }
 
-func (p *postgres) data() string { return filepath.Join(p.dir, "data") }
+func findFaketime() string {
+	if path := os.Getenv("POSTERN_FAKETIME"); path != "" {
+		return path
+	}
+	found, _ := filepath.Glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
+	if len(found) == 0 {
+		return ""
+	}
+	return found[0]
+}
 
-func (p *postgres) url() string {
-	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", p.port)
+// mount gives data and log a small file system each, in files.
+func (p *postgres) mount() error {
+	if os.Getuid() != 0 {
+		return fmt.Errorf("this is not root")
+	}
+	p.disks = map[string]string{}
+	for name, size := range map[string]int64{"data": 600 << 20, "wal": 400 << 20} {
+		image, at := filepath.Join(p.dir, name+".img"), filepath.Join(p.dir, name+"-disk")
+		if err := os.WriteFile(image, nil, 0o600); err != nil {
+			return err
+		}
+		if err := os.Truncate(image, size); err != nil {
+			return err
+		}
+		if err := p.own(at); err != nil {
+			return err
+		}
+		for _, cmd := range []*exec.Cmd{exec.Command("mkfs.ext4", "-q", "-F", image), exec.Command("mount", "-o", "loop", image, at)} {
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("%s: %w: %s", cmd.Args[0], err, out)
+			}
+		}
+		p.disks[name] = at
+		if err := p.own(at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *postgres) unmount() {
+	for _, at := range p.disks {
+		exec.Command("umount", "-l", at).Run()
+	}
+	p.disks = nil
+}
+
+func (p *postgres) data() string {
+	if p.disks != nil {
+		return filepath.Join(p.disks["data"], "data")
+	}
+	return filepath.Join(p.dir, "data")
+}
+
+// url is the database of Postern for the harness, whose sessions a superuser has.
+func (p *postgres) url() string { return p.urlOf("postern") }
+
+func (p *postgres) urlOf(database string) string {
+	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable&connect_timeout=5", p.port, database)
 }
 
 // own gives the directory to the user of the server.
@@ -81,19 +179,29 @@ func (p *postgres) run(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(p.bin, name), args...)
 	cmd.Dir = p.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.user}
+	if p.faketime != "" && name == "pg_ctl" {
+		cmd.Env = append(os.Environ(), "LD_PRELOAD="+p.faketime, "FAKETIME_DONT_FAKE_MONOTONIC=1", "FAKETIME_DONT_RESET=1",
+			fmt.Sprintf("FAKETIME=%+d", int(p.offset.Seconds())))
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
 	}
 	return nil
 }
 
-// start starts the server and waits until it answers.
-func (p *postgres) start(ctx context.Context) error {
-	if err := p.run(ctx, "pg_ctl", "-D", p.data(), "-o", fmt.Sprintf("-p %d", p.port), "-l", filepath.Join(p.dir, "log"),
-		"-w", "-t", "60", "start"); err != nil {
-		return err
+// start starts the server and waits until it answers. Where the last one was killed, its backends may still be there,
+// and the next one refuses to start for as long.
+func (p *postgres) start(ctx context.Context) (err error) {
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		err = p.run(ctx, "pg_ctl", "-D", p.data(), "-o", fmt.Sprintf("-p %d", p.port), "-l", filepath.Join(p.dir, "log"),
+			"-w", "-t", "60", "start")
+		if err == nil || p.await(ctx, 0) == nil {
+			return p.await(ctx, 30*time.Second)
+		}
+		if time.Now().After(end) {
+			return err
+		}
 	}
-	return p.await(ctx)
 }
 
 // stop stops the server: smart, fast or immediate.
@@ -101,8 +209,8 @@ func (p *postgres) stop(ctx context.Context, mode string) error {
 	return p.run(ctx, "pg_ctl", "-D", p.data(), "-m", mode, "-w", "-t", "60", "stop")
 }
 
-// crash kills the postmaster, and starts the server again: it recovers from its log.
-func (p *postgres) crash(ctx context.Context) error {
+// kill kills the postmaster. Its backends end within moments.
+func (p *postgres) kill() error {
 	text, err := os.ReadFile(filepath.Join(p.data(), "postmaster.pid"))
 	if err != nil {
 		return err
@@ -112,31 +220,27 @@ func (p *postgres) crash(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		return err
-	}
-	// Backends end within moments of their postmaster; until then the next one refuses to start.
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
-		if err = p.start(ctx); err == nil || time.Now().After(end) {
+	return syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// await waits until the server answers.
+func (p *postgres) await(ctx context.Context, d time.Duration) (err error) {
+	for end := time.Now().Add(d); ; time.Sleep(50 * time.Millisecond) {
+		var c *pgx.Conn
+		if c, err = pgx.Connect(ctx, p.urlOf("postgres")); err == nil {
+			return c.Close(ctx)
+		}
+		if time.Now().After(end) {
 			return err
 		}
 	}
 }
 
-func (p *postgres) await(ctx context.Context) error {
-	var err error
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		var c *pgx.Conn
-		if c, err = pgx.Connect(ctx, p.url()); err == nil {
-			return c.Close(ctx)
-		}
-	}
-	return err
-}
+// exec runs statements on a connection of their own.
+func (p *postgres) exec(ctx context.Context, sql string) error { return p.execIn(ctx, "postern", sql) }
 
-// exec runs one statement on a connection of its own.
-func (p *postgres) exec(ctx context.Context, sql string) error {
-	c, err := pgx.Connect(ctx, p.url())
+func (p *postgres) execIn(ctx context.Context, database, sql string) error {
+	c, err := pgx.Connect(ctx, p.urlOf(database))
 	if err != nil {
 		return err
 	}
@@ -145,13 +249,10 @@ func (p *postgres) exec(ctx context.Context, sql string) error {
 	return err
 }
 
-// backup copies the running server into dir.
-func (p *postgres) backup(ctx context.Context, dir string) error {
-	if err := p.own(dir); err != nil {
-		return err
-	}
-	return p.run(ctx, "pg_basebackup", "-D", filepath.Join(dir, "data"), "-h", "127.0.0.1", "-p", strconv.Itoa(p.port),
-		"-U", "postgres", "-X", "stream", "-c", "fast")
+// backup copies the running server into the data directory of another.
+func (p *postgres) backup(ctx context.Context, to *postgres) error {
+	return to.run(ctx, "pg_basebackup", "-D", to.data(), "-h", "127.0.0.1", "-p", strconv.Itoa(p.port), "-U", "postgres",
+		"-X", "stream", "-c", "fast")
 }
 
 func appendTo(path, text string) error {

@@ -16,14 +16,40 @@ type process struct {
 	name, bin string
 	args, env []string
 	dir       string
-	proxy     *proxy
-	api       string // "" of a process without one
+	proxies   []*proxy // to each server of PostgreSQL
+	api       string   // "" of a process without one
+	metrics   string
 
 	mu    sync.Mutex
 	cmd   *exec.Cmd
 	over  bool
 	exits map[int]int
+	begun int
 	ended chan struct{}
+}
+
+// eachProxy does something with each of its proxies.
+func (p *process) eachProxy(do func(*proxy)) {
+	for _, x := range p.proxies {
+		do(x)
+	}
+}
+
+// starts is how often it was started.
+func (p *process) starts() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.begun
+}
+
+// pid is 0 while it does not run.
+func (p *process) pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil || p.cmd.Process == nil || p.cmd.ProcessState != nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
 }
 
 func (p *process) start() {
@@ -42,7 +68,9 @@ func (p *process) start() {
 			}
 			p.cmd = exec.Command(p.bin, p.args...)
 			p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = p.env, log, log
+			p.cmd.SysProcAttr = dieWithParent()
 			err = p.cmd.Start()
+			p.begun++
 			cmd := p.cmd
 			p.mu.Unlock()
 			if err == nil {

@@ -1,8 +1,9 @@
 package main
 
 import (
-	"io"
+	"encoding/binary"
 	"net"
+	"strings"
 	"sync"
 	"time"
 )
@@ -12,16 +13,21 @@ type proxy struct {
 	listener net.Listener
 	target   string
 
-	mu      sync.Mutex
-	open    map[*pipe]bool
-	swallow bool          // of new connections too: nothing passes, nothing is refused
-	delay   time.Duration // before each answer
+	mu       sync.Mutex
+	open     map[*pipe]bool
+	requests bool          // swallows what clients send, on new connections too
+	answers  bool          // swallows what the server sends, on new connections too
+	delay    time.Duration // before each answer
+	commits  int           // how many commits are still to be broken
+	lose     bool          // the commit gets to the server and its answer is lost; false: it does not get there
+	broken   int           // commits that were broken
 }
 
+// pipe is one connection through the proxy. What it swallows it has read, and it goes nowhere.
 type pipe struct {
-	client, server net.Conn
-	mu             sync.Mutex
-	swallow        bool
+	client, server    net.Conn
+	mu                sync.Mutex
+	requests, answers bool
 }
 
 func newProxy(target string) (*proxy, error) {
@@ -53,48 +59,105 @@ func (p *proxy) join(c net.Conn) {
 		return
 	}
 	p.mu.Lock()
-	l := &pipe{client: c, server: s, swallow: p.swallow}
+	l := &pipe{client: c, server: s, requests: p.requests, answers: p.answers}
 	p.open[l] = true
 	p.mu.Unlock()
 	var both sync.WaitGroup
-	both.Go(func() { p.copy(l, s, c, false) })
-	both.Go(func() { p.copy(l, c, s, true) })
+	both.Go(func() { p.forward(l) })
+	both.Go(func() { p.back(l) })
 	both.Wait()
 	p.mu.Lock()
 	delete(p.open, l)
 	p.mu.Unlock()
 }
 
-// copy carries one direction until either end closes. What is swallowed was read and goes nowhere.
-func (p *proxy) copy(l *pipe, to, from net.Conn, answers bool) {
-	defer to.Close()
-	defer from.Close()
+// back carries what the server sends.
+func (p *proxy) back(l *pipe) {
+	defer l.close()
 	buf := make([]byte, 32<<10)
 	for {
-		n, err := from.Read(buf)
+		n, err := l.server.Read(buf)
 		if n > 0 {
-			l.mu.Lock()
-			swallow := l.swallow
-			l.mu.Unlock()
 			p.mu.Lock()
 			delay := p.delay
 			p.mu.Unlock()
-			if answers && delay > 0 {
-				time.Sleep(delay)
-			}
+			time.Sleep(delay)
+			l.mu.Lock()
+			swallow := l.answers
+			l.mu.Unlock()
 			if !swallow {
-				if _, err := to.Write(buf[:n]); err != nil {
+				if _, err := l.client.Write(buf[:n]); err != nil {
 					return
 				}
 			}
 		}
 		if err != nil {
-			if err == io.EOF {
-				return
-			}
 			return
 		}
 	}
+}
+
+// forward carries what the client sends, and reads along: where commits are to be broken, the next one is.
+func (p *proxy) forward(l *pipe) {
+	defer l.close()
+	buf := make([]byte, 32<<10)
+	reader := &wire{statements: map[string]kind{}}
+	for {
+		n, err := l.client.Read(buf)
+		if n > 0 {
+			commits := reader.read(buf[:n])
+			l.mu.Lock()
+			swallow := l.requests
+			l.mu.Unlock()
+			if commits && p.breaks(l, buf[:n]) {
+				return
+			}
+			if !swallow {
+				if _, err := l.server.Write(buf[:n]); err != nil {
+					return
+				}
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// breaks resets a connection at a commit, if one is to be broken: before the server has it, or behind that.
+func (p *proxy) breaks(l *pipe, request []byte) bool {
+	p.mu.Lock()
+	hit, lose := p.commits > 0, p.lose
+	if hit {
+		p.commits--
+		p.broken++
+	}
+	p.mu.Unlock()
+	if !hit {
+		return false
+	}
+	if lose {
+		l.mu.Lock()
+		l.answers = true
+		l.mu.Unlock()
+		l.server.Write(request)
+		time.Sleep(50 * time.Millisecond) // the server commits
+	}
+	l.reset()
+	return true
+}
+
+func (l *pipe) close() {
+	l.client.Close()
+	l.server.Close()
+}
+
+// reset closes both ends so that the client sees a reset.
+func (l *pipe) reset() {
+	if t, ok := l.client.(*net.TCPConn); ok {
+		t.SetLinger(0)
+	}
+	l.close()
 }
 
 // cut resets all connections.
@@ -102,35 +165,27 @@ func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for l := range p.open {
-		if t, ok := l.client.(*net.TCPConn); ok {
-			t.SetLinger(0)
-		}
-		l.client.Close()
-		l.server.Close()
+		l.reset()
 	}
 }
 
-// blackHole swallows all that established connections send, for good: new ones pass.
-func (p *proxy) blackHole() {
+// hole swallows for good what established connections send, what they are sent, or both. New ones pass.
+func (p *proxy) hole(requests, answers bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for l := range p.open {
 		l.mu.Lock()
-		l.swallow = true
+		l.requests, l.answers = l.requests || requests, l.answers || answers
 		l.mu.Unlock()
 	}
 }
 
-// drop makes new connections a black hole as well, or ends that.
-func (p *proxy) drop(on bool) {
+// drop makes holes of established connections and of new ones, until heal.
+func (p *proxy) drop(requests, answers bool) {
 	p.mu.Lock()
-	p.swallow = on
+	p.requests, p.answers = requests, answers
 	p.mu.Unlock()
-	if on {
-		p.blackHole()
-	} else {
-		p.cut()
-	}
+	p.hole(requests, answers)
 }
 
 // slow delays each answer.
@@ -138,4 +193,128 @@ func (p *proxy) slow(d time.Duration) {
 	p.mu.Lock()
 	p.delay = d
 	p.mu.Unlock()
+}
+
+// breakCommits has the next n commits broken.
+func (p *proxy) breakCommits(n int, lose bool) {
+	p.mu.Lock()
+	p.commits, p.lose = n, lose
+	p.mu.Unlock()
+}
+
+// heal lets everything pass again. Connections that were a hole are reset.
+func (p *proxy) heal() {
+	p.mu.Lock()
+	holes := p.requests || p.answers
+	p.requests, p.answers, p.delay, p.commits = false, false, 0, 0
+	p.mu.Unlock()
+	if holes {
+		p.cut()
+	}
+}
+
+// kind is what a statement means for the end of the SQL transaction that it is in.
+type kind byte
+
+const (
+	reads kind = iota
+	writes
+	begins
+	commits
+)
+
+// wire reads what a client of PostgreSQL sends, as far as it has to know where a commit is: a COMMIT, or the Sync behind
+// writes outside of BEGIN, which commits them.
+type wire struct {
+	rest       []byte
+	started    bool
+	statements map[string]kind
+	open       bool // behind BEGIN
+	wrote      bool // since the last Sync
+	ends       bool // a COMMIT since the last Sync
+}
+
+// read takes the next bytes and says whether they hold the end of a transaction that wrote.
+func (w *wire) read(b []byte) (commit bool) {
+	w.rest = append(w.rest, b...)
+	for {
+		head := 1
+		if !w.started {
+			head = 0
+		}
+		if len(w.rest) < head+4 {
+			return commit
+		}
+		n := head + int(binary.BigEndian.Uint32(w.rest[head:]))
+		if len(w.rest) < n || n < head+4 {
+			return commit
+		}
+		message := w.rest[:n]
+		w.rest = w.rest[n:]
+		if !w.started {
+			w.started = n >= 8 && binary.BigEndian.Uint16(message[4:]) == 3
+			continue
+		}
+		commit = w.message(message[0], message[5:]) || commit
+	}
+}
+
+func (w *wire) message(typ byte, body []byte) (commit bool) {
+	text := func(from []byte) (string, []byte) {
+		s, rest, _ := strings.Cut(string(from), "\x00")
+		return s, []byte(rest)
+	}
+	switch typ {
+	case 'P': // Parse: name, text
+		name, rest := text(body)
+		sql, _ := text(rest)
+		w.statements[name] = kindOf(sql)
+	case 'B': // Bind: portal, name
+		_, rest := text(body)
+		name, _ := text(rest)
+		w.does(w.statements[name])
+	case 'Q':
+		sql, _ := text(body)
+		w.does(kindOf(sql))
+		return w.sync()
+	case 'S':
+		return w.sync()
+	}
+	return false
+}
+
+func (w *wire) does(k kind) {
+	switch k {
+	case begins:
+		w.open = true
+	case commits:
+		w.open, w.ends = false, true
+	case writes:
+		w.wrote = true
+	}
+}
+
+// sync says whether what was sent since the last one commits.
+func (w *wire) sync() (commit bool) {
+	commit = w.ends || w.wrote && !w.open
+	w.wrote, w.ends = false, false
+	return commit
+}
+
+func kindOf(sql string) kind {
+	sql = strings.ToUpper(strings.TrimSpace(sql))
+	word, _, _ := strings.Cut(sql, " ")
+	switch word {
+	case "BEGIN":
+		return begins
+	case "COMMIT":
+		return commits
+	case "INSERT", "UPDATE", "DELETE":
+		return writes
+	case "WITH":
+		if strings.Contains(sql, "UPDATE POSTERN.") || strings.Contains(sql, "INSERT INTO") || strings.Contains(sql, "DELETE FROM") {
+			return writes
+		}
+	}
+	return reads
 }

@@ -3,89 +3,50 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"sort"
 	"strings"
-	"syscall"
 	"time"
 )
 
-// fault is a kind of fault: it breaks something and heals it again.
-type fault struct {
-	name string
-	do   func(context.Context, *world, *rand.Rand)
+// planned is one fault of a schedule.
+type planned struct {
+	at   time.Duration // from the start; later, where the one before it takes longer
+	kind fault
+	seed uint64 // what the fault draws by itself
 }
 
-// faults are all kinds, in the order that -faults names them.
-var faults = []fault{
-	{"kill-work", func(_ context.Context, w *world, r *rand.Rand) { w.any(r, "work").signal(syscall.SIGKILL) }},
-	{"kill-serve", func(_ context.Context, w *world, r *rand.Rand) { w.any(r, "serve").signal(syscall.SIGKILL) }},
-	{"stop", func(_ context.Context, w *world, r *rand.Rand) { w.any(r, "").signal(syscall.SIGTERM) }},
-	{"freeze", func(ctx context.Context, w *world, r *rand.Rand) {
-		p := w.any(r, "work")
-		p.signal(syscall.SIGSTOP)
-		wait(ctx, w.ttl/2+time.Duration(r.Int64N(int64(2*w.ttl))))
-		p.signal(syscall.SIGCONT)
-	}},
-	{"terminate", func(ctx context.Context, w *world, _ *rand.Rand) {
-		w.note(w.pg.exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`))
-	}},
-	{"restart", func(ctx context.Context, w *world, _ *rand.Rand) {
-		w.note(w.pg.stop(ctx, "fast"))
-		w.note(w.pg.start(ctx))
-	}},
-	{"crash", func(ctx context.Context, w *world, r *rand.Rand) {
-		if r.IntN(2) == 0 {
-			w.note(w.pg.stop(ctx, "immediate"))
-			w.note(w.pg.start(ctx))
-		} else {
-			w.note(w.pg.crash(ctx))
+// plan draws a schedule: a seed fixes which faults come, when, and what each draws, however long each takes.
+func plan(seed uint64, seconds int, every time.Duration, list []fault) (schedule []planned) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	for at := time.Duration(0); ; {
+		at += time.Duration(float64(every) * (0.3 + 1.4*r.Float64()))
+		if at > time.Duration(seconds)*time.Second {
+			return schedule
 		}
-	}},
-	{"cut", func(_ context.Context, w *world, r *rand.Rand) { w.any(r, "").proxy.cut() }},
-	{"black-hole", func(ctx context.Context, w *world, r *rand.Rand) {
-		for _, p := range w.some(r) {
-			p.proxy.blackHole()
-		}
-		wait(ctx, 3*time.Second)
-	}},
-	{"drop", func(ctx context.Context, w *world, r *rand.Rand) {
-		p := w.any(r, "")
-		p.proxy.drop(true)
-		wait(ctx, time.Duration(1+r.Int64N(6))*time.Second)
-		p.proxy.drop(false)
-	}},
-	{"slow", func(ctx context.Context, w *world, r *rand.Rand) {
-		p := w.any(r, "")
-		p.proxy.slow(time.Duration(10+r.Int64N(200)) * time.Millisecond)
-		wait(ctx, 3*time.Second)
-		p.proxy.slow(0)
-	}},
-	{"slow-worker", func(ctx context.Context, w *world, _ *rand.Rand) {
-		w.worker.mu.Lock()
-		w.worker.slow = time.Second
-		w.worker.mu.Unlock()
-		wait(ctx, 3*time.Second)
-		w.worker.mu.Lock()
-		w.worker.slow = 0
-		w.worker.mu.Unlock()
-	}},
-	{"lock", func(ctx context.Context, w *world, _ *rand.Rand) {
-		w.note(w.pg.exec(ctx, `BEGIN; LOCK TABLE postern.queue IN EXCLUSIVE MODE; SELECT pg_sleep(2); ROLLBACK`))
-	}},
-	{"river", func(ctx context.Context, w *world, _ *rand.Rand) {
-		w.note(w.pg.exec(ctx, `DELETE FROM river.river_job`))
-	}},
-}
-
-// chosen returns the faults that a list of names picks, all of them for "".
-func chosen(names string) ([]fault, error) {
-	if names == "" {
-		return faults, nil
+		schedule = append(schedule, planned{at: at, kind: list[r.IntN(len(list))], seed: r.Uint64()})
 	}
-	var list []fault
+}
+
+// print writes a schedule, a line for each fault.
+func print(out io.Writer, schedule []planned) {
+	for _, p := range schedule {
+		fmt.Fprintf(out, "%8.3f %-18s %016x\n", p.at.Seconds(), p.kind.name, p.seed)
+	}
+}
+
+// chosen returns the faults that a list of names picks; those that can be mixed for "".
+func chosen(names string) (list []fault, err error) {
+	if names == "" {
+		for _, f := range faults {
+			if !f.apart {
+				list = append(list, f)
+			}
+		}
+		return list, nil
+	}
 	for _, name := range strings.Split(names, ",") {
 		found := false
 		for _, f := range faults {
@@ -109,17 +70,24 @@ func known() string {
 	return strings.Join(names, ", ")
 }
 
-// run breaks one thing after another until ctx ends, with a pause between two that lets some of them meet a system that
-// is still recovering.
-func (w *world) run(ctx context.Context, list []fault, seed uint64, every time.Duration) {
-	r := rand.New(rand.NewPCG(seed, 0))
-	for wait(ctx, time.Duration(float64(every)*(0.3+1.4*r.Float64()))) {
-		f := list[r.IntN(len(list))]
-		own := rand.New(rand.NewPCG(seed, r.Uint64())) // what a fault draws does not depend on how long others took
-		w.counts[f.name]++
-		fmt.Fprintf(os.Stderr, "%s %s\n", time.Now().Format("15:04:05.0"), f.name)
-		life, cancel := context.WithTimeout(context.WithoutCancel(ctx), 90*time.Second)
-		f.do(life, w, own)
+// run lets the faults of the schedule happen, one after another, until ctx ends. Some come while the system still recovers
+// from the one before.
+func (w *world) run(ctx context.Context, schedule []planned) {
+	began := time.Now()
+	for _, p := range schedule {
+		if !wait(ctx, time.Until(began.Add(p.at))) {
+			return
+		}
+		if p.kind.skip != nil {
+			if why := p.kind.skip(w); why != "" {
+				w.skipped[p.kind.name] = why
+				continue
+			}
+		}
+		w.counts[p.kind.name]++
+		fmt.Fprintf(os.Stderr, "%s %6.1f %s\n", time.Now().Format("15:04:05.0"), time.Since(began).Seconds(), p.kind.name)
+		life, cancel := context.WithTimeout(context.WithoutCancel(ctx), 120*time.Second)
+		p.kind.do(life, w, rand.New(rand.NewPCG(p.seed, 1)))
 		cancel()
 	}
 }

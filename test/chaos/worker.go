@@ -14,30 +14,46 @@ import (
 
 // call is one line of the worker's log: written and synced before the call is answered.
 type call struct {
-	At      time.Time `json:"at"`
+	At      time.Time `json:"at"`   // when it began
+	Done    time.Time `json:"done"` // when it was decided what to do
 	Token   string    `json:"token"`
 	UID     string    `json:"uid"`
 	Queue   string    `json:"queue"`
-	Sender  string    `json:"sender"`
+	Sender  string    `json:"sender,omitempty"`
 	Attempt int       `json:"attempt"`
 	Fence   int64     `json:"fence"`
 	N       int       `json:"n"`
-	Did     string    `json:"did"` // done, sent, failed, again (from memory), stale
+	// done, sent, failed: executed. again: answered from memory. stale: refused. asked: a question, Said is what it was told.
+	// told: a callback. nothing: it came, and was not executed.
+	Did  string `json:"did"`
+	Said string `json:"said,omitempty"`
 }
 
-// worker keeps its contract: a token is executed once, a lower fence is refused, /status tells what is known.
+// executed says whether this call did what it was to do.
+func (c call) executed() bool { return c.Did == "done" || c.Did == "sent" || c.Did == "failed" }
+
+// worker keeps its contract: a token is executed once, a lower fence is refused, /status tells what is known. It can be
+// made to behave otherwise in how it answers, never in what it does.
 type worker struct {
 	listener net.Listener
 	mu       sync.Mutex
 	file     *os.File
 	calls    []call
 	did      map[string]string // by token
-	fences   map[string]int64  // by queue
-	slow     time.Duration
-	asked    int
+	fences   map[string]int64  // by queue, or by the transaction of none
+	mode     string
+	settings workerSettings
+	canary   int // requests to an address that only a redirect names
 }
 
-func newWorker(path string) (*worker, error) {
+// workerSettings are what a scenario wants of the worker all along.
+type workerSettings struct {
+	Takes     time.Duration // each call, besides the few milliseconds
+	StatusLag time.Duration // each answer to a question
+	TellLag   time.Duration // each answer to a callback
+}
+
+func newWorker(path string, s workerSettings) (*worker, error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return nil, err
@@ -46,22 +62,73 @@ func newWorker(path string) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{listener: l, file: f, did: map[string]string{}, fences: map[string]int64{}}
+	w := &worker{listener: l, file: f, did: map[string]string{}, fences: map[string]int64{}, settings: s}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /dispatch/{type}", w.dispatch)
 	mux.HandleFunc("POST /status/{type}", w.status)
+	mux.HandleFunc("POST /told", w.told)
 	mux.HandleFunc("GET /health", func(out http.ResponseWriter, _ *http.Request) { out.WriteHeader(200) })
+	mux.HandleFunc("/canary/", func(http.ResponseWriter, *http.Request) {
+		w.mu.Lock()
+		w.canary++
+		w.mu.Unlock()
+	})
 	go http.Serve(l, mux)
 	return w, nil
 }
 
 func (w *worker) url() string { return "http://" + w.listener.Addr().String() }
 
+// behave changes how it answers: "" is well.
+func (w *worker) behave(mode string) {
+	w.mu.Lock()
+	w.mode = mode
+	w.mu.Unlock()
+}
+
+func (w *worker) behaves() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mode
+}
+
+// log writes a line and syncs it. The caller holds the lock.
+func (w *worker) log(c call) {
+	line, _ := json.Marshal(c)
+	w.file.Write(append(line, '\n'))
+	w.file.Sync()
+	w.calls = append(w.calls, c)
+}
+
+// instead answers in the worker's place, as what stands before it would, and says whether it did.
+func (w *worker) instead(mode string, out http.ResponseWriter, r *http.Request) bool {
+	switch mode {
+	case "html":
+		out.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(out, "<html><h1>Welcome to nginx!</h1></html>")
+	case "redirect":
+		http.Redirect(out, r, w.url()+"/canary"+r.URL.Path, http.StatusTemporaryRedirect)
+	case "away":
+		if h, ok := out.(http.Hijacker); ok {
+			if c, _, err := h.Hijack(); err == nil {
+				c.Close()
+			}
+		}
+	default:
+		return false
+	}
+	return true
+}
+
 func (w *worker) dispatch(out http.ResponseWriter, r *http.Request) {
+	mode := w.behaves()
+	if w.instead(mode, out, r) {
+		return
+	}
 	var body struct {
 		TxData struct {
-			UID  string          `json:"uid"`
-			Data struct{ N int } `json:"data"`
+			UID  string `json:"uid"`
+			Data json.RawMessage
 		} `json:"txData"`
 		Sender struct {
 			AccountID string `json:"accountId"`
@@ -77,44 +144,67 @@ func (w *worker) dispatch(out http.ResponseWriter, r *http.Request) {
 		http.Error(out, err.Error(), 400)
 		return
 	}
+	var data struct {
+		N    int
+		Fail bool
+	}
+	json.Unmarshal(body.TxData.Data, &data)
 	c := call{At: time.Now(), Token: body.Postern.Token, UID: body.TxData.UID, Queue: body.Sender.Queue, Sender: body.Sender.AccountID,
-		Attempt: body.Postern.Attempt, Fence: body.Postern.Fence, N: body.TxData.Data.N}
-	w.mu.Lock()
-	slow := w.slow
-	w.mu.Unlock()
-	time.Sleep(time.Duration(2+roll(c.Token, 20))*time.Millisecond + slow)
+		Attempt: body.Postern.Attempt, Fence: body.Postern.Fence, N: data.N}
+	pause := time.Duration(2+roll(c.Token, 20))*time.Millisecond + w.settings.Takes
+	switch mode {
+	case "slow":
+		pause += time.Second
+	case "hang":
+		pause += 7 * time.Second
+	}
+	time.Sleep(pause)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	status, answer := 200, ""
-	switch before, known := w.did[c.Token]; {
-	case c.Queue != "" && c.Fence < w.fences[c.Queue]:
-		c.Did, status = "stale", 409
-		answer = `{"error":{"code":"stale_fence","message":"a higher fence came","class":"ambiguous"}}`
-	case known:
-		c.Did, answer = "again", w.say(before, c.Token)
-	case c.Attempt == 1 && roll(c.UID+"retry", 20) == 0:
-		c.Did = "failed"
-		answer = w.say("failed", c.Token)
-	case roll(c.UID+"sent", 10) == 0:
-		c.Did = "sent"
-		answer = w.say("sent", c.Token)
-	default:
-		c.Did = "done"
-		answer = w.say("done", c.Token)
+	status, answer := w.execute(&c, data.Fail, mode == "lie" && roll(c.Token+"skip", 2) == 0)
+	if mode == "lie" && c.Did != "stale" {
+		answer = lies[roll(c.Token+fmt.Sprint(len(w.calls)), uint32(len(lies)))]
 	}
-	if c.Did != "stale" && c.Queue != "" {
-		w.fences[c.Queue] = max(w.fences[c.Queue], c.Fence)
-	}
-	if c.Did == "done" || c.Did == "sent" || c.Did == "failed" {
-		w.did[c.Token] = c.Did
-	}
-	line, _ := json.Marshal(c)
-	w.file.Write(append(line, '\n'))
-	w.file.Sync()
-	w.calls = append(w.calls, c)
+	c.Done = time.Now()
+	w.log(c)
 	out.Header().Set("Content-Type", "application/json")
 	out.WriteHeader(status)
 	fmt.Fprint(out, answer)
+}
+
+// lies are answers that the contract does not know. None of them says that something ended.
+var lies = []string{
+	``, `{`, `null`, `[]`, `{}`, `"done"`, `{"hash": 17}`, `{"hash": null, "done": null, "error": null}`,
+	`{"error": {"class": "sideways", "message": "?"}}`, `{"error": "no"}`, `{"hash": "` + strings.Repeat("f", 3<<20) + `"}`,
+}
+
+// execute does what a call wants, unless it was done before, is stale, or the worker only pretends.
+func (w *worker) execute(c *call, fails, pretends bool) (status int, answer string) {
+	line := c.Queue
+	if line == "" {
+		line = "uid:" + c.UID
+	}
+	switch before, known := w.did[c.Token]; {
+	case c.Fence < w.fences[line]:
+		c.Did = "stale"
+		return 409, `{"error":{"code":"stale_fence","message":"a higher fence came","class":"ambiguous"}}`
+	case known:
+		c.Did, answer = "again", w.say(before, c.Token)
+	case pretends:
+		c.Did = "nothing"
+	case fails || c.Attempt == 1 && roll(c.UID+"retry", 20) == 0:
+		c.Did = "failed"
+	case roll(c.UID+"sent", 10) == 0:
+		c.Did = "sent"
+	default:
+		c.Did = "done"
+	}
+	w.fences[line] = max(w.fences[line], c.Fence)
+	if c.executed() {
+		w.did[c.Token] = c.Did
+		answer = w.say(c.Did, c.Token)
+	}
+	return 200, answer
 }
 
 func (w *worker) say(did, token string) string {
@@ -129,29 +219,52 @@ func (w *worker) say(did, token string) string {
 }
 
 func (w *worker) status(out http.ResponseWriter, r *http.Request) {
+	if w.instead(w.behaves(), out, r) {
+		return
+	}
 	var q struct{ Token, Hash string }
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 		http.Error(out, err.Error(), 400)
 		return
 	}
+	time.Sleep(w.settings.StatusLag)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.asked++
 	token := q.Token
 	if q.Hash != "" {
 		token = strings.TrimPrefix(q.Hash, "0x")
 	}
-	answer := `{"state":"unknown"}`
+	answer, said := `{"state":"unknown"}`, "unknown"
 	switch w.did[token] {
 	case "failed":
+		said = "failed"
 		answer = `{"state":"failed","failure_reason":"try again"}`
-	case "sent":
-		answer = fmt.Sprintf(`{"state":"included","hash":%q,"block_height":"7","failure_reason":null}`, "0x"+token)
-	case "done":
+	case "sent", "done":
+		said = "included"
 		answer = fmt.Sprintf(`{"state":"included","hash":%q,"block_height":"7","failure_reason":null}`, "0x"+token)
 	}
+	w.log(call{At: time.Now(), Token: token, Did: "asked", Said: said})
 	out.Header().Set("Content-Type", "application/json")
 	fmt.Fprint(out, answer)
+}
+
+// told takes a callback.
+func (w *worker) told(out http.ResponseWriter, r *http.Request) {
+	if w.instead(w.behaves(), out, r) {
+		return
+	}
+	var body struct {
+		Data struct{ UID string }
+		UID  string
+	}
+	json.NewDecoder(r.Body).Decode(&body)
+	time.Sleep(w.settings.TellLag)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if body.UID == "" {
+		body.UID = body.Data.UID
+	}
+	w.log(call{At: time.Now(), UID: body.UID, Did: "told", Token: r.Header.Get("webhook-id")})
 }
 
 // roll draws a number below n that the text fixes.

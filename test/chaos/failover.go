@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// follow makes a standby of w.pg of w.other, and has commits wait for it.
+func (w *world) follow(ctx context.Context) error {
+	os.RemoveAll(w.other.data())
+	if err := w.pg.backup(ctx, w.other); err != nil {
+		return err
+	}
+	conf := fmt.Sprintf("primary_conninfo = 'host=127.0.0.1 port=%d user=postgres application_name=standby'\n", w.pg.port)
+	if err := appendTo(filepath.Join(w.other.data(), "postgresql.conf"), conf); err != nil {
+		return err
+	}
+	signal := filepath.Join(w.other.data(), "standby.signal")
+	if err := os.WriteFile(signal, nil, 0o600); err != nil {
+		return err
+	}
+	if u := w.other.user; u != nil {
+		os.Chown(signal, int(u.Uid), int(u.Gid))
+	}
+	if err := w.other.start(ctx); err != nil {
+		return err
+	}
+	if err := w.synchronous(ctx, "*"); err != nil {
+		return err
+	}
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if n, _ := w.query(ctx, `SELECT count(*)::text FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'`); n == "1" {
+			return nil
+		}
+	}
+	return fmt.Errorf("the standby does not follow")
+}
+
+// synchronous says which standbys commits of the primary wait for.
+func (w *world) synchronous(ctx context.Context, names string) error {
+	for _, sql := range []string{`ALTER SYSTEM SET synchronous_standby_names = '` + names + `'`, `SELECT pg_reload_conf()`} {
+		if err := w.pg.execIn(ctx, "postgres", sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failover kills the primary, promotes its standby, has the old primary come back as it was, and makes a standby of it at
+// last. The old one takes writes, and no process may send it any.
+func failover(ctx context.Context, w *world, r *rand.Rand) {
+	w.note(w.pg.kill())
+	w.promote(ctx, r)
+}
+
+// standbyAway stops the standby for a while, in which commits wait. An operator cancels what hangs: such a commit is on
+// no standby, and may not be acknowledged. Then the primary dies.
+func standbyAway(ctx context.Context, w *world, r *rand.Rand) {
+	w.note(w.other.stop(ctx, "immediate"))
+	for range 5 {
+		wait(ctx, 500*time.Millisecond)
+		w.pg.exec(ctx, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
+	}
+	w.note(w.pg.kill())
+	w.note(w.other.start(ctx))
+	w.promote(ctx, r)
+}
+
+// promote makes the standby the primary.
+func (w *world) promote(ctx context.Context, r *rand.Rand) {
+	old := w.pg
+	if err := w.other.run(ctx, "pg_ctl", "-D", w.other.data(), "promote", "-w", "-t", "60"); err != nil {
+		w.note(err)
+		return
+	}
+	w.pg, w.other = w.other, old
+	w.note(w.synchronous(ctx, ""))
+	from := time.Now()
+	for _, p := range w.processes {
+		w.measure(ctx, "failover", from, w.answers(p))
+	}
+	wait(ctx, time.Duration(r.Int64N(2000))*time.Millisecond)
+	os.Remove(filepath.Join(old.data(), "standby.signal"))
+	if err := old.start(ctx); err == nil { // revived
+		wait(ctx, time.Duration(1000+r.Int64N(3000))*time.Millisecond)
+		n := "0"
+		if text, err := w.queryOf(ctx, old, `SELECT count(*)::text FROM pg_stat_activity WHERE usename = 'postern' AND query ~ '^(INSERT|UPDATE|COMMIT)'`); err == nil {
+			n = text
+		}
+		if k, _ := strconv.Atoi(n); k > 0 {
+			w.violate("the old primary gets nothing", "%s sessions of Postern write to it", n)
+		}
+		w.note(old.stop(ctx, "immediate"))
+	}
+	w.note(w.follow(ctx))
+}

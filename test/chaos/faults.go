@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"syscall"
+	"time"
+)
+
+// fault is a kind of fault: it breaks something and heals it again.
+type fault struct {
+	name  string
+	what  string
+	do    func(context.Context, *world, *rand.Rand)
+	skip  func(*world) string // why this machine cannot have it; nil or "": it can
+	apart bool                // it wants a run of its own: see failover.go and restore.go
+}
+
+// faults are all kinds, in the order of what they break.
+var faults = []fault{
+	{name: "kill-work", what: "SIGKILL of a process that works", do: killWork},
+	{name: "kill-serve", what: "SIGKILL of a process that serves the API", do: killServe},
+	{name: "stop", what: "SIGTERM of a process", do: stop},
+	{name: "freeze", what: "SIGSTOP for half to two and a half leases, then SIGCONT", do: freeze},
+	{name: "rolling", what: "each process stopped and started in turn, as an upgrade does it", do: rolling},
+
+	{name: "restart", what: "fast restart of PostgreSQL", do: restart("fast")},
+	{name: "immediate", what: "immediate restart of PostgreSQL", do: restart("immediate")},
+	{name: "crash", what: "SIGKILL of the postmaster, and recovery", do: crash},
+	{name: "terminate", what: "all sessions terminated, several times", do: terminate},
+	{name: "clock", what: "the database's clock jumps ten minutes ahead", do: clockAhead, skip: noFaketime},
+	{name: "clock-node", what: "the clock of a process is off by an hour", skip: noNodeClock},
+	{name: "disk-full", what: "no room for data", do: diskFull("data"), skip: noDisks},
+	{name: "disk-full-wal", what: "no room for the write-ahead log", do: diskFull("wal"), skip: noDisks},
+
+	{name: "cut", what: "all connections of a process reset", do: cut},
+	{name: "one-way-in", what: "the answers to a process are lost", do: oneWay(false, true)},
+	{name: "one-way-out", what: "the requests of a process are lost", do: oneWay(true, false)},
+	{name: "black-hole", what: "established connections answer no more, new ones do", do: blackHole},
+	{name: "drop", what: "no connection of a process answers, new ones neither", do: drop},
+	{name: "slow", what: "answers of the database delayed by 10 to 200 ms", do: slow},
+	{name: "commit-cut", what: "connections reset right before a commit gets to the server", do: breakCommits(false)},
+	{name: "commit-lost", what: "connections reset behind a commit, before its answer", do: breakCommits(true)},
+
+	{name: "worker-slow", what: "the worker takes a second", do: workerDoes("slow", 3*time.Second)},
+	{name: "worker-hang", what: "the worker answers after its call was given up", do: workerDoes("hang", time.Second)},
+	{name: "worker-lie", what: "answers that the contract does not know, of calls that were executed or not", do: workerDoes("lie", 3*time.Second)},
+	{name: "worker-html", what: "a page in HTML in the worker's place", do: workerDoes("html", 2*time.Second)},
+	{name: "worker-redirect", what: "redirects in the worker's place", do: workerDoes("redirect", 2*time.Second)},
+	{name: "worker-away", what: "connections to the worker are closed at once", do: workerDoes("away", 2*time.Second)},
+
+	{name: "lock", what: "a stranger holds locks on hot tables, idle in transaction", do: lock},
+	{name: "snapshot", what: "a stranger has written and holds an old snapshot", do: snapshot},
+	{name: "pool", what: "strangers take all connections of the database", do: pool},
+	{name: "river-delete", what: "all rows of River deleted", do: riverDelete},
+	{name: "river-double", what: "all rows of River doubled", do: riverDouble},
+	{name: "poison-posts", what: "bodies that no parser likes", do: poisonPosts},
+	{name: "poison-rows", what: "staged rows that no drain likes", do: poisonRows},
+	{name: "idle", what: "idle connections to the API", do: idle},
+	{name: "drip", what: "connections that send a byte now and then", do: drip},
+
+	{name: "failover", what: "the primary dies, its synchronous standby is promoted, the old primary comes back", do: failover, apart: true},
+	{name: "standby-away", what: "commits wait for a standby that is away, and the wait is cancelled", do: standbyAway, apart: true},
+	{name: "restore", what: "an old backup takes the place of the database", do: restore, apart: true},
+}
+
+func killWork(ctx context.Context, w *world, r *rand.Rand) { w.kill(ctx, w.any(r, "work")) }
+
+func killServe(_ context.Context, w *world, r *rand.Rand) { w.any(r, "serve").signal(syscall.SIGKILL) }
+
+func stop(ctx context.Context, w *world, r *rand.Rand) {
+	p := w.any(r, "")
+	w.measure(ctx, "stop", time.Now(), w.released(ctx, p))
+	p.signal(syscall.SIGTERM)
+}
+
+// kill ends a process at once, and measures until nothing is left of what it had.
+func (w *world) kill(ctx context.Context, p *process) {
+	released := w.released(ctx, p)
+	p.signal(syscall.SIGKILL)
+	w.measure(ctx, "kill", time.Now(), released)
+}
+
+func freeze(ctx context.Context, w *world, r *rand.Rand) {
+	p := w.any(r, "work")
+	p.signal(syscall.SIGSTOP)
+	wait(ctx, w.ttl/2+time.Duration(r.Int64N(int64(2*w.ttl))))
+	p.signal(syscall.SIGCONT)
+}
+
+// rolling stops each process in turn, and waits until it is there again. No release has been made, so that what comes is
+// the same program.
+func rolling(ctx context.Context, w *world, _ *rand.Rand) {
+	for _, p := range w.processes {
+		before := p.starts()
+		p.signal(syscall.SIGTERM)
+		for end := time.Now().Add(20 * time.Second); p.starts() == before && time.Now().Before(end); {
+			wait(ctx, 50*time.Millisecond)
+		}
+		if p.api != "" {
+			w.note(p.await(20 * time.Second))
+		}
+	}
+}
+
+func cut(_ context.Context, w *world, r *rand.Rand) { w.any(r, "").eachProxy((*proxy).cut) }
+
+func oneWay(requests, answers bool) func(context.Context, *world, *rand.Rand) {
+	return func(ctx context.Context, w *world, r *rand.Rand) {
+		p := w.any(r, "")
+		p.eachProxy(func(x *proxy) { x.drop(requests, answers) })
+		wait(ctx, time.Duration(1000+r.Int64N(4000))*time.Millisecond)
+		p.eachProxy((*proxy).heal)
+		w.measure(ctx, "one-way", time.Now(), w.answers(p))
+	}
+}
+
+func blackHole(ctx context.Context, w *world, r *rand.Rand) {
+	for _, p := range w.some(r) {
+		p.eachProxy(func(x *proxy) { x.hole(true, true) })
+		w.measure(ctx, "black-hole", time.Now(), w.answers(p))
+	}
+	wait(ctx, 3*time.Second)
+}
+
+func drop(ctx context.Context, w *world, r *rand.Rand) {
+	p := w.any(r, "")
+	p.eachProxy(func(x *proxy) { x.drop(true, true) })
+	wait(ctx, time.Duration(1+r.Int64N(6))*time.Second)
+	p.eachProxy((*proxy).heal)
+	w.measure(ctx, "drop", time.Now(), w.answers(p))
+}
+
+func slow(ctx context.Context, w *world, r *rand.Rand) {
+	p := w.any(r, "")
+	delay := time.Duration(10+r.Int64N(200)) * time.Millisecond
+	p.eachProxy(func(x *proxy) { x.slow(delay) })
+	wait(ctx, 3*time.Second)
+	p.eachProxy(func(x *proxy) { x.slow(0) })
+}
+
+func breakCommits(lose bool) func(context.Context, *world, *rand.Rand) {
+	return func(ctx context.Context, w *world, r *rand.Rand) {
+		for _, p := range w.some(r) {
+			p.eachProxy(func(x *proxy) { x.breakCommits(1+r.IntN(5), lose) })
+		}
+		wait(ctx, 2*time.Second)
+		for _, p := range w.processes {
+			p.eachProxy(func(x *proxy) { x.breakCommits(0, false) })
+		}
+	}
+}
+
+func workerDoes(mode string, d time.Duration) func(context.Context, *world, *rand.Rand) {
+	return func(ctx context.Context, w *world, _ *rand.Rand) {
+		w.worker.behave(mode)
+		wait(ctx, d)
+		w.worker.behave("")
+	}
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// down stops the server in a way, and measures from the moment at which it answers again.
+func (w *world) down(ctx context.Context, stop func() error) {
+	w.note(stop())
+	w.note(w.pg.start(ctx))
+	for _, p := range w.processes {
+		w.measure(ctx, "postgres", time.Now(), w.answers(p))
+	}
+}
+
+func restart(mode string) func(context.Context, *world, *rand.Rand) {
+	return func(ctx context.Context, w *world, _ *rand.Rand) {
+		w.down(ctx, func() error { return w.pg.stop(ctx, mode) })
+	}
+}
+
+func crash(ctx context.Context, w *world, _ *rand.Rand) {
+	w.down(ctx, func() error { return w.pg.kill() })
+}
+
+// terminate ends all sessions but its own, a few times in a row.
+func terminate(ctx context.Context, w *world, r *rand.Rand) {
+	for range 1 + r.IntN(5) {
+		w.note(w.pg.exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`))
+		w.storms++
+		wait(ctx, time.Duration(r.Int64N(300))*time.Millisecond)
+	}
+}
+
+func noFaketime(w *world) string {
+	if w.pg.faketime == "" {
+		return "no libfaketime in /usr/lib (package libfaketime), nor named by POSTERN_FAKETIME"
+	}
+	return ""
+}
+
+func noNodeClock(*world) string {
+	return "a program in Go asks the kernel for the time past libfaketime, and --debug-clock moves the database's time for " +
+		"one process, which no clock of a machine does"
+}
+
+// clockAhead restarts the server with its clock ten minutes further. The server begins an hour behind.
+func clockAhead(ctx context.Context, w *world, _ *rand.Rand) {
+	w.pg.offset += 10 * time.Minute
+	w.down(ctx, func() error { return w.pg.stop(ctx, "fast") })
+}
+
+func noDisks(w *world) string {
+	if w.pg.disks == nil {
+		return "a full disk needs a file system of its own, which only root can mount: " + w.pg.noDisks
+	}
+	return ""
+}
+
+// diskFull takes all room that data, or the log, have left, for a few seconds.
+func diskFull(which string) func(context.Context, *world, *rand.Rand) {
+	return func(ctx context.Context, w *world, _ *rand.Rand) {
+		filler := filepath.Join(w.pg.disks[which], "filler")
+		w.note(fill(filler))
+		wait(ctx, 4*time.Second)
+		os.Remove(filler)
+		if w.pg.await(ctx, time.Second) != nil { // without room for its log the server ends
+			w.note(w.pg.start(ctx))
+		}
+		for _, p := range w.processes {
+			w.measure(ctx, "disk-full", time.Now(), w.answers(p))
+		}
+	}
+}
+
+// fill writes a file until there is no room for more.
+func fill(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	block := make([]byte, 1<<20)
+	for size := len(block); size >= 4096; size /= 2 {
+		for err = nil; err == nil; {
+			_, err = f.Write(block[:size])
+		}
+	}
+	f.Sync()
+	return nil
+}
+
+// stranger is a session of somebody else, who may log in and no more.
+func (w *world) stranger(ctx context.Context, user string) (*pgx.Conn, error) {
+	return pgx.Connect(ctx, strings.Replace(w.pg.url(), "postgres@", user+"@", 1))
+}
+
+// lock is a person in psql who has looked at hot tables FOR UPDATE, and went to lunch.
+func lock(ctx context.Context, w *world, r *rand.Rand) {
+	c, err := w.stranger(ctx, "postgres")
+	if err != nil {
+		return
+	}
+	defer c.Close(ctx)
+	what := []string{
+		`LOCK TABLE postern.queue IN EXCLUSIVE MODE`, `LOCK TABLE postern.ready IN ACCESS EXCLUSIVE MODE`,
+		`SELECT FROM postern.queue FOR UPDATE`, `SELECT FROM postern.sender FOR UPDATE`,
+		`SELECT FROM postern.node FOR UPDATE`,
+	}[r.IntN(5)]
+	_, err = c.Exec(ctx, `SET lock_timeout = '3s'; BEGIN; `+what)
+	if err == nil {
+		wait(ctx, time.Duration(1000+r.Int64N(4000))*time.Millisecond)
+	}
+}
+
+// snapshot is an application whose transaction has written, and stays open for long. It is not waited for.
+func snapshot(ctx context.Context, w *world, r *rand.Rand) {
+	hold := time.Duration(5+r.Int64N(10)) * time.Second
+	w.background(func(ctx context.Context) {
+		c, err := w.stranger(ctx, "postgres")
+		if err != nil {
+			return
+		}
+		defer c.Close(context.WithoutCancel(ctx))
+		if _, err = c.Exec(ctx, `BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO chaos.note (text) VALUES ('held')`); err == nil {
+			wait(ctx, hold)
+		}
+	})
+}
+
+// pool takes every connection that the database gives to those who are no superusers, for some seconds.
+func pool(ctx context.Context, w *world, r *rand.Rand) {
+	var taken []*pgx.Conn
+	for len(taken) < 400 {
+		c, err := w.stranger(ctx, "stranger")
+		if err != nil {
+			break
+		}
+		taken = append(taken, c)
+	}
+	w.note(w.pg.exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE usename = 'postern' AND backend_type = 'client backend' AND random() < 0.5`))
+	wait(ctx, time.Duration(1000+r.Int64N(3000))*time.Millisecond)
+	for _, c := range taken {
+		c.Close(ctx)
+	}
+}
+
+func riverDelete(ctx context.Context, w *world, _ *rand.Rand) {
+	w.note(w.pg.exec(ctx, `DELETE FROM river.river_job`))
+}
+
+// riverDouble inserts each job once more, under a number of its own and without the key that would refuse it.
+func riverDouble(ctx context.Context, w *world, _ *rand.Rand) {
+	w.note(w.pg.exec(ctx, `DO $$
+		DECLARE cols text;
+		BEGIN
+			SELECT string_agg(quote_ident(column_name), ', ') INTO cols FROM information_schema.columns
+			WHERE table_schema = 'river' AND table_name = 'river_job' AND is_generated = 'NEVER'
+				AND column_name NOT IN ('id', 'unique_key', 'unique_states');
+			EXECUTE format('INSERT INTO river.river_job (%s) SELECT %s FROM river.river_job WHERE state IN (''available'', ''scheduled'', ''retryable'') LIMIT 500', cols, cols);
+		END $$`))
+}
+
+// poisonRows inserts staged rows past postern.submit: whatever the table takes has to end somewhere, and stops nobody.
+func poisonRows(ctx context.Context, w *world, r *rand.Rand) {
+	row := func(queue, typ, data, more string) {
+		uid := fmt.Sprintf("poison-%d-%d", r.Uint32(), r.Uint32())
+		cols, values := "", ""
+		if more != "" {
+			name, value, _ := strings.Cut(more, "=")
+			cols, values = ", "+name, ", "+value
+		}
+		// What the table refuses is refused in the right place.
+		w.pg.exec(ctx, fmt.Sprintf(`INSERT INTO postern.outbox (context_id, uid, queue, type, data, actor%s)
+			SELECT context_id, '%s', %s, '%s', %s, 'stranger'%s FROM postern.context WHERE name = 'system'`, cols, uid, queue, typ, data, values))
+	}
+	deep := `(repeat('[', 3000) || repeat(']', 3000))::jsonb`
+	row(`'poison'`, "PAY", deep, "")
+	row(`'poison'`, "NONE", `'{}'`, "")
+	row(`'poison'`, "PAY", `'{"n": 1e400}'`, "")
+	row(`repeat('q', 5000)`, "PAY", `'{}'`, "")
+	row(`'poison'`, "PAY", `'{}'`, "depends_on=ARRAY['nobody', NULL]")
+	row(`'poison'`, "PAY", `'{}'`, "max_retries=-7")
+	row(`'poison'`, "PAY", `'{}'`, `callback='{"url": "file:///etc/passwd", "on": ["NEVER"]}'`)
+	row(`'poison'`, "PAY", `'{}'`, `tags='[1, {"a": []}]'`)
+	row(`'poison'`, "PAY", `to_jsonb(repeat('x', 3000000))`, "")
+	row(`'poison'`, "PAY", `'{"N": -2}'`, "not_before='infinity'")
+}

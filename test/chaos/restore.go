@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// restore takes a backup, lets some seconds go by, and puts the backup in the place of the database, under running
+// processes. They have to notice, and nothing may leave until an operator has had the workers asked and releases it. Then
+// the client posts again what was acknowledged meanwhile.
+func restore(ctx context.Context, w *world, r *rand.Rand) {
+	old := *w.pg
+	old.dir = filepath.Join(w.dir, "backup")
+	w.note(old.own(old.dir))
+	began := time.Now()
+	if err := w.pg.backup(ctx, &old); err != nil {
+		w.note(err)
+		return
+	}
+	wait(ctx, time.Duration(2000+r.Int64N(3000))*time.Millisecond)
+	w.note(w.pg.stop(ctx, "immediate"))
+	gone := filepath.Join(w.dir, "gone")
+	os.RemoveAll(gone)
+	w.note(os.Rename(w.pg.data(), gone))
+	w.note(os.Rename(old.data(), w.pg.data()))
+	w.note(w.pg.start(ctx))
+	if !w.quarantined(ctx) {
+		w.violate("nothing leaves a store that lost something", "there is no quarantine half a minute after the restore")
+		w.client.repeat(ctx, began)
+		return
+	}
+	wait(ctx, w.ttl) // leases of the time before may still begin a call
+	quiet := time.Now()
+	for _, p := range w.processes[:2] {
+		w.note(p.await(30 * time.Second))
+	}
+	wait(ctx, 2*time.Second)
+	key := "POSTERN_API_KEY_FILE=" + filepath.Join(w.dir, "root.key")
+	_, err := w.postern(key, "quarantine", "reconcile", "--url", w.client.apis[0])
+	w.note(err)
+	w.quiet = append(w.quiet, span{quiet, time.Now()})
+	w.release(ctx, key)
+	w.largest["posts lost by a restore"] += w.client.repeat(ctx, began)
+}
+
+// release lets everything go. The worker remembers all, so that nothing may be left open but what stands on purpose, whose
+// worker is away.
+func (w *world) release(_ context.Context, key string) {
+	text, err := w.postern(key, "quarantine", "status", "--url", w.client.apis[0], "-o", "json")
+	w.note(err)
+	var status struct{ Open []struct{ ID, Why, Detail string } }
+	w.note(json.Unmarshal([]byte(text), &status))
+	meant := map[string]bool{}
+	for _, s := range w.standing {
+		meant[s.id] = true
+	}
+	for _, o := range status.Open {
+		if !meant[o.ID] {
+			w.violate("a restore leaves nothing to guess", "%s is open (%s): %s", o.ID, o.Why, o.Detail)
+		}
+	}
+	_, err = w.postern(key, "quarantine", "release", "--url", w.client.apis[0], "--anyway", "--reason", "asked")
+	w.note(err)
+}
+
+// quarantined waits until the processes have noticed.
+func (w *world) quarantined(ctx context.Context) bool {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); wait(ctx, 100*time.Millisecond) {
+		if n, err := w.query(ctx, `SELECT count(*)::text FROM postern.quarantine`); err == nil && n != "0" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// world is all that runs.
+type world struct {
+	dir       string
+	bin       string
+	ttl       time.Duration
+	pg        *postgres // that takes writes
+	other     *postgres // its standby; nil where no failover is to come
+	worker    *worker
+	client    *client
+	processes []*process
+	standing  []standing
+	before    usage
+
+	life   context.Context
+	behind sync.WaitGroup // what runs besides the faults
+	idle   int            // connections of a flood
+	drips  int
+
+	mu       sync.Mutex
+	counts   map[string]int    // faults by kind
+	skipped  map[string]string // kinds that this machine cannot have, and why
+	storms   int               // sessions were all terminated
+	troubles []string          // of the harness itself
+	times    map[string][]time.Duration
+	late     map[string]int
+	largest  map[string]int
+	wrong    map[string][]string // violations that show while faults happen
+	quiet    []span              // in which the worker may not be called
+	probes   int
+}
+
+type span struct{ from, to time.Time }
+
+// begin starts everything and tells Postern of the types.
+func begin(ctx context.Context, o options) (w *world, err error) {
+	dir, err := os.MkdirTemp("", "postern-chaos-")
+	if err != nil {
+		return nil, err
+	}
+	os.Chmod(dir, 0o755)
+	w = &world{dir: dir, ttl: 3 * time.Second, life: ctx, counts: map[string]int{}, skipped: map[string]string{},
+		times: map[string][]time.Duration{}, late: map[string]int{}, largest: map[string]int{}, wrong: map[string][]string{},
+		idle: o.idle, drips: o.drips}
+	defer func() {
+		if err != nil {
+			w.end()
+		}
+	}()
+	if w.bin, err = filepath.Abs(o.bin); err != nil {
+		return nil, err
+	}
+	if err = w.startPostgres(ctx, o); err != nil {
+		return nil, err
+	}
+	if w.worker, err = newWorker(filepath.Join(dir, "worker.jsonl"), o.worker); err != nil {
+		return nil, err
+	}
+	if err = w.startPostern(ctx); err != nil {
+		return nil, err
+	}
+	if err = w.configure(ctx); err != nil {
+		return nil, err
+	}
+	if !o.bare {
+		if err = w.leaveStanding(ctx); err != nil {
+			return nil, err
+		}
+	}
+	wait(ctx, time.Second)
+	w.before = w.usage(ctx)
+	return w, nil
+}
+
+// startPostgres starts a server, and its standby where one is needed.
+func (w *world) startPostgres(ctx context.Context, o options) (err error) {
+	has := func(names ...string) bool {
+		return slices.ContainsFunc(o.schedule, func(p planned) bool { return slices.Contains(names, p.kind.name) })
+	}
+	want := wants{disks: has("disk-full", "disk-full-wal"), clock: has("clock"), settings: o.settings}
+	if w.pg, err = newPostgres(ctx, filepath.Join(w.dir, "pg"), want); err != nil {
+		return err
+	}
+	if has("failover", "standby-away") {
+		if w.other, err = findPostgres(filepath.Join(w.dir, "pg-2")); err != nil {
+			return err
+		}
+		return w.follow(ctx)
+	}
+	return nil
+}
+
+// startPostern migrates the database, draws a key and starts the processes.
+func (w *world) startPostern(ctx context.Context) error {
+	url := fmt.Sprintf("postgres://postern@127.0.0.1:%d/postern?sslmode=disable", w.pg.port)
+	if out, err := w.postern("DATABASE_URL="+url, "migrate", "up"); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	keyFile := filepath.Join(w.dir, "root.key")
+	if out, err := w.postern("", "key", "draw", "--out", keyFile); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	key, err := os.ReadFile(keyFile)
+	if err != nil {
+		return err
+	}
+	var apis []string
+	for i := range 5 {
+		p, err := w.process(i)
+		if err != nil {
+			return err
+		}
+		if p.api != "" {
+			apis = append(apis, p.api)
+		}
+		w.processes = append(w.processes, p)
+		p.start()
+	}
+	if w.client, err = newClient(strings.TrimSpace(string(key)), apis, filepath.Join(w.dir, "client.jsonl")); err != nil {
+		return err
+	}
+	w.client.told = w.worker.url() + "/told"
+	for _, p := range w.processes {
+		if p.api != "" {
+			if err := p.await(60 * time.Second); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// configure makes the types of the client.
+func (w *world) configure(ctx context.Context) error {
+	settings := `"worker_url":"` + w.worker.url() + `","timeouts":{"dispatch":"5s"},"retry":{"initial":"200ms","max_retries":50},` +
+		`"inclusion":{"poll_every":"200ms"}`
+	for _, one := range [][2]string{
+		{"/dispatchers/PAY", "{" + settings + "}"},
+		{"/pools/p", `{}`},
+		{"/dispatchers/SIGN", "{" + settings + `,"pool":"p"}`},
+		{"/senders/a", `{"pool":"p"}`},
+		{"/senders/b", `{"pool":"p"}`},
+		{"/senders/c", `{"pool":"p"}`},
+	} {
+		if _, err := w.client.ask(ctx, "PUT", one[0], one[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// process makes one that serves, one that serves and works, and three that work, each with a proxy in front of each server
+// of the database.
+func (w *world) process(i int) (*process, error) {
+	name := []string{"serve-1", "serve-2-work", "work-1", "work-2", "work-3"}[i]
+	p := &process{name: name, bin: w.bin, dir: w.dir, args: []string{"work"}, metrics: fmt.Sprintf("127.0.0.1:%d", freePort())}
+	var hosts, ports []string
+	for _, pg := range []*postgres{w.pg, w.other} {
+		if pg == nil {
+			continue
+		}
+		x, err := newProxy(fmt.Sprintf("127.0.0.1:%d", pg.port))
+		if err != nil {
+			return nil, err
+		}
+		p.proxies = append(p.proxies, x)
+		hosts, ports = append(hosts, "127.0.0.1"), append(ports, fmt.Sprint(x.port()))
+	}
+	var list []string
+	for i := range hosts {
+		list = append(list, hosts[i]+":"+ports[i])
+	}
+	url := "postgres://postern@" + strings.Join(list, ",") + "/postern?sslmode=disable"
+	if w.other != nil {
+		url += "&target_session_attrs=read-write"
+	}
+	p.env = append(os.Environ(), "DATABASE_URL="+url, "POSTERN_LEASE_TTL="+w.ttl.String(), "POSTERN_WORKER_ALLOW_CIDR=127.0.0.0/8",
+		"POSTERN_METRICS_LISTEN="+p.metrics, "POSTERN_SHUTDOWN_GRACE=2s", "POSTERN_NODE_NAME="+p.name, "POSTERN_LOG_FORMAT=json")
+	if i < 2 {
+		listen := fmt.Sprintf("127.0.0.1:%d", freePort())
+		p.args, p.api = []string{"serve", "--listen", listen}, "http://"+listen
+		if i == 1 {
+			p.args = append(p.args, "--work")
+		}
+		p.env = append(p.env, "POSTERN_BOOTSTRAP_KEY_FILE="+filepath.Join(w.dir, "root.key"))
+	}
+	return p, nil
+}
+
+// postern runs a command to its end.
+func (w *world) postern(env string, args ...string) (string, error) {
+	cmd := exec.Command(w.bin, args...)
+	cmd.Env = append(os.Environ(), env)
+	var all bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &all, &all
+	if err := cmd.Run(); err != nil {
+		return all.String(), fmt.Errorf("postern %s: %w: %s", strings.Join(args, " "), err, all.String())
+	}
+	return all.String(), nil
+}
+
+// any returns a process whose name says so.
+func (w *world) any(r *rand.Rand, what string) *process {
+	var list []*process
+	for _, p := range w.processes {
+		if strings.Contains(p.name, what) {
+			list = append(list, p)
+		}
+	}
+	return list[r.IntN(len(list))]
+}
+
+// some returns one process, all that only work, or all.
+func (w *world) some(r *rand.Rand) []*process {
+	switch r.IntN(3) {
+	case 0:
+		return []*process{w.any(r, "")}
+	case 1:
+		return w.processes[2:]
+	}
+	return w.processes
+}
+
+// note keeps what went wrong with the harness itself.
+func (w *world) note(err error) {
+	if err == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.troubles = append(w.troubles, err.Error())
+}
+
+// violate keeps a violation that shows at once.
+func (w *world) violate(invariant, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wrong[invariant] = append(w.wrong[invariant], fmt.Sprintf(format, args...))
+}
+
+// heal undoes what a fault may have left.
+func (w *world) heal(ctx context.Context) {
+	if err := w.pg.await(ctx, 5*time.Second); err != nil {
+		w.note(w.pg.start(ctx))
+	}
+	w.worker.behave("")
+	for _, p := range w.processes {
+		p.signal(syscall.SIGCONT)
+		p.eachProxy((*proxy).heal)
+	}
+}
+
+// awaitEnd waits until nothing is under way any more but what stands on purpose.
+func (w *world) awaitEnd(ctx context.Context, until time.Time) {
+	for time.Now().Before(until) && wait(ctx, time.Second) {
+		left, err := w.query(ctx, `SELECT count(*)::text FROM postern.tx
+			WHERE state NOT IN ('DONE', 'FAILED', 'UNRESOLVED', 'CANCELLED') AND coalesce(uid, '') NOT LIKE 'still-%'
+				AND coalesce(uid, '') NOT LIKE 'poison-%'`)
+		untold, e := w.query(ctx, `SELECT count(*)::text FROM postern.delivery WHERE state IN ('queued', 'pending')
+			AND url = $1 AND attempts = 0`, w.client.told)
+		if err == nil && e == nil && left == "0" && untold == "0" {
+			return
+		}
+	}
+}
+
+func (w *world) end() {
+	for _, p := range w.processes {
+		if p.ended != nil {
+			p.end()
+		}
+	}
+	for _, pg := range []*postgres{w.pg, w.other} {
+		if pg != nil {
+			pg.stop(context.Background(), "immediate")
+			pg.unmount()
+		}
+	}
+}
