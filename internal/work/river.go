@@ -213,7 +213,7 @@ type Doorbell struct {
 func newDoorbell(life context.Context, client *river.Client[pgx.Tx], queue string) *Doorbell {
 	job := river.InsertManyParams{
 		Args:       jobArgs{dispatchKind},
-		InsertOpts: &river.InsertOpts{Queue: queue, MaxAttempts: 1},
+		InsertOpts: &river.InsertOpts{Queue: queue, MaxAttempts: 1, ScheduledAt: longDue},
 	}
 	return &Doorbell{life: life, client: client, job: []river.InsertManyParams{job}}
 }

@@ -54,7 +54,7 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 			return err
 		})
 	}
-	b.Queue(`SELECT coalesce(extract(epoch FROM clock_timestamp() - min(scheduled_at)), 0)::float8 FROM river.river_job
+	b.Queue(`SELECT coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 FROM river.river_job
 		WHERE state = 'available' AND queue = 'postern'`).QueryRow(func(row pgx.Row) error { return row.Scan(&v.RiverLag) })
 	b.Queue(`SELECT coalesce(extract(epoch FROM clock_timestamp() - min(xact_start)), 0)::float8 FROM pg_stat_activity
 		WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`).
