@@ -46,6 +46,12 @@ FUZZTIME ?= 10s
 fuzz: ## each fuzz target for FUZZTIME (10s), one after the other, against a real PostgreSQL where one needs it (TARGETS=FuzzParse for some)
 	$(GO) run ./internal/pgtest/cmd/with-postgres -- $(GO) run ./internal/pgtest/cmd/fuzz -time $(FUZZTIME) $(TARGETS)
 
+.PHONY: chaos-twins
+chaos-twins: ## programs with one planted fault each, and whether the harness finds it (ARGS="-twins no_fence,no_release"); writes test/chaos/twins.md
+	$(GO) build -tags twin -o bin/postern-twin ./cmd/postern
+	cd test/chaos && $(GO) build -o ../../bin/chaos .
+	bin/chaos -bin bin/postern-twin $(or $(ARGS),-twins all -table test/chaos/twins.md)
+
 .PHONY: test-large
 test-large: ## the reports at ten million transactions: writes sql/report/large.md (some 12 GB and a quarter of an hour)
 	$(GO) run ./internal/pgtest/cmd/with-postgres -- env POSTERN_LARGE=10000000 $(GO) test ./internal/pg -run TestReportsUseIndexes -count=1 -timeout 60m -v

@@ -26,6 +26,7 @@ var floors = map[string]struct {
 	"internal/wire":    {0, "what can be seen of a connection; std only"},
 	"internal/help":    {0, "what the references say of codes, kinds and settings: text; std only"},
 	"internal/safe":    {0, "where goroutines begin, so that a panic ends one piece of work; std only"},
+	"internal/twin":    {0, "faults that are planted under a build tag, else nothing; std only"},
 	"internal/sandbox": {0, "one script in a box of its own: processes and files; std only"},
 	"migrations":       {0, "plain SQL in files: data, which pg reads"},
 	"testdata":         {0, "the samples of the demo: data in files"},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // effects collects what one transaction writes besides bodies, and writes it set by set in the lock
@@ -328,7 +329,7 @@ func (e *effects) writeWaits(b *pgx.Batch) {
 	if len(e.timerDel) > 0 {
 		b.Queue(`DELETE FROM postern.timer WHERE queue_id = ANY ($1)`, e.timerDel)
 	}
-	if len(e.timerSet) > 0 {
+	if len(e.timerSet) > 0 && !twin.Planted("timer_forgotten") {
 		ids, due := make([]int64, 0), make([]time.Time, 0)
 		said := make([]*string, 0)
 		for q, at := range e.timerSet {

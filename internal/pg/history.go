@@ -4,6 +4,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // writeHistory inserts what is never changed afterwards: outcomes, attempts, marks. A second
@@ -39,7 +40,7 @@ func (a *attemptRow) nothingDone() any {
 
 // writeAttempts inserts what came of calls, and of calls whose end was not seen.
 func (e *effects) writeAttempts(b *pgx.Batch) {
-	if n := len(e.attempts); n > 0 {
+	if n := len(e.attempts); n > 0 && !twin.Planted("attempt_without_row") {
 		c := db.Columns{N: n}
 		for _, a := range e.attempts {
 			at := a.At
@@ -125,6 +126,14 @@ var (
 	taskInsert       = db.InsertMany("task", "", "queue_id bigint", "seq bigint", "day date =", "context_id int =", "uid text", "actor text",
 		"type text", "data jsonb", "max_retries int", "not_before timestamptz", "sender_id int", "tags jsonb", "traceparent text",
 		"redrive_of uuid", "moved_from uuid", "callback jsonb", "created_at timestamptz =")
-	keyInsert = db.InsertMany("idempotency", "", "context_id int", "key text", "queue_id bigint", "seq bigint",
+	keyInsert = db.InsertMany("idempotency", keyTaken(), "context_id int", "key text", "queue_id bigint", "seq bigint",
 		"day date", "body_hash bytea", "salt int")
 )
+
+// keyTaken is what an insert of a key does that is there: it fails, and the decision is made again.
+func keyTaken() string {
+	if twin.Planted("key_lookup_then_insert") {
+		return "ON CONFLICT DO NOTHING"
+	}
+	return ""
+}

@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/sequencer"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // guardSQL goes before everything that is written by an end that was decided without reading its row, on the row as its
@@ -23,12 +24,12 @@ var guardSQL = db.ForRows(func(one bool) string {
 	if !one {
 		rows = "(SELECT * FROM " + rows + " ORDER BY queue_id) n"
 	}
-	held := `(SELECT q.queue_id FROM ` + newestQueue(one, rows, `
+	held := `(SELECT q.queue_id FROM ` + newestQueue(one, rows, twin.SQL("no_fence", `
 		AND q.fence = n.fence AND q.cur_seq = n.cur_seq AND (n.tail_seq IS NULL OR q.tail_seq = n.tail_seq) AND q.lane = n.lane AND q.prio = n.prio
 		AND q.sender_id IS NOT DISTINCT FROM n.sender_id AND q.phase = 'DISPATCHING' AND q.attempt = 1 AND q.retries = 0 AND q.marks = 0
 		AND NOT q.paused AND NOT q.pause_on_failure AND q.next_seq IS NULL AND q.pool_id IS NULL AND q.pin_sender_id IS NULL 
 		AND q.fee IS NULL
-		AND q.blocked_since IS NULL`, "") + `)`
+		AND q.blocked_since IS NULL`, "q.fence = n.fence AND ", ""), "") + `)`
 	if one {
 		return "SELECT 1 / (EXISTS " + held + ")::int"
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // These are the moves of a queue row. Each keeps what belongs to a phase in step with it: the ready row, the timer,
@@ -57,7 +58,7 @@ func (e *effects) dispatch(q *QueueRow) {
 
 // free lets go of the owner, the sender and the exclusive lane of a queue.
 func (e *effects) free(q *QueueRow, nonce string, block bool) {
-	if q.Sender != 0 {
+	if q.Sender != 0 && !twin.Planted("sender_not_given_back") {
 		e.senderFree = append(e.senderFree, senderFree{Sender: q.Sender, Nonce: nonce, Block: block})
 	}
 	if _, shared := e.s.Conf.shared.Load(q.Lane); q.Cur != 0 && !shared {

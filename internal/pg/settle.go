@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/sequencer"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 type settlement struct {
@@ -104,7 +105,8 @@ func (st *settlement) lookAgain(b *pgx.Batch) {
 	for _, a := range st.answers {
 		id := a.Lease.ID()
 		q := st.queues[id.Queue]
-		if a.Step.Then != sequencer.ThenEnd || st.next[positionOf(id)] != nil || q == nil || q.Marks > 0 || q.Tail <= id.Seq {
+		if a.Step.Then != sequencer.ThenEnd || st.next[positionOf(id)] != nil || q == nil || q.Marks > 0 || q.Tail <= id.Seq ||
+			twin.Planted("idle_by_not_exists") {
 			continue
 		}
 		if st.next[positionOf(id)] = st.read[position{id.Queue, id.Seq + 1}]; st.next[positionOf(id)] == nil {
@@ -149,7 +151,7 @@ func (st *settlement) loadMarked(ctx context.Context, t *db.Txn) error {
 
 // holds says whether the lease is still the queue's: its owner has not changed, and its position has not moved on.
 func (q *QueueRow) holds(l *Lease) bool {
-	return q != nil && q.Fence == l.Fence && q.Phase == l.Phase && q.Cur != 0 && q.Cur <= l.Task.ID.Seq &&
+	return q != nil && (q.Fence == l.Fence || twin.Planted("no_fence")) && q.Phase == l.Phase && q.Cur != 0 && q.Cur <= l.Task.ID.Seq &&
 		q.Attempt == l.Attempt && q.Head <= l.Task.ID.Seq
 }
 
@@ -162,6 +164,9 @@ func (st *settlement) holds(a *Answer) bool {
 // gap says that an answer ends what has something behind it whose body is not there: its queue must not look empty.
 func (st *settlement) gap(a *Answer) *bodyMissing {
 	id := a.Lease.ID()
+	if twin.Planted("idle_by_not_exists") {
+		return nil
+	}
 	if q := st.queues[id.Queue]; a.Step.Then == sequencer.ThenEnd && q.holds(a.Lease) && q.Marks == 0 && q.Tail > id.Seq && st.next[positionOf(id)] == nil {
 		return &bodyMissing{s: st.s, queue: id.Queue, seq: id.Seq + 1}
 	}

@@ -11,6 +11,8 @@ import (
 	"net/http/httptrace"
 	"syscall"
 	"time"
+
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // request is one HTTP call to a worker, before the client has dressed it.
@@ -83,7 +85,11 @@ func (c *Client) once(ctx context.Context, r request) (p reply, stale bool) {
 	}
 	c.dress(req, r)
 
-	resp, err := c.transport.RoundTrip(req)
+	call := c.transport.RoundTrip
+	if twin.Planted("redirect_followed") {
+		call = (&http.Client{Transport: c.transport}).Do
+	}
+	resp, err := call(req)
 	if err != nil {
 		// Once our time is up, the transport returns while its writer may still be at work: a request that has a
 		// connection then may have been sent.

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/sequencer"
 	"github.com/postern-dev/postern/internal/telemetry"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // step does with the worker what the lease is at, and decides what comes of it: send it, ask about it, or
@@ -24,7 +25,7 @@ func (e *Engine) step(ctx context.Context, l *pg.Lease) *pg.Answer {
 		return &pg.Answer{Lease: l, StartedAt: time.Now(), Step: sequencer.Withheld(f, l.Resume, l.Dispatcher.Dispatcher)}
 	case l.Phase != outbox.PhaseDispatching:
 		a = e.elapsed(ctx, l)
-	case l.Resume:
+	case l.Resume && !twin.Planted("sent_again_unasked"):
 		a = e.ask(ctx, l, nil)
 	default:
 		a = e.send(ctx, l)

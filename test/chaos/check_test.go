@@ -2,6 +2,10 @@ package main
 
 import (
 	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -144,6 +148,43 @@ func TestTheProxySeesCommits(t *testing.T) {
 			if got != c.want {
 				t.Errorf("%s, by %d bytes: commits %t, want %t", c.name, step, got, c.want)
 			}
+		}
+	}
+}
+
+// Each fault that the product can have planted has a scenario, and each scenario its fault.
+func TestEachTwinIsPlantedAndTried(t *testing.T) {
+	planted, tried := map[string]bool{}, map[string]bool{}
+	called := regexp.MustCompile(`twin\.(?:Planted|SQL)\("([a-z_]+)"`)
+	err := filepath.WalkDir("../../internal", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range called.FindAllSubmatch(text, -1) {
+			planted[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := os.ReadFile("twins.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range twins {
+		tried[w.name] = true
+		if !planted[w.name] {
+			t.Errorf("%s has a scenario and is planted nowhere", w.name)
+		}
+		if !strings.Contains(string(table), "| `"+w.name+"` |") {
+			t.Errorf("%s is not in twins.md: run make chaos-twins", w.name)
+		}
+	}
+	for name := range planted {
+		if !tried[name] {
+			t.Errorf("%s is planted and has no scenario", name)
 		}
 	}
 }

@@ -52,7 +52,9 @@ func restore(ctx context.Context, w *world, r *rand.Rand) {
 func (w *world) release(key string) {
 	text, err := w.postern(key, "quarantine", "status", "--url", w.client.apis[0], "-o", "json")
 	w.note(err)
-	var status struct{ Open []struct{ ID, Why, Detail string } }
+	var status struct {
+		Open []struct{ ID, Why, Detail string }
+	}
 	w.note(json.Unmarshal([]byte(text), &status))
 	for _, o := range status.Open {
 		if o.Why == "ahead" {

@@ -3,6 +3,224 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"sort"
+	"strings"
+	"time"
 )
 
-func runTwins(ctx context.Context, bin, names, table string) error { return fmt.Errorf("none") }
+// twin is a program with a planted fault, and the scenario of some seconds that provokes it: a schedule of this harness, or a
+// test where what it takes is a moment that no schedule hits.
+type twin struct {
+	name    string
+	planted string
+	caught  string // the invariant that has to find it; the output of a test names the test
+	faults  string // with commas between, "-" for none
+	o       options
+	pkg     string // of the test
+}
+
+// twins are all that are planted, in the order of the promises that they break.
+var twins = []twin{
+	{
+		name: "ack_before_commit", planted: "commits are answered before they are on disk",
+		caught: "nothing acknowledged is lost", faults: "crash", o: options{seconds: 8, settings: "wal_writer_delay = 10s\n", settle: 8 * time.Second},
+	},
+	{
+		name: "fatal_is_refusal", planted: "an error that ends the session at a commit is taken for a refusal",
+		caught: "unknown is never no", faults: "terminate", o: options{seconds: 10, every: 700 * time.Millisecond, settings: "commit_delay = 20000\ncommit_siblings = 0\n"},
+	},
+	{
+		name: "lost_commit_is_no", planted: "a commit whose answer was lost is taken for a refusal",
+		caught: "unknown is never no", faults: "commit-lost", o: options{seconds: 8, every: time.Second},
+	},
+	{
+		name: "standby_not_waited_for", planted: "a commit whose wait for its standby was cancelled is taken for durable",
+		caught: "nothing acknowledged is lost", faults: "standby-away", o: options{seconds: 12, settle: 10 * time.Second, every: 2 * time.Second},
+	},
+	{
+		name: "cancel_at_commit", planted: "the end of a context sends a cancel request",
+		caught: "TestTheEndOfAContextCancelsNothing", pkg: "./internal/pg/watch",
+	},
+	{
+		name: "key_lookup_then_insert", planted: "a key that two posts bring at once is given to both",
+		caught: "one transaction per key", faults: "-", o: options{seconds: 10, rate: 120},
+	},
+	{
+		name: "cache_asked_twice", planted: "a post asks the cache again for the queue that it has locked",
+		caught: "TestAPostGoesOnWithTheQueueThatItLocked", pkg: "./internal/pg",
+	},
+	{
+		name: "position_from_sequence", planted: "positions have gaps",
+		caught: "positions are dense", faults: "-", o: options{seconds: 5, settle: 5 * time.Second},
+	},
+	{
+		name: "idle_by_not_exists", planted: "the end of a transaction does not look for what was posted behind it meanwhile",
+		caught: "nothing stands still", faults: "-", o: options{seconds: 8, settle: 8 * time.Second, queues: 4, worker: workerSettings{Takes: 20 * time.Millisecond}},
+	},
+	{
+		name: "no_fence", planted: "an answer is recorded without a look at the fence",
+		caught: "a late process changes nothing", faults: "freeze",
+		o: options{seconds: 25, every: 1500 * time.Millisecond, settle: 20 * time.Second, queues: 150, worker: workerSettings{Takes: 700 * time.Millisecond, StatusLag: 4 * time.Second}},
+	},
+	{
+		name: "hand_back_without_fence", planted: "a queue is handed back under whatever fence it has",
+		caught: "TestNothingIsHandedBackThatWasNotMeant", pkg: "./internal/pg",
+	},
+	{
+		name: "no_release", planted: "the queues of a dead node are not released",
+		caught: "no owner is dead", faults: "kill-work", o: options{seconds: 8, every: time.Second, settle: 8 * time.Second, worker: workerSettings{Takes: 200 * time.Millisecond}},
+	},
+	{
+		name: "effect_before_intent", planted: "workers are called although the commit of the lease failed",
+		caught: "asked before it is sent again", faults: "commit-cut", o: options{seconds: 12, every: 500 * time.Millisecond, settle: 15 * time.Second, queues: 150},
+	},
+	{
+		name: "sent_again_unasked", planted: "what was in the hands of a dead node is sent again, and its worker is not asked",
+		caught: "asked before it is sent again", faults: "kill-work", o: options{seconds: 10, every: 2 * time.Second, settle: 15 * time.Second, worker: workerSettings{Takes: 300 * time.Millisecond}},
+	},
+	{
+		name: "attempt_without_row", planted: "attempts that do not end a transaction leave no row",
+		caught: "postern verify", faults: "-", o: options{seconds: 6, settle: 8 * time.Second},
+	},
+	{
+		name: "sender_not_given_back", planted: "a sender stays bound when its transaction has ended",
+		caught: "sender and queue agree", faults: "-", o: options{seconds: 5, settle: 5 * time.Second},
+	},
+	{
+		name: "retry_after_terminal", planted: "retries go on behind the last",
+		caught: "terminal is final", faults: "-", o: options{seconds: 6, settle: 6 * time.Second},
+	},
+	{
+		name: "timer_forgotten", planted: "what waits for a time has no timer",
+		caught: "what waits will be woken", faults: "-", o: options{seconds: 6, settle: 6 * time.Second},
+	},
+	{
+		name: "callback_in_memory", planted: "the end of a transaction does not write whom it has to tell",
+		caught: "callbacks have rows", faults: "-", o: options{seconds: 5, settle: 5 * time.Second},
+	},
+	{
+		name: "wait_without_deadline", planted: "connections are not watched",
+		caught: "all goes on within 15 s", faults: "black-hole", o: options{seconds: 10, every: 3 * time.Second, settle: 15 * time.Second},
+	},
+	{
+		name: "redirect_followed", planted: "redirects of a worker are followed",
+		caught: "no redirect is followed", faults: "worker-redirect", o: options{seconds: 5, every: 2 * time.Second, settle: 8 * time.Second},
+	},
+	{
+		name: "fence_counts", planted: "fences count up, and begin anew with a backup",
+		caught: "fences never fall", faults: "restore", o: options{seconds: 8, every: 3 * time.Second, settle: 10 * time.Second},
+	},
+	{
+		name: "no_quarantine", planted: "a process does not notice that the database went back",
+		caught: "nothing leaves a store that lost something", faults: "restore", o: options{seconds: 8, every: 3 * time.Second, settle: 10 * time.Second},
+	},
+}
+
+// runTwins runs the scenarios of twins, and writes which of them were caught.
+func runTwins(ctx context.Context, bin, names, table string) error {
+	var missed []string
+	var lines []string
+	for _, t := range twins {
+		if names != "all" && !slices.Contains(strings.Split(names, ","), t.name) {
+			continue
+		}
+		began := time.Now()
+		by, err := t.run(ctx, bin)
+		took := time.Since(began).Seconds()
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+		if !slices.Contains(by, t.caught) {
+			missed = append(missed, t.name)
+			fmt.Printf("MISSED %-24s %5.1f s, want %q, found %q\n", t.name, took, t.caught, by)
+			continue
+		}
+		fmt.Printf("caught %-24s %5.1f s by %s\n", t.name, took, t.caught)
+		lines = append(lines, fmt.Sprintf("| `%s` | %s | %s | %.0f |", t.name, t.planted, t.by(), took))
+	}
+	if table != "" {
+		head := "# Planted faults, and what found them\n\n`make chaos-twins` writes this table. Each fault is planted behind the build tag `twin` " +
+			"(`internal/twin`), and has a scenario\nof its own in `test/chaos/twins.go`.\n\n| twin | planted | caught by | seconds |\n|---|---|---|---|\n"
+		if err := os.WriteFile(table, []byte(head+strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+			return err
+		}
+	}
+	if len(missed) > 0 {
+		return fmt.Errorf("not caught: %s", strings.Join(missed, ", "))
+	}
+	return nil
+}
+
+// by is how the table names what caught it.
+func (t *twin) by() string {
+	if t.pkg != "" {
+		return "`" + t.caught + "` in `" + t.pkg + "`"
+	}
+	return t.caught
+}
+
+// run returns what found the fault, by names.
+func (t *twin) run(ctx context.Context, bin string) (by []string, err error) {
+	os.Setenv("POSTERN_TWIN", t.name)
+	defer os.Unsetenv("POSTERN_TWIN")
+	if t.pkg != "" {
+		return t.runTest(ctx)
+	}
+	o := t.o
+	o.bin, o.seed, o.bare = bin, 1, true
+	o.rate, o.queues = max(o.rate, 60), max(o.queues, 40)
+	if t.o.queues > 0 {
+		o.queues = t.o.queues
+	}
+	if o.settle == 0 {
+		o.settle = 15 * time.Second
+	}
+	if o.every == 0 {
+		o.every = 2 * time.Second
+	}
+	if t.faults != "-" {
+		if o.faults, err = chosen(t.faults); err != nil {
+			return nil, err
+		}
+		o.schedule = plan(o.seed, o.seconds, o.every, o.faults)
+	}
+	out, err := chaos(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if os.Getenv("POSTERN_CHAOS_KEEP") == "" {
+		os.RemoveAll(out.Dir)
+	}
+	for name := range out.Violations {
+		by = append(by, name)
+	}
+	if out.Verify != "" {
+		by = append(by, "postern verify")
+	}
+	for _, r := range out.Recovery {
+		if r.Max > 15 || r.Late > 0 {
+			by = append(by, "all goes on within 15 s")
+		}
+	}
+	sort.Strings(by)
+	return slices.Compact(by), nil
+}
+
+// runTest runs the test that has to fail.
+func (t *twin) runTest(ctx context.Context) (by []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "run", "./internal/pgtest/cmd/with-postgres", "--",
+		"go", "test", "-tags", "twin", "-count=1", "-timeout", "5m", "-run", "^"+t.caught+"$", t.pkg)
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil, nil
+	}
+	if !strings.Contains(string(out), "--- FAIL: "+t.caught) {
+		return nil, fmt.Errorf("the test did not run: %s", out)
+	}
+	return []string{t.caught}, nil
+}

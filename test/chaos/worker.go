@@ -107,7 +107,7 @@ func (w *worker) instead(mode string, out http.ResponseWriter, r *http.Request) 
 		out.Header().Set("Content-Type", "text/html")
 		fmt.Fprint(out, "<html><h1>Welcome to nginx!</h1></html>")
 	case "redirect":
-		http.Redirect(out, r, w.url()+"/canary"+r.URL.Path, http.StatusTemporaryRedirect)
+		http.Redirect(out, r, w.url()+"/canary"+r.URL.Path, http.StatusFound)
 	case "away":
 		if h, ok := out.(http.Hijacker); ok {
 			if c, _, err := h.Hijack(); err == nil {

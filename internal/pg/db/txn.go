@@ -12,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/safe"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // Txn is one SQL transaction whose BEGIN travels with its first batch and whose COMMIT travels with its
@@ -165,6 +166,9 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 		}
 		b = &pgx.Batch{}
 	}
+	if twin.Planted("ack_before_commit") {
+		_, _ = t.Conn.Exec(ctx, "SET synchronous_commit = off")
+	}
 	doubt := standbyDoubt(t.Conn.Conn())
 	doubt.Store(nil)
 	var tag pgconn.CommandTag
@@ -178,6 +182,9 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 		err = t.Conn.SendBatch(ctx, b).Close()
 	}
 	warning := doubt.Load()
+	if twin.Planted("standby_not_waited_for") {
+		warning = nil
+	}
 	switch {
 	case err == nil && tag.String() == "COMMIT" && warning == nil:
 		t.done = true
@@ -193,6 +200,9 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 	}
 	t.done = true
 	t.Conn.Conn().Close(ctx)
+	if twin.Planted("lost_commit_is_no") {
+		return unavailable(err)
+	}
 	return commitUnknown(err)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // Callbacks are deliveries like those of subscriptions, to the endpoint that the transaction itself names. They need
@@ -48,7 +49,7 @@ func callBack(b *pgx.Batch, news pg.News) {
 			c.N++
 		}
 	}
-	if c.N == 0 {
+	if c.N == 0 || twin.Planted("callback_in_memory") {
 		return
 	}
 	for _, o := range news.Outcomes {

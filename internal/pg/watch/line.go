@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/postern-dev/postern/internal/twin"
 	"github.com/postern-dev/postern/internal/wire"
 )
 
@@ -129,6 +130,12 @@ func linkOf(c *pgconn.PgConn) *link {
 type ender struct{ conn *pgconn.PgConn }
 
 func (e ender) HandleCancel(context.Context) {
+	if twin.Planted("cancel_at_commit") {
+		ctx, end := context.WithTimeout(context.Background(), time.Second)
+		defer end()
+		_ = e.conn.CancelRequest(ctx)
+		return
+	}
 	l := linkOf(e.conn)
 	if l == nil || l.listens.Load() {
 		_ = e.conn.Conn().SetDeadline(time.Now())
