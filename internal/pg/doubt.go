@@ -66,7 +66,8 @@ func (s *Store) GiveUp(ctx context.Context, n Node, list []Fenced) (total int, l
 			switch q := rows[h.Queue]; {
 			case q == nil:
 				left = append(left, h)
-			case q.Node == n.ID && q.NodeEpoch == n.Epoch && (q.Fence == h.Fence || twin.Planted("hand_back_without_fence")):
+			case q.Node == n.ID && q.NodeEpoch == n.Epoch &&
+				(q.Fence == h.Fence || twin.Planted("hand_back_without_fence")):
 				ours = append(ours, q)
 			}
 		}

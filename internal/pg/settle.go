@@ -105,8 +105,8 @@ func (st *settlement) lookAgain(b *pgx.Batch) {
 	for _, a := range st.answers {
 		id := a.Lease.ID()
 		q := st.queues[id.Queue]
-		if a.Step.Then != sequencer.ThenEnd || st.next[positionOf(id)] != nil || q == nil || q.Marks > 0 || q.Tail <= id.Seq ||
-			twin.Planted("idle_by_not_exists") {
+		if a.Step.Then != sequencer.ThenEnd || st.next[positionOf(id)] != nil || q == nil || q.Marks > 0 ||
+			q.Tail <= id.Seq || twin.Planted("idle_by_not_exists") {
 			continue
 		}
 		if st.next[positionOf(id)] = st.read[position{id.Queue, id.Seq + 1}]; st.next[positionOf(id)] == nil {

@@ -18,9 +18,9 @@ type Job struct {
 	Run   func(context.Context) error
 }
 
-// longDue is when each job is due: over for any clock. River writes the time of the process into a row and compares it
-// with that of the database, whose clock may be behind: no job would run until it has caught up. Jobs that are due go in
-// the order of their ids.
+// longDue is when each job is due: over for any clock. River writes the time of the process into a row and compares
+// it with that of the database, whose clock may be behind: no job would run until it has caught up. Jobs that are due
+// go in the order of their ids.
 var longDue = time.Unix(0, 0)
 
 // atLeisure is the Limit of what goes through a whole hour or day of transactions. It has an end, since River takes
