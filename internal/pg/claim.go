@@ -108,7 +108,7 @@ func (s *Store) claimOnce(ctx context.Context, node Node, room Room) (leases []*
 	if load != nil {
 		err = doubtful(node, load.rows, err)
 	}
-	if load != nil && (err == nil || twin.Planted("effect_before_intent")) {
+	if err == nil && load != nil {
 		leases, err = c.leases(ctx, load)
 	}
 	return leases, more, unsure, err
@@ -396,6 +396,12 @@ func (c *claim) sender(q *QueueRow, l *openLane, taken map[int32]bool) *freeSend
 func (c *claim) commit(ctx context.Context, load *loader) error {
 	b := &pgx.Batch{}
 	c.write(b, load)
+	if twin.Planted("effect_before_intent") {
+		if err := c.t.Send(ctx, b); err != nil {
+			return err
+		}
+		return c.t.Rollback(ctx)
+	}
 	c.t.Newest = c.e.newest()
 	return c.t.Commit(ctx, b)
 }

@@ -5,11 +5,15 @@ import (
 
 	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // MaxRetries is the number of the transaction, else of its dispatcher, else what the worker said, else the default of
 // the dispatcher (S2.9). A number below 0 counts as 0.
 func MaxRetries(own *int, d *outbox.Dispatcher, worker *int) int {
+	if twin.Planted("retry_after_terminal") {
+		return 1000
+	}
 	for _, n := range []*int{own, d.Retry.MaxRetries, worker} {
 		if n != nil {
 			return max(*n, 0)

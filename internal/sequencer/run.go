@@ -6,7 +6,6 @@ import (
 
 	"github.com/postern-dev/postern/internal/machine"
 	"github.com/postern-dev/postern/internal/outbox"
-	"github.com/postern-dev/postern/internal/twin"
 )
 
 // run is one decision while it is made: the facts, and the step so far.
@@ -93,13 +92,9 @@ func phaseOf(s outbox.QueueState) outbox.Phase {
 var guards = map[string]func(*run) bool{
 	"type_known_and_queue_open": answeredBySQL, // ingest refuses, or stores
 	"head_may_go":               answeredBySQL, // claim returns the queue, or does not
-	"retries_left": func(r *run) bool {
-		return r.Retries < r.MaxRetries || twin.Planted("retry_after_terminal")
-	},
-	"retries_within_max": func(r *run) bool {
-		return r.step.Retries <= r.MaxRetries || twin.Planted("retry_after_terminal")
-	},
-	"failed_may_retry": func(r *run) bool { return r.Retries < r.MaxRetries && r.settings.Retry.OnFailed },
+	"retries_left":              func(r *run) bool { return r.Retries < r.MaxRetries },
+	"retries_within_max":        func(r *run) bool { return r.step.Retries <= r.MaxRetries },
+	"failed_may_retry":          func(r *run) bool { return r.Retries < r.MaxRetries && r.settings.Retry.OnFailed },
 	// S2.11 says that the transaction is held *instead* of a retry: where no retry would follow, row 12
 	// ends it as any other.
 	"held_for_operator": func(r *run) bool { return r.Retries < r.MaxRetries && !r.settings.Replaceable },

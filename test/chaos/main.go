@@ -194,6 +194,9 @@ func (w *world) judge(ctx context.Context, o options, took, settled time.Duratio
 		out.Verify = err.Error()
 	}
 	w.checkCanary(say)
+	if n := len(w.counts); n > 5 && out.Unknown+out.Late+out.Stale+out.Asked == 0 {
+		say("faults do something", "%d kinds of faults, and nothing was unknown, late or asked about", n)
+	}
 	return out, nil
 }
 
