@@ -75,10 +75,8 @@ func (c *client) fault(format string, args ...any) {
 	c.faults = append(c.faults, fmt.Sprintf(format, args...))
 }
 
-// run posts rate a second to n queues until ctx ends, and waits for the last answers for at most settle.
-func (c *client) run(ctx context.Context, rate, queues int, settle time.Duration) {
-	life, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Hour)
-	defer cancel()
+// run posts rate a second to n queues until ctx ends, and waits for the last answers until life ends.
+func (c *client) run(ctx, life context.Context, rate, queues int) {
 	var all sync.WaitGroup
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()
@@ -86,7 +84,6 @@ func (c *client) run(ctx context.Context, rate, queues int, settle time.Duration
 	for i := 0; ; i++ {
 		select {
 		case <-ctx.Done():
-			go func() { time.Sleep(settle); cancel() }()
 			all.Wait()
 			return
 		case <-tick.C:
