@@ -8,6 +8,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// Commands stand in the order in which root adds them.
+func init() { cobra.EnableCommandSorting = false }
+
 // root is the command tree. Every command stands in a file of its own.
 func root() *cobra.Command {
 	cmd := &cobra.Command{
@@ -43,7 +46,6 @@ func root() *cobra.Command {
 			cmd.AddCommand(c)
 		}
 	}
-	cobra.EnableCommandSorting = false
 	add("Try and build", demoCommand(), devCommand(), devnetCommand(), workerCommand(), verifyWorkerCommand(), benchCommand())
 	add("Run", migrateCommand(), partitionsCommand(), serveCommand(), workCommand(), runnerCommand(), applyCommand(),
 		configCommand(), doctorCommand(), verifyCommand())

@@ -15,7 +15,7 @@ type setting interface {
 	fmt.Stringer
 }
 
-// A setting is written as a text that is read as the same value, and the refusal of one quotes it.
+// A setting is written as a text that is read as the same value, and the refusal of one says what would be right.
 func FuzzSettings(f *testing.F) {
 	for _, s := range []string{"keep", "off", "1", "0", "-1", "36500", "36501", "1MiB", "512 KiB", "1048576GiB",
 		"1048577GiB", "9223372036854775807", "+1", "01", "1_0", "B", " 1", "", "1000000"} {
@@ -29,8 +29,7 @@ func FuzzSettings(f *testing.F) {
 		} {
 			v, again := pair[0], pair[1]
 			if err := v.UnmarshalText([]byte(text)); err != nil {
-				if v.String() != again.String() || !strings.Contains(err.Error(), name) ||
-					!strings.Contains(err.Error(), "want") {
+				if v.String() != again.String() || !strings.Contains(err.Error(), "want") {
 					t.Errorf("%s %q: %v, and is %s", name, text, err, v)
 				}
 				continue

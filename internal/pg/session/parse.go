@@ -55,6 +55,11 @@ func Parse(database string) (*Config, error) {
 	if n, ok := raw.RuntimeParams["description_cache_capacity"]; ok {
 		given["description_cache_capacity"] = n
 	}
+	for name, value := range map[string]string{"krbsrvname": raw.KerberosSrvName, "krbspn": raw.KerberosSpn} {
+		if value != "" { // the driver keeps them apart from what it sends
+			given[name] = value
+		}
+	}
 	for name, value := range pool.ConnConfig.RuntimeParams {
 		given[strings.ToLower(name)] = value
 	}

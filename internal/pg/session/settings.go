@@ -53,6 +53,8 @@ var ignored = map[string]string{
 	"load_balance_hosts":         "all hosts are asked, and the one primary is used",
 	"gssdelegation":              withoutGSS,
 	"gsslib":                     withoutGSS,
+	"krbsrvname":                 withoutGSS,
+	"krbspn":                     withoutGSS,
 	"sslcompression":             "TLS is never compressed",
 	"sslkeylogfile":              "keys of TLS are not written to files",
 	"description_cache_capacity": "no statement is described without being prepared",
