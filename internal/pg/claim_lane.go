@@ -51,8 +51,7 @@ SELECT n.lane_id, coalesce(n.shared, n.lane_id), n.kind,
 FROM f JOIN postern.lane n ON n.lane_id = f.lane
 LEFT JOIN postern.dispatcher d ON d.dispatcher_id = n.dispatcher_id
 WHERE (f.high IS NOT NULL OR f.low IS NOT NULL) AND n.holder IS NULL
-	AND (n.shared IS NULL
-		OR NOT EXISTS (SELECT FROM postern.lane g WHERE g.lane_id = n.shared AND g.holder IS NOT NULL))
+	AND (n.shared IS NULL OR (SELECT g.holder FROM postern.lane g WHERE g.lane_id = n.shared) IS NULL)
 	AND (n.kind = 'resume' OR NOT d.paused AND d.removed_at IS NULL
 	AND NOT EXISTS (SELECT FROM postern.context c WHERE c.context_id = d.context_id AND c.paused)
 	AND (d.gate_until IS NULL OR d.gate_until <= coalesce($1::timestamptz, clock_timestamp())))
