@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Commands stand in the order in which root adds them.
+// init leaves the commands in the order in which root adds them.
 func init() { cobra.EnableCommandSorting = false }
 
 // root is the command tree. Every command stands in a file of its own.
