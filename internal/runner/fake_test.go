@@ -31,6 +31,7 @@ type server struct {
 	calls    map[string]int
 	lose     map[string]int // answers to lose, by the last part of the path
 	down     bool           // no call is answered
+	deaf     string         // calls of this name are not answered
 	paused   bool
 	late     []string
 	claims   int
@@ -83,7 +84,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, f func(*http.Requ
 	}
 	s.mu.Lock()
 	s.calls[verb]++
-	if s.down {
+	if s.down || s.deaf == verb {
 		s.mu.Unlock()
 		panic(http.ErrAbortHandler)
 	}
