@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,7 +33,7 @@ func New(ctx context.Context, c Config) (*Box, error) {
 		return nil, fmt.Errorf("the state directory %q: want an absolute path", c.State)
 	}
 	b := &Box{config: c, level: Off}
-	if err := os.MkdirAll(filepath.Join(c.State, "contexts"), 0o711); err != nil {
+	if err := b.makeState(); err != nil {
 		return nil, err
 	}
 	b.cleared = b.sweep()
@@ -51,6 +52,20 @@ func New(ctx context.Context, c Config) (*Box, error) {
 			"Give one with --cgroup (systemd: Delegate=yes), or take --isolation partial", b.why)
 	}
 	return b, nil
+}
+
+// makeState makes the directory of the state where it is not there, and the one of all contexts.
+func (b *Box) makeState() error {
+	state := b.config.State
+	if _, err := os.Stat(state); errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(filepath.Dir(state), 0o755); err != nil {
+			return err
+		}
+		if err := makePassable(state); err != nil {
+			return err
+		}
+	}
+	return makePassable(filepath.Join(state, "contexts"))
 }
 
 // remedy says what helps where a box cannot be built.

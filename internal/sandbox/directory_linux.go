@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -36,7 +37,7 @@ func plain(name string) string {
 // cannot replace them.
 func makeDirectory(state string, s Script, ext string, uid int) (d *directory, err error) {
 	d = &directory{path: place(state, s)}
-	if err := os.MkdirAll(filepath.Dir(d.path), 0o711); err != nil {
+	if err := makePassable(filepath.Dir(d.path)); err != nil {
 		return nil, err
 	}
 	if err := os.Mkdir(d.path, 0o700); err != nil {
@@ -67,6 +68,14 @@ func makeDirectory(state string, s Script, ext string, uid int) (d *directory, e
 		return d, os.Chown(d.path, uid, uid)
 	}
 	return d, nil
+}
+
+// makePassable makes a directory of the runner, which others may pass but not list, whatever the umask is.
+func makePassable(path string) error {
+	if err := os.Mkdir(path, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.Chmod(path, 0o711)
 }
 
 // lock says that the directory is in use, until the file is closed or the process ends.

@@ -156,13 +156,18 @@ sys.stderr.write("x" * 10000 + "\nthe last words\n"); sys.exit(3)`)
 }
 
 func TestWhatCannotBeExecutedIsAFailureOfItsOwn(t *testing.T) {
+	hidden := filepath.Join(t.TempDir(), "hidden")
+	if err := os.WriteFile(hidden, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	b := newBox(t, Config{Interpreters: map[string]Interpreter{
+		"rust": {Argv: []string{hidden, "{file}"}},
 		"sal":  {Argv: []string{"sal-that-is-not-there", "{file}"}},
 		"osis": {Argv: []string{"/var/lib/osis", "{file}"}},
 		"v":    {Argv: []string{"bin/v"}},
 		"sh":   {Argv: []string{"sh", "{file}"}, Ext: ".sh"},
 	}})
-	for _, scriptType := range []string{"sal", "osis", "v", "python"} {
+	for _, scriptType := range []string{"sal", "osis", "v", "rust", "python"} {
 		_, err := b.Start(Script{Type: scriptType, Context: "c", Name: "n"}, nil)
 		var f *Failure
 		if !errors.As(err, &f) || f.Code != CodeNoInterpreter || !strings.Contains(f.Detail, scriptType) {

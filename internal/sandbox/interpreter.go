@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,29 +33,49 @@ func (c Config) find(scriptType string) (Interpreter, string, error) {
 	if !ok || len(i.Argv) == 0 {
 		return i, "", failure(CodeNoInterpreter, "no interpreter is configured for the script type %q", scriptType)
 	}
-	name := i.Argv[0]
+	path, err := c.look(i.Argv[0])
+	if err == nil && c.Least != Off {
+		err = c.visible(path)
+	}
+	if err != nil {
+		return i, "", failure(CodeNoInterpreter, "the interpreter of %s: %v", scriptType, err)
+	}
+	return i, path, nil
+}
+
+// look finds a program by its path, or by its name in the PATH of the box.
+func (c Config) look(name string) (path string, err error) {
 	if !strings.Contains(name, "/") {
 		for _, dir := range boxPath {
 			if path := filepath.Join(dir, name); executable(path) {
-				return i, path, nil
+				return path, nil
 			}
 		}
-		return i, "", failure(CodeNoInterpreter, "the interpreter %s of %s is in none of %s", name, scriptType,
-			strings.Join(boxPath, ":"))
+		return "", fmt.Errorf("%s is in none of %s", name, strings.Join(boxPath, ":"))
 	}
-	below := func(dir string) bool { return strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/") || name == dir }
 	switch {
 	case !filepath.IsAbs(name) || filepath.Clean(name) != name:
-		return i, "", failure(CodeNoInterpreter, "the interpreter %s of %s: want an absolute path, or a name",
-			name, scriptType)
+		return "", fmt.Errorf("%s: want an absolute path, or a name", name)
 	case !executable(name):
-		return i, "", failure(CodeNoInterpreter, "the interpreter %s of %s is not there, or no program",
-			name, scriptType)
-	case c.Least != Off && !slices.ContainsFunc(slices.Concat(shown, c.ReadOnly), below):
-		return i, "", failure(CodeNoInterpreter,
-			"the interpreter %s of %s cannot be seen in the box: show its directory read-only", name, scriptType)
+		return "", fmt.Errorf("%s is not there, or no program", name)
 	}
-	return i, name, nil
+	return name, nil
+}
+
+// visible says whether a box shows a program, and the file that it is a symlink to.
+func (c Config) visible(path string) error {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	for _, p := range []string{path, real} {
+		if !slices.ContainsFunc(slices.Concat(shown, c.ReadOnly), func(dir string) bool {
+			return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
+		}) {
+			return fmt.Errorf("%s cannot be seen in the box: show its directory read-only", p)
+		}
+	}
+	return nil
 }
 
 func executable(path string) bool {
