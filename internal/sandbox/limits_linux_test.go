@@ -233,3 +233,24 @@ func TestManyScriptsLeaveNothingBehind(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 }
+
+func TestStrictBoundsAllTogetherOrIsRefused(t *testing.T) {
+	c := Config{State: stateDir(t), Least: Strict, Limits: Limits{Memory: 128 << 20}}
+	b, err := New(t.Context(), c)
+	if err != nil {
+		if !strings.Contains(err.Error(), "--isolation partial") || !strings.Contains(err.Error(), "--cgroup") {
+			t.Errorf("%v: want a refusal that says what to do", err)
+		}
+		t.Skip(err)
+	}
+	o, _ := outcome(t, b, `
+import os, time
+for n in range(8):
+    if os.fork() == 0:
+        x = bytearray(100 << 20); time.sleep(60)
+for n in range(8): os.wait()`)
+	if o.Code != CodeMemory || o.Level != Strict {
+		t.Errorf("%+v: want memory, under strict", o)
+	}
+	next(t, b)
+}
