@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -23,6 +24,7 @@ func (p *Process) conclude(code string) {
 			failed = r
 		}
 	}
+	os.Chmod(p.dir.path, 0o700) // the script may have taken the rights on it, which a runner without root needs
 	result, bad := readResult(filepath.Join(p.dir.path, resultFile))
 	end.Memory = end.Memory || p.cgroup.outOfMemory()
 	p.outcome = Outcome{
