@@ -17,6 +17,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 )
 
@@ -138,6 +139,13 @@ func TestContainersAreStartedAsTheProgramWants(t *testing.T) {
 		}
 		var values []string
 		for _, e := range c.Env {
+			if e.Name == "GOMEMLIMIT" { // which the runtime of Go reads
+				limit, err := resource.ParseQuantity(strings.TrimSuffix(e.Value, "B"))
+				if most := c.Resources.Limits.Memory(); err != nil || limit.Cmp(*most) >= 0 {
+					t.Errorf("%s: GOMEMLIMIT=%s, of a container that may have %s: %v", name, e.Value, most, err)
+				}
+				continue
+			}
 			if known[e.Name] == "" {
 				t.Errorf("%s: %s is no setting", name, e.Name)
 			} else if !strings.Contains(string(help), "("+e.Name+")") {
