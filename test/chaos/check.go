@@ -178,7 +178,8 @@ func (e *evidence) checkOrder(say found) {
 	}
 }
 
-// checkFences: where nothing made a process late, fences never fall; and nothing is called while the store is in quarantine.
+// checkFences: where nothing made a process late, fences never fall; and nothing is called while the store is in
+// quarantine.
 func (e *evidence) checkFences(say found) {
 	fences := map[string]call{}
 	for _, c := range e.calls {
@@ -233,8 +234,8 @@ func readRows(ctx context.Context, c *pgx.Conn) (list []row, err error) {
 	return list, err
 }
 
-// readLater reads whose callbacks were tried and failed, as where nothing listened, and are due later: in five minutes, in
-// an hour.
+// readLater reads whose callbacks were tried and failed, as where nothing listened, and are due later: in five
+// minutes, in an hour.
 func readLater(ctx context.Context, c *pgx.Conn) (later map[string]bool, err error) {
 	rows, err := c.Query(ctx, `SELECT t.uid FROM postern.delivery d JOIN postern.task t USING (queue_id, seq, day)
 		WHERE d.subscription_id = -1 AND t.uid IS NOT NULL AND (d.state = 'pending' AND d.attempts > 0

@@ -2,16 +2,18 @@
 //
 //	make chaos ARGS="--seconds 60 --seed 1"
 //
-// It starts a PostgreSQL with durable settings (and a synchronous standby, where a failover is to come), a process that serves,
-// one that serves and works, and three that work, each behind a proxy of its own, and a worker that writes each call to a file
-// and syncs it. A client posts at a steady rate, whatever is answered, and logs what it asks and is told. A schedule, which the
-// seed fixes before the start, breaks things meanwhile. Then everything is healed, and once it had time to settle, a checker
-// reads the logs of client and worker and the database, and prints one line of JSON.
+// It starts a PostgreSQL with durable settings (and a synchronous standby, where a failover is to come), a process
+// that serves, one that serves and works, and three that work, each behind a proxy of its own, and a worker that
+// writes each call to a file and syncs it. A client posts at a steady rate, whatever is answered, and logs what it
+// asks and is told. A schedule, which the seed fixes before the start, breaks things meanwhile. Then everything is
+// healed, and once it had time to settle, a checker reads the logs of client and worker and the database, and prints
+// one line of JSON.
 //
 //   - schedule.go, faults*.go, failover.go, restore.go: what breaks.
 //   - proxy.go: what stands between a process and PostgreSQL; it reads along, to find commits.
 //   - check.go, standing.go: what has to be true afterwards; measure.go: how long it took.
 //   - twins.go: programs with a planted fault, which it has to find.
 //
-// It is a module of its own and shares no code with the product: what is wrong there is not wrong here for the same reason.
+// It is a module of its own and shares no code with the product: what is wrong there is not wrong here for the same
+// reason.
 package main

@@ -51,8 +51,8 @@ func (w *world) synchronous(ctx context.Context, names string) error {
 	return nil
 }
 
-// failover kills the primary, promotes its standby, has the old primary come back as it was, and makes a standby of it at
-// last. The old one takes writes, and no process may send it any.
+// failover kills the primary, promotes its standby, has the old primary come back as it was, and makes a standby of
+// it at last. The old one takes writes, and no process may send it any.
 func failover(ctx context.Context, w *world, r *rand.Rand) {
 	w.note(w.pg.kill())
 	w.promote(ctx, r)

@@ -88,8 +88,8 @@ func freeze(ctx context.Context, w *world, r *rand.Rand) {
 	p.signal(syscall.SIGCONT)
 }
 
-// rolling stops each process in turn, and waits until it is there again. No release has been made, so that what comes is
-// the same program.
+// rolling stops each process in turn, and waits until it is there again. No release has been made, so that what comes
+// is the same program.
 func rolling(ctx context.Context, w *world, _ *rand.Rand) {
 	for _, p := range w.processes {
 		before := p.starts()

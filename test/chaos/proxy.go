@@ -223,8 +223,8 @@ const (
 	commits
 )
 
-// wire reads what a client of PostgreSQL sends, as far as it has to know where a commit is: a COMMIT, or the Sync behind
-// writes outside of BEGIN, which commits them.
+// wire reads what a client of PostgreSQL sends, as far as it has to know where a commit is: a COMMIT, or the Sync
+// behind writes outside of BEGIN, which commits them.
 type wire struct {
 	rest       []byte
 	started    bool

@@ -10,8 +10,8 @@ import (
 )
 
 // restore takes a backup, lets some seconds go by, and puts the backup in the place of the database, under running
-// processes. They have to notice, and nothing may leave until an operator has had the workers asked and releases it. Then
-// the client posts again what was acknowledged meanwhile.
+// processes. They have to notice, and nothing may leave until an operator has had the workers asked and releases it.
+// Then the client posts again what was acknowledged meanwhile.
 func restore(ctx context.Context, w *world, r *rand.Rand) {
 	old := *w.pg
 	old.dir = filepath.Join(w.dir, "backup")
@@ -47,8 +47,8 @@ func restore(ctx context.Context, w *world, r *rand.Rand) {
 	w.largest["posts lost by a restore"] += w.client.repeat(ctx, began)
 }
 
-// release lets everything go, and counts what was left open: what stands behind a hash that waits for its inclusion is, since
-// its end is not known in quarantine, and the worker answers a call of it from memory.
+// release lets everything go, and counts what was left open: what stands behind a hash that waits for its inclusion
+// is, since its end is not known in quarantine, and the worker answers a call of it from memory.
 func (w *world) release(key string) {
 	text, err := w.postern(key, "quarantine", "status", "--url", w.client.apis[0], "-o", "json")
 	w.note(err)

@@ -70,8 +70,8 @@ func known() string {
 	return strings.Join(names, ", ")
 }
 
-// run lets the faults of the schedule happen, one after another, until ctx ends. Some come while the system still recovers
-// from the one before.
+// run lets the faults of the schedule happen, one after another, until ctx ends. Some come while the system still
+// recovers from the one before.
 func (w *world) run(ctx context.Context, schedule []planned) {
 	began := time.Now()
 	for _, p := range schedule {

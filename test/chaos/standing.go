@@ -65,8 +65,8 @@ func (y *why) names(kind string) bool {
 	return false
 }
 
-// checkStanding: everything has ended, or has a blocker that /why names and that is there. What stands on purpose has the
-// one that it was given.
+// checkStanding: everything has ended, or has a blocker that /why names and that is there. What stands on purpose has
+// the one that it was given.
 func (w *world) checkStanding(ctx context.Context, api string, rows []row, say func(string, string, ...any)) (stalled []string) {
 	const invariant = "nothing stands still"
 	meant := map[string]string{}

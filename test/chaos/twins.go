@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// twin is a program with a planted fault, and the scenario of some seconds that provokes it: a schedule of this harness, or a
-// test where what it takes is a moment that no schedule hits.
+// twin is a program with a planted fault, and the scenario of some seconds that provokes it: a schedule of this
+// harness, or a test where what it takes is a moment that no schedule hits.
 type twin struct {
 	name    string
 	planted string

@@ -23,8 +23,8 @@ type call struct {
 	Attempt int       `json:"attempt"`
 	Fence   int64     `json:"fence"`
 	N       int       `json:"n"`
-	// done, sent, failed: executed. again: answered from memory. stale: refused. asked: a question, Said is what it was told.
-	// told: a callback. nothing: it came, and was not executed.
+	// done, sent, failed: executed. again: answered from memory. stale: refused. asked: a question, Said is what it
+	// was told. told: a callback. nothing: it came, and was not executed.
 	Did  string `json:"did"`
 	Said string `json:"said,omitempty"`
 }

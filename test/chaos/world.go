@@ -165,8 +165,8 @@ func (w *world) configure(ctx context.Context) error {
 	return nil
 }
 
-// process makes one that serves, one that serves and works, and three that work, each with a proxy in front of each server
-// of the database.
+// process makes one that serves, one that serves and works, and three that work, each with a proxy in front of each
+// server of the database.
 func (w *world) process(i int) (*process, error) {
 	name := []string{"serve-1", "serve-2-work", "work-1", "work-2", "work-3"}[i]
 	p := &process{name: name, bin: w.bin, dir: w.dir, args: []string{"work"}, metrics: fmt.Sprintf("127.0.0.1:%d", freePort())}
