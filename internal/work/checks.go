@@ -47,13 +47,15 @@ func (e *Engine) checkJobs(ctx context.Context) Check {
 	}
 	var kind string
 	var seconds float64
-	err := e.Store.Pool().QueryRow(ctx, `SELECT j.kind, extract(epoch FROM clock_timestamp() - j.scheduled_at)::float8
+	err := e.Store.Pool().QueryRow(ctx, `
+		SELECT j.kind, extract(epoch FROM clock_timestamp() - d.since)::float8
 		FROM river.river_job j
+		CROSS JOIN LATERAL (SELECT greatest(j.scheduled_at, j.created_at) AS since) d
 		WHERE j.state IN ('available', 'retryable', 'scheduled')
 			AND j.queue = $1
 			AND j.kind <> $2
-			AND j.scheduled_at < clock_timestamp() - $3::interval
-		ORDER BY j.scheduled_at
+			AND d.since < clock_timestamp() - $3::interval
+		ORDER BY d.since
 		LIMIT 1`, riverQueue, dispatchKind, jobsWithin).Scan(&kind, &seconds)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

@@ -33,8 +33,8 @@ func TestReadinessDropsWhereNobodyDoesTheJobs(t *testing.T) {
 		}
 		if c.job != "" {
 			_, err := db.Pool.Exec(ctx, `INSERT INTO river.river_job (kind, args, max_attempts, state, queue,
-					scheduled_at)
-				SELECT v.kind, '{}', 1, v.state::river.river_job_state, v.queue, v.at
+					scheduled_at, created_at)
+				SELECT v.kind, '{}', 1, v.state::river.river_job_state, v.queue, v.at, least(v.at, now())
 				FROM (`+c.job+`) v(kind, state, queue, at)`)
 			if err != nil {
 				t.Fatal(err)

@@ -18,11 +18,6 @@ type Job struct {
 	Run   func(context.Context) error
 }
 
-// longDue is when each job is due: over for any clock. River writes the time of the process into a row and compares
-// it with that of the database, whose clock may be behind: no job would run until it has caught up. Jobs that are due
-// go in the order of their ids.
-var longDue = time.Unix(0, 0)
-
 // atLeisure is the Limit of what goes through a whole hour or day of transactions. It has an end, since River takes
 // what has none for running for ever when its process died.
 const atLeisure = time.Hour
@@ -76,6 +71,6 @@ func periodic(list []Job) (all []*river.PeriodicJob) {
 func every(d time.Duration, args river.JobArgs) *river.PeriodicJob {
 	return river.NewPeriodicJob(river.PeriodicInterval(d),
 		func() (river.JobArgs, *river.InsertOpts) {
-			return args, &river.InsertOpts{Queue: riverQueue, MaxAttempts: 1, ScheduledAt: longDue}
+			return args, &river.InsertOpts{Queue: riverQueue, MaxAttempts: 1}
 		}, &river.PeriodicJobOpts{RunOnStart: true})
 }

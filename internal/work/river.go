@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivertype"
 
 	"github.com/postern-dev/postern/internal/safe"
 )
@@ -179,12 +180,26 @@ func newRiver(pool *pgxpool.Pool, c *river.Config, log *slog.Logger, stopping *a
 	c.FetchPollInterval = 5 * time.Second // where no notification came; a process that a doorbell wakes looks once a second anyway
 	c.CompletedJobRetentionPeriod = 5 * time.Minute
 	c.DiscardedJobRetentionPeriod = 24 * time.Hour
+	c.Hooks = []rivertype.Hook{&due{}}
 	queues := slices.Collect(maps.Keys(c.Queues))
 	client, err := river.NewClient(driver{riverpgxv5.New(pool), pool, queues}, c)
 	if err != nil {
 		return nil, fmt.Errorf("River: %w", err)
 	}
 	return client, nil
+}
+
+// due has each job be due at its insert, by any clock. River writes the time of the process into a periodic job and
+// compares it with that of the database, whose clock may be behind: no job would run until it has caught up. A time in
+// the options of a job would leave the job to River's scheduler, which looks every five seconds, so that a hook sets it.
+// Jobs that are due go in the order of their ids.
+type due struct{ river.HookDefaults }
+
+var longDue = time.Unix(0, 0)
+
+func (*due) InsertBegin(_ context.Context, job *rivertype.JobInsertParams) error {
+	job.ScheduledAt, job.State = &longDue, rivertype.JobStateAvailable
+	return nil
 }
 
 // dispatchJob carries the claims of this process, or, where another job does, leaves that a bell. A process without
@@ -213,7 +228,7 @@ type Doorbell struct {
 func newDoorbell(life context.Context, client *river.Client[pgx.Tx], queue string) *Doorbell {
 	job := river.InsertManyParams{
 		Args:       jobArgs{dispatchKind},
-		InsertOpts: &river.InsertOpts{Queue: queue, MaxAttempts: 1, ScheduledAt: longDue},
+		InsertOpts: &river.InsertOpts{Queue: queue, MaxAttempts: 1},
 	}
 	return &Doorbell{life: life, client: client, job: []river.InsertManyParams{job}}
 }

@@ -2,11 +2,40 @@ package work
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 	"time"
 
+	"github.com/riverqueue/river"
+
 	"github.com/postern-dev/postern/internal/pgtest"
 )
+
+// A job may be begun as soon as it is committed, and does not wait for River's scheduler, which looks every five seconds.
+// A process is ready while a job waits for a moment: the time in its row does not say for how long it has waited.
+func TestJobsMayBeginAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx, db := t.Context(), pgtest.New(t)
+	bell, err := InsertOnlyDoorbell(db.Pool, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bell.insert()
+	sweep := &river.InsertOpts{Queue: riverQueue, MaxAttempts: 1}
+	if _, err := bell.client.Insert(ctx, jobArgs{"sweep"}, sweep); err != nil {
+		t.Fatal(err)
+	}
+	var states string
+	err = db.Pool.QueryRow(ctx, `SELECT string_agg(kind || ' ' || state, ', ' ORDER BY id) FROM river.river_job`).Scan(&states)
+	if err != nil || states != "dispatch available, sweep available" {
+		t.Errorf("the jobs are %q, %v", states, err)
+	}
+	e := New(Config{Store: db.Store(t, 2)})
+	e.housekeeping.Store(true)
+	if c := e.checkJobs(ctx); !c.OK {
+		t.Errorf("with a job of a moment ago: %s", c.Detail)
+	}
+}
 
 // A job that finds another of its kind at work goes, and keeps no worker of River waiting.
 func TestWhatReadsWholeTablesIsDoneOnceAtATime(t *testing.T) {
