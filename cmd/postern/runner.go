@@ -53,6 +53,15 @@ const runnerHelp = `
 	script with all that it starts. partial: the box, with limits for each process, and a look at the memory
 	of all ten times a second. off: no box; scripts may do what the user of the runner may do. Where the
 	machine gives less than that, the runner does not start. What was given is recorded on each try.
+	strict needs a cgroup v2 of its own with memory and pids (systemd: Delegate=yes, and --cgroup); partial
+	needs Linux 5.14 with user namespaces, in Docker a seccomp profile that allows them and
+	systempaths=unconfined.
+
+	A runner of root gives each slot a user of its own (--first-uid). Files that a script writes are bounded one
+	by one, not together: give --state a file system of its own where that matters. With network: true a script
+	has the network of the runner, and what listens there without a password, also UNIX sockets in the abstract
+	namespace. The walls are those of one Linux kernel: against scripts of strangers, give each tenant a runner
+	in a virtual machine.
 
 	A script writes its result, a JSON object of strings, to the file that POSTERN_RESULT names; without one its
 	result is {"stdout": "..."}. POSTERN_INPUTS names a file with the results of the jobs that it needed.
@@ -62,7 +71,8 @@ const runnerHelp = `
 	  postern runner --types python --slots 4
 	  postern runner --types sal --interpreter 'sal=/opt/sal/bin/sal run {file}' --read-only /opt/sal
 
-	SIGTERM: it claims no more, waits for its scripts (--drain), and gives the others back to the server.`
+	SIGTERM: it claims no more, waits for its scripts (--drain), and gives the others back to the server, which
+	offers them anew. Killed with -9 it takes its scripts with it; they are offered anew at the end of the ttl.`
 
 func runnerCommand() *cobra.Command {
 	var r runnerFlags

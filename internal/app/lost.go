@@ -28,7 +28,7 @@ func abandon(ctx context.Context, database string, loss *db.Loss, log *slog.Logg
 		if err == nil {
 			log.Warn("everything is in quarantine: nothing is dispatched until an operator has run " +
 				"postern quarantine reconcile and release")
-			why.Detail += "; everything is in quarantine, see docs/operate.md"
+			why.Detail += "; everything is in quarantine, see docs/restore.md"
 			return why
 		}
 		log.Error("could not put everything into quarantine", "error", err)
