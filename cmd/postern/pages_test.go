@@ -10,7 +10,7 @@ import (
 )
 
 // mostWords is how long the pages may be together, but for rendered references and for records of the project.
-const mostWords = 26000
+const mostWords = 24000
 
 // rendered are the pages that make contract writes; records are lists that grow with the project, and are
 // looked up.
