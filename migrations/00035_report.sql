@@ -425,13 +425,15 @@ WHERE s.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 -- The causes that an operator might look into, one line for each: heads that stand still, with the lever of the
 -- oldest; ends of today that are UNRESOLVED or were rejected by a worker, by type; and things that are paused.
 CREATE VIEW report.causes WITH (security_barrier) AS
-SELECT c.name AS context, x.cause, x.type, x.n, x.since, clock_timestamp() - x.since AS age, x.detail, x.id, x.lever
+SELECT c.name AS context, x.cause, x.type, x.n, x.since, clock_timestamp() - x.since AS age, x.detail, x.id, x.lever,
+    'docs/errors.md#why-' || x.paragraph AS help
 FROM postern.context c
 CROSS JOIN LATERAL (
     SELECT s.blocker AS cause, CASE WHEN min(s.type) = max(s.type) THEN min(s.type) END AS type,
         count(*) AS n, min(s.since) AS since,
         (array_agg(s.blocker_detail ORDER BY s.since))[1] AS detail, (array_agg(s.id ORDER BY s.since))[1] AS id,
-        (array_agg(s.lever ORDER BY s.since))[1] AS lever
+        (array_agg(s.lever ORDER BY s.since))[1] AS lever,
+        s.blocker AS paragraph
     FROM postern.stuck s
     WHERE s.context_id = c.context_id AND s.blocker NOT IN ('queue_paused', 'dispatcher_paused', 'context_paused')
     GROUP BY s.blocker, s.object
@@ -442,7 +444,8 @@ CROSS JOIN LATERAL (
         (array_agg(postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from))
             ORDER BY o.done_at DESC))[1],
         CASE o.state WHEN 'FAILED' THEN 'GET /transactions?state=FAILED&error_class=rejected&type=' || t.type
-            ELSE 'GET /transactions?state=UNRESOLVED&type=' || t.type END
+            ELSE 'GET /transactions?state=UNRESOLVED&type=' || t.type END,
+        CASE o.state WHEN 'FAILED' THEN 'rejected_today' ELSE 'unresolved_today' END
     FROM postern.outcome o
     JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (o.queue_id, o.seq, o.day)
     WHERE o.context_id = c.context_id AND o.state <> 'DONE' AND o.done_at >= date_trunc('day', clock_timestamp(), 'UTC')
@@ -452,7 +455,12 @@ CROSS JOIN LATERAL (
     SELECT 'paused', p.type, 1, coalesce(a.at, p.since),
         ltrim(p.object, '/') || coalesce(' is paused by ' || coalesce(k.name, a.actor) ||
             CASE WHEN a.reason <> '' THEN ': ' || a.reason ELSE '' END, ' is paused, since a transaction failed'),
-        NULL, coalesce(p.lever, 'POST ' || p.object || '/resume')
+        NULL, coalesce(p.lever, 'POST ' || p.object || '/resume'),
+        CASE split_part(p.object, '/', 2)
+            WHEN 'queues' THEN 'queue_paused'
+            WHEN 'dispatchers' THEN 'dispatcher_paused'
+            WHEN 'contexts' THEN 'context_paused'
+            ELSE 'no_free_sender' END -- a pool or a sender
     FROM (SELECT s.object, NULL AS type, min(s.since) AS since, min(s.lever) AS lever
         -- a paused queue without a head holds nothing up
         FROM postern.stuck s

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/api/client"
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/manifest"
 )
 
@@ -104,7 +105,7 @@ func runApply(cmd *cobra.Command, o applyOptions) error {
 		printApplied(cmd, done)
 	}
 	if err == nil && o.dry && done.Changed > 0 {
-		return &failure{code: exitChanges, err: fmt.Errorf("%d things would change; nothing was changed", done.Changed)}
+		return &failure{code: exitChanges, err: fmt.Errorf("%s would change; nothing was changed", fault.Many(done.Changed, "thing"))}
 	}
 	return err
 }

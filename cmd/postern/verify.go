@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/internal/app"
+	"github.com/postern-dev/postern/internal/fault"
 )
 
 func verifyCommand() *cobra.Command {
@@ -82,6 +84,6 @@ func printViolations(cmd *cobra.Command, w io.Writer, found []string, asJSON boo
 	return &failure{
 		exitBad,
 		"stop `postern work`, keep the database as it is, and report this",
-		fmt.Errorf("%d violations", len(found)),
+		errors.New(fault.Many(len(found), "violation")),
 	}
 }

@@ -60,7 +60,8 @@ func TestTheCommittedContractHasItsErrors(t *testing.T) {
 		fmt.Fprintf(out, "\n### Why `%s`\n\n%s\n\n%s\n", e.Name, e.Says, e.Do)
 	}
 	out.WriteString("\n## Errors of transactions\n\n" +
-		"What a worker says with `error.code` is its own; these are Postern's.\n")
+		"What a worker or a tool says with `error.code` is its own; these are Postern's. What `postern.submit` staged and " +
+		"the drain refuses has the code of the [refusal](#refusals), as has an event whose call is refused.\n")
 	for _, e := range help.Errors(help.Error) {
 		fmt.Fprintf(out, "\n### Error `%s`\n\n%s\n\n%s\n", e.Name, e.Says, e.Do)
 	}

@@ -226,7 +226,8 @@ func (s *Store) releaseQuarantine(ctx context.Context, t *db.Txn, by db.By, q Qu
 
 // notReconciled refuses to release what may be lost, and says what is to be done first.
 func (q *QuarantinedScope) notReconciled() error {
-	asked := fmt.Sprintf("%d transactions asked about, %d moved on, %d never seen by their worker, %d open", q.Asked, q.Moved, q.Unknown, q.Open)
+	asked := fmt.Sprintf("%s asked about, %d moved on, %d never seen by their worker, %d open",
+		fault.Many(q.Asked, "transaction"), q.Moved, q.Unknown, q.Open)
 	var what, next string
 	switch {
 	case q.Copy():
@@ -237,7 +238,8 @@ func (q *QuarantinedScope) notReconciled() error {
 		what = "the workers were asked about a part only (" + asked + ")"
 		next = "run postern quarantine reconcile" + q.args() + ", which goes on where it was"
 	default:
-		what = fmt.Sprintf("the workers were asked about everything, and of %d transactions it is not known what became of them (%s)", q.Open, asked)
+		what = fmt.Sprintf("the workers were asked about everything, and of %s it is not known what became (%s)",
+			fault.Many(q.Open, "transaction"), asked)
 		next = "postern quarantine status lists them: decide about each, as with postern abandon ID or postern cancel ID, and run postern quarantine reconcile" +
 			q.args() + " again"
 	}

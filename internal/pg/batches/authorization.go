@@ -173,7 +173,7 @@ func (s *Store) RemoveAuthorization(ctx context.Context, by db.By, label string)
 			return err
 		}
 		if running > 0 {
-			return fault.New(fault.Conflict, "in_use", "authorization %q has %d batches that have not ended", fault.Clip(label), running)
+			return fault.New(fault.Conflict, "in_use", "authorization %q has %s under way", fault.Clip(label), fault.Many(running, "batch"))
 		}
 		return t.Commit(ctx, &pgx.Batch{})
 	})

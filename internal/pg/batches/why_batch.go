@@ -83,7 +83,7 @@ func (x *whyBatch) ended() {
 	r := x.v.result()
 	detail := string(r.Kind)
 	if r.N > 0 {
-		detail += fmt.Sprintf(" after %d actions", r.N)
+		detail += " after " + fault.Many(r.N, "action")
 	}
 	if r.Reason != "" {
 		detail += ": " + r.Reason
@@ -200,7 +200,7 @@ func (x *whyBatch) high() error {
 			x.lever("PATCH", "admin").With("fair", true), x.evict(b.By))
 		return nil
 	}
-	x.add("high_first", x.batch(head[0].ID), head[0].UpdatedAt, fmt.Sprintf("%d batches of High come before Med", x.p.Length[processor.High]), nil)
+	x.add("high_first", x.batch(head[0].ID), head[0].UpdatedAt, "before Med goes High, with "+fault.Many(x.p.Length[processor.High], "batch"), nil)
 	return nil
 }
 
@@ -215,7 +215,7 @@ func (x *whyBatch) before() error {
 	if err != nil || ahead == 0 {
 		return db.Known(err)
 	}
-	x.add("line", x.batch(head), x.v.UpdatedAt, fmt.Sprintf("%d batches stand before it in %s", ahead, x.v.Priority), nil)
+	x.add("line", x.batch(head), x.v.UpdatedAt, fmt.Sprintf("it stands in %s behind %s", x.v.Priority, fault.Many(ahead, "batch")), nil)
 	return nil
 }
 

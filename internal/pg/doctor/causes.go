@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
 )
 
 // cause is a line of report.causes.
@@ -74,15 +76,20 @@ func (x cause) finding() Finding {
 		f.Check, f.Found = "paused", fmt.Sprintf("%s (context %s), for %s", x.detail, x.tenant, coarse(x.age))
 	case "unresolved_today":
 		f.Check = "unresolved"
-		f.Found = fmt.Sprintf("%d%s (context %s) ended UNRESOLVED today: %s", x.n, of, x.tenant, x.detail)
+		f.Found = fmt.Sprintf("%s%s (context %s) ended UNRESOLVED today: %s",
+			fault.Many(x.n, "transaction"), of, x.tenant, x.detail)
 	case "rejected_today":
 		f.Check = "rejections"
-		f.Found = fmt.Sprintf("%d%s (context %s) were rejected by their worker today: %s",
-			x.n, of, x.tenant, x.detail)
+		f.Found = fmt.Sprintf("the worker rejected %s%s (context %s) today: %s",
+			fault.Many(x.n, "transaction"), of, x.tenant, x.detail)
 	default:
 		f.Check, f.State = "stuck queues", Bad
-		f.Found = fmt.Sprintf("%d%s (context %s) stand still for up to %s: %s: %s",
-			x.n, of, x.tenant, coarse(x.age), strings.ReplaceAll(x.cause, "_", " "), x.detail)
+		stand := "stand still for up to"
+		if x.n == 1 {
+			stand = "stands still for"
+		}
+		f.Found = fmt.Sprintf("%s%s (context %s) %s %s: %s: %s", fault.Many(x.n, "head"), of, x.tenant, stand,
+			coarse(x.age), strings.ReplaceAll(x.cause, "_", " "), x.detail)
 	}
 	return f
 }

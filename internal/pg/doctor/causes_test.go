@@ -48,14 +48,14 @@ func TestEachCauseIsOneLineWithItsLever(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ check, found, remedy string }{
-		{"stuck queues", "7 of type PAY (context default) stand still for up to 7h00m: no free sender: its " +
+		{"stuck queues", "7 heads of type PAY (context default) stand still for up to 7h00m: no free sender: its " +
 			"pool p has no senders",
 			`postern api PUT /senders/ACCOUNT -d '{"pool":"p"}'`},
-		{"stuck queues", "1 of type PAY (context default) stand still for up to 5h00m: no node for type",
+		{"stuck queues", "1 head of type PAY (context default) stands still for 5h00m: no node for type",
 			"postern why 00000000-0000-0000-0000-000000000008"},
 		{"unresolved", "1 of type PAY (context default) ended UNRESOLVED today: no such account",
 			"postern ls state=UNRESOLVED type=PAY"},
-		{"rejections", "2 of type PAY (context default) were rejected by their worker today: no such account",
+		{"rejections", "the worker rejected 2 transactions of type PAY (context default) today: no such account",
 			"postern ls state=FAILED error_class=rejected type=PAY"},
 		{"paused", "dispatchers/PAY is paused by ann: a holiday (context default)",
 			"postern api POST /dispatchers/PAY/resume"},

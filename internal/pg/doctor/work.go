@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg/session"
 )
 
@@ -70,7 +71,7 @@ func nodes(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 		case alive:
 			live = append(live, name)
 		case held > 0:
-			found = append(found, Finding{"dead nodes", Bad, fmt.Sprintf("%s is silent for %s and holds %d queues", name, coarse(silent), held),
+			found = append(found, Finding{"dead nodes", Bad, fmt.Sprintf("%s is silent for %s and holds %s", name, coarse(silent), fault.Many(held, "queue")),
 				"another node takes them over: start `postern work` if none does"})
 		}
 		return nil

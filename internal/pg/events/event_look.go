@@ -144,10 +144,10 @@ func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *rea
 		put := reads.NewLever("PUT", "admin", "dispatchers", leader.TypeTool).With("worker_url", "tool:")
 		b.Levers, w.Moving = []reads.Lever{put}, false
 	case n >= toolShare(slots):
-		b.Kind, b.Object, b.Detail = "tool_busy", "/tools/"+e.FQN, fmt.Sprintf("%d events call its tool, of at most %d", n, toolShare(slots))
+		b.Kind, b.Object, b.Detail = "tool_busy", "/tools/"+e.FQN, fmt.Sprintf("%d of at most %d calls of its tool are out", n, toolShare(slots))
 		b.Levers = []reads.Lever{moreSlots(max(2*slots, 2*(n+1)))}
 	case all >= slots:
-		b.Kind, b.Object, b.Detail = "engine_busy", "/dispatchers/"+leader.TypeTool, fmt.Sprintf("%d events call tools, of at most %d", all, slots)
+		b.Kind, b.Object, b.Detail = "engine_busy", "/dispatchers/"+leader.TypeTool, fmt.Sprintf("%d of at most %d calls of tools are out", all, slots)
 		b.Levers = []reads.Lever{moreSlots(max(2*slots, all+1))}
 	}
 	w.Blockers, w.Summary = append(w.Blockers, b), "it waits to be taken: "+b.Detail

@@ -216,7 +216,7 @@ func nobodyLives(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 		if time.Now().After(until) {
-			return livesStill(fmt.Sprintf("%d sessions of postern are connected", sessions))
+			return livesStill(fault.Many(sessions, "session") + " of postern connected")
 		}
 		select {
 		case <-ctx.Done():
@@ -237,8 +237,8 @@ func living(ctx context.Context, conn *pgx.Conn) (sessions int, err error) {
 		FROM postern.node n
 		WHERE n.dead_at IS NULL AND n.heartbeat_at + n.ttl > clock_timestamp()`).Scan(&sessions, &nodes, &wait)
 	if err == nil && nodes > 0 {
-		err = livesStill(fmt.Sprintf("%d sessions of postern are connected, and %d nodes live "+
-			"(one that was killed counts for another %.0f s)", sessions, nodes, wait))
+		err = livesStill(fmt.Sprintf("%s of postern connected, and %s alive (one that was killed counts for another %.0f s)",
+			fault.Many(sessions, "session"), fault.Many(nodes, "node"), wait))
 	}
 	return sessions, err
 }

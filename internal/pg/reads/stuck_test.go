@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/internal/help"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
@@ -76,10 +77,33 @@ func TestHeadsThatStandForOneCauseAreOneLine(t *testing.T) {
 	w.Exec(`UPDATE postern.node SET heartbeat_at = $1`, w.Now)
 	_, err = w.S.Reads.SampleStuck(w.Ctx)
 	w.Must(err)
-	w.Same(w.Lines(`SELECT concat_ws(' | ', cause, type, n, detail, lever) FROM report.causes ORDER BY cause`),
+	w.Same(w.Lines(`SELECT concat_ws(' | ', cause, type, n, detail, lever, help) FROM report.causes ORDER BY cause`),
 		`no_free_sender | S | 3 | its pool p has no senders: give it an account that signs`+
-			` | PUT /senders/ACCOUNT {"pool":"p"}`,
-		"paused | 1 | queues/held up is paused by test: because | POST /queues/held%20up/resume")
+			` | PUT /senders/ACCOUNT {"pool":"p"} | docs/errors.md#why-no_free_sender`,
+		"paused | 1 | queues/held up is paused by test: because | POST /queues/held%20up/resume"+
+			" | docs/errors.md#why-queue_paused")
+}
+
+// Each cause names the paragraph of docs/errors.md that tells of it, and the page has that paragraph.
+func TestEachCauseNamesItsParagraph(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("T", nil)
+	w.Exec(`UPDATE postern.dispatcher SET paused = true`)
+	w.Exec(`INSERT INTO postern.pool (context_id, name, paused) SELECT context_id, 'p', true FROM postern.dispatcher`)
+	w.Exec(`UPDATE postern.context SET paused = true`)
+	paragraphs := map[string]bool{}
+	for _, e := range help.Errors(help.Why) {
+		paragraphs[help.Link(help.Why, e.Name)] = true
+	}
+	links := w.Lines(`SELECT DISTINCT help FROM report.causes ORDER BY help`)
+	w.Same(links, help.Link(help.Why, "context_paused"), help.Link(help.Why, "dispatcher_paused"),
+		help.Link(help.Why, "no_free_sender"))
+	for _, link := range append(links, help.Link(help.Why, "rejected_today"), help.Link(help.Why, "unresolved_today")) {
+		if !paragraphs[link] {
+			t.Errorf("internal/help has no paragraph for %s", link)
+		}
+	}
 }
 
 // A head that stands for a cause which time alone does not end is in the sample as soon as it stands: a worker that is

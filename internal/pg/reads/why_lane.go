@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
@@ -265,8 +266,8 @@ func (x *explain) emptyPool() error {
 // that waits for.
 func (x *explain) allBound(all []senderFacts, bound []int64, blocked int) error {
 	b := Blocker{Kind: "no_free_sender", Object: "/pools/" + all[0].pool, Since: x.since}
-	b.Detail = fmt.Sprintf("of the %d senders of pool %s %d serve other queues and %d are blocked, paused or drained",
-		len(all), all[0].pool, len(bound), blocked)
+	b.Detail = fmt.Sprintf("pool %s has %s: %d busy with other queues, %d blocked, paused or drained",
+		all[0].pool, fault.Many(len(all), "sender"), len(bound), blocked)
 	h, err := x.holder(`q.queue_id = ANY ($1)`, bound)
 	if err != nil {
 		return err
