@@ -866,7 +866,7 @@ type AuthorizationView struct {
 	// Running batches that have not ended
 	Running int64 `json:"running"`
 
-	// Spent calls of whoever asks that are held or burned, where calls are limited
+	// Spent calls of the one who asks that are held or burned, where calls are limited
 	Spent   int64                  `json:"spent"`
 	State   AuthorizationViewState `json:"state"`
 	Version int64                  `json:"version"`
@@ -1035,17 +1035,17 @@ type BulkFilter struct {
 	// DoneBefore exclusive
 	DoneBefore *time.Time `json:"done_before,omitempty"`
 
-	// ErrorClass A string, or a list of which one must hold.
+	// ErrorClass A string, or a list: one of it must hold.
 	ErrorClass json.RawMessage `json:"error_class,omitempty"`
 
-	// ErrorCode A string, or a list of which one must hold.
+	// ErrorCode A string, or a list: one of it must hold.
 	ErrorCode json.RawMessage `json:"error_code,omitempty"`
 	Held      *bool           `json:"held,omitempty"`
 
-	// ID A string, or a list of which one must hold.
+	// ID A string, or a list: one of it must hold.
 	ID json.RawMessage `json:"id,omitempty"`
 
-	// Queue A string, or a list of which one must hold.
+	// Queue A string, or a list: one of it must hold.
 	Queue json.RawMessage `json:"queue,omitempty"`
 
 	// ReceivedAfter inclusive; the last 24 hours without it, queue, id, uid and held
@@ -1055,17 +1055,17 @@ type BulkFilter struct {
 	ReceivedBefore *time.Time `json:"received_before,omitempty"`
 	RedriveOf      *string    `json:"redrive_of,omitempty"`
 
-	// Sender A string, or a list of which one must hold.
+	// Sender A string, or a list: one of it must hold.
 	Sender json.RawMessage `json:"sender,omitempty"`
 
-	// State A string, or a list of which one must hold.
+	// State A string, or a list: one of it must hold.
 	State     json.RawMessage `json:"state,omitempty"`
 	Suspended *bool           `json:"suspended,omitempty"`
 
-	// Type A string, or a list of which one must hold.
+	// Type A string, or a list: one of it must hold.
 	Type json.RawMessage `json:"type,omitempty"`
 
-	// UID A string, or a list of which one must hold.
+	// UID A string, or a list: one of it must hold.
 	UID json.RawMessage `json:"uid,omitempty"`
 }
 
@@ -1285,7 +1285,7 @@ type ContextSettings struct {
 	// Admins Ids of actors.
 	Admins []string `json:"admins,omitempty"`
 
-	// DeclaredQueues Refuse transactions for queues that nobody configured.
+	// DeclaredQueues Refuse transactions for queues that were not configured.
 	DeclaredQueues *bool    `json:"declared_queues,omitempty"`
 	Executors      []string `json:"executors,omitempty"`
 
@@ -1580,13 +1580,13 @@ type EventBulkFilter struct {
 	// CreatedBefore exclusive
 	CreatedBefore *time.Time `json:"created_before,omitempty"`
 
-	// Digest A string, or a list of which one must hold.
+	// Digest A string, or a list: one of it must hold.
 	Digest json.RawMessage `json:"digest,omitempty"`
 
-	// Source A string, or a list of which one must hold.
+	// Source A string, or a list: one of it must hold.
 	Source json.RawMessage `json:"source,omitempty"`
 
-	// Tool A string, or a list of which one must hold.
+	// Tool A string, or a list: one of it must hold.
 	Tool json.RawMessage `json:"tool,omitempty"`
 }
 
@@ -2278,7 +2278,7 @@ type ProcessorSettings struct {
 	// Examples: FAR
 	DeliverAs *string `json:"deliver_as,omitempty"`
 
-	// DeliverWithin Of a remote domain: how long a batch of which nothing was executed waits for a worker that can be reached, before it is a timeout; 0s unless said: as long as it takes.
+	// DeliverWithin Of a remote domain: how long a batch that was not executed at all waits for a worker that can be reached, before it is a timeout; 0s unless said: as long as it takes.
 	//
 	// Examples: 1m
 	DeliverWithin *string `json:"deliver_within,omitempty"`
@@ -2382,7 +2382,7 @@ type PurgeSenderInputBody struct {
 
 // PushInputBody defines model for PushInputBody.
 type PushInputBody struct {
-	// Cursor where whoever brings them goes on; stored with them
+	// Cursor where the next push goes on; stored with them
 	Cursor json.RawMessage `json:"cursor,omitempty"`
 
 	// Events several, instead of identity and json
@@ -3147,7 +3147,7 @@ type SubscriptionView struct {
 	// PublicKey of the installation, if it has a signing key: verifies v1a
 	PublicKey *string `json:"public_key"`
 
-	// Secret Shown once, to whoever created it: signs (v1).
+	// Secret Shown once, when it is made: signs (v1).
 	Secret *string `json:"secret,omitempty"`
 
 	// Since Complete from then on: every process has heard of it.
@@ -3466,7 +3466,7 @@ type TryView struct {
 
 // Vertex defines model for Vertex.
 type Vertex struct {
-	// EntryPorts Inputs that whoever starts the walk brings.
+	// EntryPorts Inputs that the start of the walk brings.
 	EntryPorts []Port     `json:"entry_ports,omitempty"`
 	Kind       VertexKind `json:"kind"`
 	Name       string     `json:"name"`
@@ -5645,7 +5645,7 @@ var Operations = []Operation{
 	{Name: "ListAudit", Method: "GET", Path: "/audit", Summary: "Who did what, newest first unless said", Query: []string{"actor", "action", "object", "at_after", "at_before", "limit", "order", "cursor"}},
 	{Name: "ListAuthorizations", Method: "GET", Path: "/authorizations", Summary: "List authorizations", Query: []string{"limit", "cursor"}},
 	{Name: "PostAuthorization", Method: "POST", Path: "/authorizations", Summary: "Create an authorization", Query: []string{"reason", "dry_run"}},
-	{Name: "DeleteAuthorization", Method: "DELETE", Path: "/authorizations/{label}", Summary: "Remove an authorization of which nothing runs", Query: []string{"reason", "dry_run"}},
+	{Name: "DeleteAuthorization", Method: "DELETE", Path: "/authorizations/{label}", Summary: "Remove an authorization that has nothing under way", Query: []string{"reason", "dry_run"}},
 	{Name: "GetAuthorization", Method: "GET", Path: "/authorizations/{label}", Summary: "Read one authorization"},
 	{Name: "PatchAuthorization", Method: "PATCH", Path: "/authorizations/{label}", Summary: "Change the settings of an authorization", Query: []string{"reason", "dry_run"}},
 	{Name: "PutAuthorization", Method: "PUT", Path: "/authorizations/{label}", Summary: "Create or replace an authorization", Query: []string{"reason", "dry_run"}},
@@ -5908,7 +5908,7 @@ func (c *Client) PostAuthorization(ctx context.Context, params *PostAuthorizatio
 	return ask[AuthorizationView](ctx, c, "POST", path, params, body)
 }
 
-// DeleteAuthorization: Remove an authorization of which nothing runs. DELETE /authorizations/{label}
+// DeleteAuthorization: Remove an authorization that has nothing under way. DELETE /authorizations/{label}
 func (c *Client) DeleteAuthorization(ctx context.Context, label string, params *DeleteAuthorizationParams) (*Answer[struct{}], error) {
 	path := fmt.Sprintf("/authorizations/%s", segment(label))
 	return ask[struct{}](ctx, c, "DELETE", path, params, nil)

@@ -97,7 +97,7 @@ func TestAnOutageOfTheDatabaseIsToldOnce(t *testing.T) {
 		}
 		for _, l := range p.log()[:gone] {
 			if l["level"] != "INFO" && !strings.Contains(l["msg"].(string), "no signing key") &&
-				!strings.Contains(l["msg"].(string), "nobody can get in") {
+				!strings.Contains(l["msg"].(string), "no caller can get in") {
 				t.Errorf("%s: before it says that the database is away it says %v", name, l)
 			}
 		}

@@ -29,7 +29,7 @@ func TestVerifyWorkerReportsAndItsExitCodeSaysHowItWent(t *testing.T) {
 	}{
 		{[]string{bad.URL, "-o", "table"}, exitBad, "docs/worker-contract.md, paragraph 4.1", "checks failed"},
 		{[]string{bad.URL, "-o", "table"}, exitBad, "In production: Nothing goes out", "checks failed"},
-		{[]string{gone}, exitUnreachable, "", "nobody listens"},
+		{[]string{gone}, exitUnreachable, "", "nothing listens"},
 		{[]string{"worker:9000"}, exitUsage, "", "want http(s)://"},
 		{[]string{bad.URL, "--data", "{"}, exitUsage, "", "no JSON"},
 		{nil, exitUsage, "", "postern verify-worker wants URL"},

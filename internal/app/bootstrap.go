@@ -18,7 +18,7 @@ func bootstrap(ctx context.Context, store *stores.Store, cfg Config, log *slog.L
 		if any, err := store.Actors.HasAdmin(ctx); err != nil || any || cfg.Auth == "none" {
 			return err
 		}
-		log.Warn("nobody can get in: the context system has no admin; run `postern key draw --out root.key` and start with POSTERN_BOOTSTRAP_KEY_FILE=root.key")
+		log.Warn("no caller can get in: the context system has no admin; run `postern key draw --out root.key` and start with POSTERN_BOOTSTRAP_KEY_FILE=root.key")
 		return nil
 	}
 	text, err := os.ReadFile(file)

@@ -22,7 +22,7 @@ func (a *API) authorizationRoutes() {
 	patch(a, tag, "/authorizations/{label}", "patch-authorization",
 		"Change the settings of an authorization", a.patchAuthorization)
 	remove(a, tag, "/authorizations/{label}", "delete-authorization",
-		"Remove an authorization of which nothing runs", a.deleteAuthorization)
+		"Remove an authorization that has nothing under way", a.deleteAuthorization)
 	post(a, tag, "/authorizations/{label}/enable", "enable-authorization",
 		"Let batches be sent", a.enableAuthorization, 200)
 	post(a, tag, "/authorizations/{label}/disable", "disable-authorization",
@@ -72,7 +72,7 @@ type authorizationView struct {
 	Priority      string          `json:"priority" enum:"High,Med"`
 	Actions       json.RawMessage `json:"actions_config"`
 	Running       int             `json:"running" doc:"batches that have not ended"`
-	Spent         int64           `json:"spent" doc:"calls of whoever asks that are held or burned, where calls are limited"`
+	Spent         int64           `json:"spent" doc:"calls of the one who asks that are held or burned, where calls are limited"`
 	Version       int64           `json:"version"`
 	CreatedAt     time.Time       `json:"created_at"`
 }

@@ -68,7 +68,7 @@ func (a *API) document() huma.Config {
 		{Name: "dispatchers", Description: "The settings of one transaction type."},
 		{Name: "subscriptions", Description: "Who hears of events, and what was delivered."},
 		{Name: "processors", Description: "Batches of messages, ticked one at a time."},
-		{Name: "authorizations", Description: "Who may send batches of which shape."},
+		{Name: "authorizations", Description: "Who may send which batches."},
 		{Name: "leader", Description: "Events call tools, and results go out through channels."},
 		{Name: "nodes", Description: "The processes that dispatch."},
 		{Name: "quarantine", Description: "What is kept from leaving a database that was restored or copied."},

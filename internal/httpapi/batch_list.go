@@ -40,7 +40,7 @@ func (a *API) listBatches(ctx context.Context, in *listBatchesInput) (*batchesOu
 		return out, a.batchesByID(ctx, in, out)
 	}
 	if in.Waiting != "" || in.Result != "" || in.Cursor != "" {
-		return nil, fault.At("priority", "whoever stands in a line has no result and waits for no callback: leave priority out, or waiting, result and cursor")
+		return nil, fault.At("priority", "what stands in a line has no result and waits for no callback: leave priority out, or waiting, result and cursor")
 	}
 	found, length, err := a.Store.Batches.BatchesInLine(ctx, contextID(ctx), string(in.Name), priorityOf(in.Priority),
 		processor.Range{From: in.From, To: in.To, Desc: in.Order == "desc", Limit: int64(in.Limit)})

@@ -39,7 +39,7 @@ func (v *oneOrMore) UnmarshalJSON(b []byte) error {
 
 // Schema leaves the form to UnmarshalJSON: generated clients have no type for both.
 func (oneOrMore) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Description: "A string, or a list of which one must hold."}
+	return &huma.Schema{Description: "A string, or a list: one of it must hold."}
 }
 
 // bulkFilter is what GET /transactions filters by.

@@ -85,7 +85,7 @@ func (a *API) listChannelMessages(ctx context.Context, in *listChannelMessagesIn
 // conduit opens a channel for somebody outside. The leader's own are its own.
 func (a *API) conduit(ctx context.Context, called string) (*channels.Conduit[json.RawMessage], error) {
 	if channels.OwnedChannel(called) {
-		return nil, fault.New(fault.Conflict, "in_use", "channel %q is a part of the leader: nobody else sends over it or receives", called)
+		return nil, fault.New(fault.Conflict, "in_use", "channel %q is a part of the leader: others neither send over it nor receive", called)
 	}
 	return channels.OpenConduit[json.RawMessage](ctx, a.Store.Channels, contextID(ctx), called)
 }

@@ -36,7 +36,7 @@ type contextSettings struct {
 	Executors      []string `json:"executors,omitempty" maxItems:"1000"`
 	Readers        []string `json:"readers,omitempty" maxItems:"1000"`
 	RequireKey     bool     `json:"require_key,omitempty" doc:"Refuse transactions without an idempotency key."`
-	DeclaredQueues bool     `json:"declared_queues,omitempty" doc:"Refuse transactions for queues that nobody configured."`
+	DeclaredQueues bool     `json:"declared_queues,omitempty" doc:"Refuse transactions for queues that were not configured."`
 	MaxDepth       int      `json:"max_depth,omitempty" minimum:"1" maximum:"1000000000" doc:"Of each queue, unless it has its own; 10000 unless said."`
 }
 

@@ -160,7 +160,7 @@ type pushInput struct {
 		Identity *eventIdentity  `json:"identity,omitempty" doc:"of one event"`
 		JSON     json.RawMessage `json:"json,omitempty" doc:"of one event"`
 		Events   []pushedEvent   `json:"events,omitempty" maxItems:"1000" doc:"several, instead of identity and json"`
-		Cursor   json.RawMessage `json:"cursor,omitempty" doc:"where whoever brings them goes on; stored with them"`
+		Cursor   json.RawMessage `json:"cursor,omitempty" doc:"where the next push goes on; stored with them"`
 	}
 }
 

@@ -35,7 +35,7 @@ type processorSettings struct {
 	Fair         bool   `json:"fair,omitempty" doc:"While every High batch is in its cooldown, Med is looked at."`
 	TickInterval string `json:"tick_interval,omitempty" example:"1s" doc:"1s unless said; 0s: it is ticked by hand."`
 	DeliverAs    string `json:"deliver_as,omitempty" maxLength:"200" example:"FAR" doc:"Of a remote domain whose processor is part of another installation: the type as which each batch goes there, whole. The worker_url of its dispatcher is that of the peer, its secret the peer's."`
-	Within       string `json:"deliver_within,omitempty" example:"1m" doc:"Of a remote domain: how long a batch of which nothing was executed waits for a worker that can be reached, before it is a timeout; 0s unless said: as long as it takes."`
+	Within       string `json:"deliver_within,omitempty" example:"1m" doc:"Of a remote domain: how long a batch that was not executed at all waits for a worker that can be reached, before it is a timeout; 0s unless said: as long as it takes."`
 }
 
 // processorView is a processor as clients read it.

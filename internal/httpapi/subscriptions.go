@@ -75,7 +75,7 @@ type subscriptionView struct {
 	FailingSince   *time.Time     `json:"failing_since" doc:"nothing was delivered since, and something failed"`
 	Cursor         string         `json:"cursor" doc:"how far its consumer has got"`
 	Newest         string         `json:"newest" doc:"of the newest event"`
-	Secret         string         `json:"secret,omitempty" doc:"Shown once, to whoever created it: signs (v1)."`
+	Secret         string         `json:"secret,omitempty" doc:"Shown once, when it is made: signs (v1)."`
 	SecretUntil    *time.Time     `json:"previous_secret_until" doc:"the secret before signs too until then"`
 	PublicKey      *string        `json:"public_key" doc:"of the installation, if it has a signing key: verifies v1a"`
 	Version        int64          `json:"version"`

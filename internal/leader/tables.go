@@ -11,7 +11,7 @@ var Meanings = map[string]string{
 	"event.Active":            "A transaction of the core calls its tool; afterwards another one tells the workflow what came of it, when a channel is open.",
 	"event.Successful":        "The workflow has the tool's output.",
 	"event.Dead":              "It could not be read, or its tool failed for good and the workflow knows, or the workflow could not be told.",
-	"channel_message.Queued":  "Stored; nobody is handed it: the channel was full, or its receiver failed. The retrier will meet it.",
+	"channel_message.Queued":  "Stored, and not handed out: the channel was full, or its receiver failed. The retrier will meet it.",
 	"channel_message.Offered": "The next receiver that asks gets it, the oldest first.",
 	"channel_message.Active":  "A receiver has it, under a fence. If it does not say how that ended, the sweeper takes it back.",
 	"channel_message.Acked":   "Processed. A record is kept.",

@@ -22,7 +22,7 @@ type Walk struct {
 type Vertex struct {
 	Name       string     `json:"name" minLength:"1" maxLength:"200"`
 	Kind       VertexKind `json:"kind"`
-	EntryPorts []Port     `json:"entry_ports,omitempty" maxItems:"1000" doc:"Inputs that whoever starts the walk brings."`
+	EntryPorts []Port     `json:"entry_ports,omitempty" maxItems:"1000" doc:"Inputs that the start of the walk brings."`
 }
 
 // VertexKind says which tool it is.

@@ -60,7 +60,7 @@ func rehearsed(p Part, span db.Span, now time.Time) []string {
 	if !known {
 		var err error
 		if list, err = rehearse(p, span, now); err != nil {
-			slog.Error("statements are planned by whoever meets them first", "error", err)
+			slog.Error("statements are planned when they are first needed", "error", err)
 		}
 		r.of[rehearsalOf{p, span}] = list
 	}

@@ -9,7 +9,7 @@ func Tables() []machine.Table { return []machine.Table{Machine} }
 var Meanings = map[string]string{
 	"batch.Queued":           "Stands in its line. A tick that finds it at the head executes it, or puts it back while it is in its cooldown.",
 	"batch.Executing":        "A transaction of the core carries its action, or all of an atomic batch or of one that goes to another installation; its end decides. Other ticks wait.",
-	"batch.Timed_Out":        "Nobody could be reached who would have executed it, and its ttl lasts: whoever asks sends it again, under the same id. It stands in no line.",
+	"batch.Timed_Out":        "No worker could be reached in time, and its ttl lasts: it can be sent again, under the same id. It stands in no line.",
 	"batch.Waiting_Callback": "Its action was executed and is to be confirmed; it stands in no line.",
 	"batch.Done":             "Ended, with a result.",
 }

@@ -187,7 +187,7 @@ func failure(err error) (code, message string) {
 	case errors.As(err, &dns):
 		return "dns", "the worker's name cannot be resolved: " + message
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "connection_refused", "nobody listens at the worker's address: " + message
+		return "connection_refused", "nothing listens at the worker's address: " + message
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return "timeout", "the worker did not answer in time"
 	case errors.As(err, &op) && op.Op == "dial":

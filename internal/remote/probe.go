@@ -33,7 +33,7 @@ func (c *Client) Probes(ctx context.Context, baseURL, typ string) []Probe {
 	}
 	list := []Probe{{"health", "ok", fmt.Sprintf("the worker answered HTTP %d", p.status)}}
 	if notFound(p.status) {
-		list[0] = Probe{"health", "absent", "nobody looks at it before a call"}
+		list[0] = Probe{"health", "absent", "it is not looked at before a call"}
 	}
 	status := Probe{"status", "ok", "of a token that it never saw it says so"}
 	switch st := c.Status(ctx, baseURL, typ, nobody, ""); st.State {
@@ -43,7 +43,7 @@ func (c *Client) Probes(ctx context.Context, baseURL, typ string) []Probe {
 	case outbox.StatusUnreachable:
 		status = Probe{"status", "bad", st.Message}
 	default:
-		status = Probe{"status", "bad", fmt.Sprintf("of a token that nobody ever sent it says %q: want unknown", st.State)}
+		status = Probe{"status", "bad", fmt.Sprintf("of a token that was never sent it says %q: want unknown", st.State)}
 	}
 	list = append(list, status)
 	batch := Probe{"status:batch", "ok", "it answers for many hashes at once"}

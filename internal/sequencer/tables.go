@@ -18,9 +18,9 @@ var Meanings = map[string]string{
 	"transaction.CANCELLED":   "Ended because somebody cancelled it before anything was included. No hook.",
 
 	"queue.FREE":              "Holds no sender: nothing waits, or the head waits for its turn. As a sender: can be bound to any queue.",
-	"queue.BLOCKED":           "Its head is being dispatched; the sender bound to it signs for nobody else. What is held for an operator has none.",
+	"queue.BLOCKED":           "Its head is being dispatched; the sender bound to it signs for no other queue. What is held for an operator has none.",
 	"queue.RETRY":             "The dispatch failed; the delay has not begun.",
 	"queue.DELAY":             "Waits for its next attempt and keeps its sender.",
-	"queue.INCLUSION":         "The dispatch was accepted; nobody polls for its inclusion yet.",
+	"queue.INCLUSION":         "The dispatch was accepted; its inclusion is not polled for yet.",
 	"queue.WAITING_INCLUSION": "The worker is asked at intervals whether it is included.",
 }

@@ -138,7 +138,7 @@ func (m *Metrics) makeCounters() {
 	m.refused = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_stale_writes_refused_total",
 		Help: "Late answers that changed nothing, since another owner had the queue."})
 	m.handedBack = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_queues_handed_back_total",
-		Help: "Queues that were this process's by their rows and that it did not work on, as after a commit that nobody knew the end of."})
+		Help: "Queues that were this process's by their rows and that it did not work on, as after a commit without an answer."})
 	m.rejections = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_rejections_in_a_row_total",
 		Help: "How often several queues in a row were rejected by one code: perhaps it is their worker.",
 	}, []string{"type"})

@@ -381,7 +381,7 @@ func TestWhatCannotBeCheckedSaysWhy(t *testing.T) {
 		o    verifyworker.Options
 		want string
 	}{
-		{verifyworker.Options{URL: gone, Type: "T"}, "nobody listens"},
+		{verifyworker.Options{URL: gone, Type: "T"}, "nothing listens"},
 		{verifyworker.Options{URL: "ftp://worker", Type: "T"}, "want http(s)://"},
 		{verifyworker.Options{URL: gone}, "the type is empty"},
 		{verifyworker.Options{URL: gone, Type: "T", Data: json.RawMessage("{")}, "no JSON"},

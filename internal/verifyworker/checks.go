@@ -59,7 +59,7 @@ var checks = []check{
 	{
 		name:      "status by token",
 		paragraph: "8.2",
-		cost: "After a lost answer, a restart or a failover nobody can find out what became of the " +
+		cost: "After a lost answer, a restart or a failover it cannot be found out what became of the " +
 			"call: it is sent twice, or its queue stands still.",
 		needs: true,
 		run:   (*verifier).statusByToken,
@@ -156,7 +156,7 @@ var checks = []check{
 	{
 		name:      "signature",
 		paragraph: "10.3",
-		cost:      "Whoever reaches the worker over the network has it do what he likes.",
+		cost:      "All who reach the worker over the network can have it do what they like.",
 		needs:     true,
 		run:       (*verifier).signature,
 	},

@@ -53,7 +53,7 @@ func (v *verifier) hooks(ctx context.Context) finding {
 		}
 	}
 	if len(absent) == 2 {
-		return notOffered("no hooks: the end of a transaction is told to nobody")
+		return notOffered("no hooks: the worker is told of no end")
 	}
 	if len(absent) == 1 {
 		return ok("taken twice; it has no %s", absent[0])

@@ -42,7 +42,7 @@ const jobsWithin = time.Minute
 func (e *Engine) checkJobs(ctx context.Context) Check {
 	c := Check{Name: "jobs", OK: e.housekeeping.Load()}
 	if !c.OK {
-		c.Detail = "River has not started: nobody sweeps"
+		c.Detail = "River has not started: nothing is swept"
 		return c
 	}
 	var kind string

@@ -72,7 +72,7 @@ func (e *Engine) tell(l *pg.Lease, a *pg.Answer) {
 	fate := ""
 	switch {
 	case a.Step.State == outbox.UNRESOLVED:
-		fate = "nobody will know what came of a transaction: it ended UNRESOLVED"
+		fate = "it stays unknown what came of a transaction: it ended UNRESOLVED"
 	case a.Step.Then == sequencer.ThenHold:
 		fate = "what came of a transaction is not known: it is held until somebody says so (was-done, was-not-done, abandon)"
 	default:

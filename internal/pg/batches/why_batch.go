@@ -122,7 +122,7 @@ func (x *whyBatch) undelivered() {
 		again := reads.NewLever("POST", "reader", "authorizations", x.v.Label, "executions", id, "retry")
 		levers = append([]reads.Lever{again}, levers...)
 	}
-	x.add("undelivered", x.batch(x.v.ID), x.v.UpdatedAt, fmt.Sprintf("no worker could be reached within %s; whoever asks sends it again", x.p.DeliverWithin),
+	x.add("undelivered", x.batch(x.v.ID), x.v.UpdatedAt, fmt.Sprintf("no worker could be reached within %s; `postern processor retry` sends it again", x.p.DeliverWithin),
 		&reads.NextStep{At: *x.v.TTL, What: "its ttl is over: it ends as a timeout"}, levers...)
 }
 

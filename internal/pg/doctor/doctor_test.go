@@ -109,7 +109,7 @@ func TestWhatIsPlantedIsFoundWithItsRemedy(t *testing.T) {
 		state                doctor.State
 	}{
 		{"dead nodes", "gone is silent for 1h00m and holds 3 queues", "postern work", doctor.Bad},
-		{"nodes", "nobody dispatches", "postern work", doctor.Bad},
+		{"nodes", "no process dispatches", "postern work", doctor.Bad},
 		{"stuck queues", `queue "stuck" (context system) is DISPATCHING for 1h00m`, "postern why queues/stuck --context system", doctor.Bad},
 		{"worker of PAY", "calls to http://pay.example/ come to nothing (3 tries in a row): nobody listens",
 			"postern api PATCH /dispatchers/PAY", doctor.Bad},

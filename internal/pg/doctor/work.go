@@ -81,7 +81,7 @@ func nodes(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	}
 	switch {
 	case len(live) == 0:
-		found = append(found, Finding{"nodes", Bad, "nobody dispatches", "start `postern work`"})
+		found = append(found, Finding{"nodes", Bad, "no process dispatches", "start `postern work`"})
 	case len(live) > 5:
 		found = append(found, Finding{Check: "nodes", State: OK, Found: fmt.Sprintf("%d live: %s and others", len(live), strings.Join(live[:5], ", "))})
 	default:

@@ -82,7 +82,7 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*r
 		tx, w.Summary = e.Tool, "its tool "+e.FQN+" is called"
 		own("tool_call", "/transactions/"+tx, "the transaction that calls its tool has not ended")
 	case e.Result == "" && s.noDispatcher(contextID, leader.TypeResult):
-		w.Summary = "what came of it is known, but nobody says where its workflow is"
+		w.Summary = "what came of it is known, but not where its workflow is"
 		put := reads.NewLever("PUT", "admin", "dispatchers", leader.TypeResult).With("worker_url", "http://WORKER")
 		own("no_dispatcher", "/dispatchers/"+leader.TypeResult, "there is no dispatcher of results", put)
 	case e.Result == "":
