@@ -101,6 +101,11 @@ func TestGitIgnoresWhatThePagesWrite(t *testing.T) {
 	if n < 15 {
 		t.Errorf("only %d files were found that pages write", n)
 	}
+	taken := exec.Command("git", "ls-files", "--cached", "--ignored", "--exclude-standard")
+	taken.Dir = "../.."
+	if out, err := taken.Output(); err != nil || len(out) > 0 {
+		t.Errorf("git has files that .gitignore names (%v): %s", err, out)
+	}
 }
 
 func TestThePageForNodeWorksAsItIsWritten(t *testing.T) {
