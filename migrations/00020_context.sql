@@ -17,8 +17,8 @@ CREATE TABLE postern.identity (
 INSERT INTO postern.identity (epoch, reason) VALUES (1, 'created');
 
 -- One row. life is drawn anew when quarantine is entered because something may be lost, so that others can compare it.
--- deployment is the name under which the first process that has one ran here. quarantine rises with each change of the table
--- below: postern.node.quarantine is the number that a process has to know before it may lease anything.
+-- deployment is the name under which the first process that has one ran here. quarantine rises with each change of the
+-- table below: postern.node.quarantine is the number that a process has to know before it may lease anything.
 -- Postern-Line is made of lines and the id of a queue.
 CREATE TABLE postern.store (
     one        boolean NOT NULL DEFAULT true CONSTRAINT one_store PRIMARY KEY CONSTRAINT one_store_only CHECK (one),
@@ -29,8 +29,8 @@ CREATE TABLE postern.store (
 );
 INSERT INTO postern.store DEFAULT VALUES;
 
--- A scope that is in quarantine. No context: all of them; no type: all of its types. The lost time is the one whose commits may be
--- missing, where something may be lost.
+-- A scope that is in quarantine. No context: all of them; no type: all of its types. The lost time is the one whose
+-- commits may be missing, where something may be lost.
 CREATE TABLE postern.quarantine (
     quarantine_id bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT one_quarantine_per_id PRIMARY KEY,
     context_id    int,
@@ -53,7 +53,8 @@ CREATE TABLE postern.quarantine (
     CONSTRAINT one_quarantine_per_scope UNIQUE NULLS NOT DISTINCT (context_id, type)
 );
 
--- What a round of questions left open: whose worker did not answer, cannot be asked, or knows what may not be moved on yet.
+-- What a round of questions left open: whose worker did not answer, cannot be asked, or knows what may not be moved on
+-- yet.
 CREATE TABLE postern.unreconciled (
     queue_id   bigint NOT NULL,
     seq        bigint NOT NULL,
@@ -132,9 +133,9 @@ CREATE TABLE postern.sql_role (
     CONSTRAINT one_sql_role_per_context PRIMARY KEY (login, context_id)
 );
 
--- The contexts of the database role that asks, those of its groups included, and whether it is an executor or an admin in
--- them. The owner of the tables, the service and postern_verify have all. A view reads with the rights of its owner and
--- sees its caller as current_user, so that everybody may read it.
+-- The contexts of the database role that asks, those of its groups included, and whether it is an executor or an admin
+-- in them. The owner of the tables, the service and postern_verify have all. A view reads with the rights of its owner
+-- and sees its caller as current_user, so that everybody may read it.
 CREATE VIEW postern.own_contexts WITH (security_barrier) AS
 WITH groups AS MATERIALIZED (
     SELECT r.oid, r.rolname

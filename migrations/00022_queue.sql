@@ -61,10 +61,10 @@ END $$;
 
 CREATE TABLE postern.queue (
     queue_id      bigint NOT NULL,
-    -- how often the row was written, in sixteens and what is left. While any session holds an old snapshot, no version of a row can
-    -- be removed, and a key leads to all that do not share a page: who looks for a row by its id, and PostgreSQL itself when it
-    -- compares a new version with all that bear its key. With the era in it, these are sixteen, whatever the snapshot keeps;
-    -- and of sixteen updates one at most leaves its page for the key's sake.
+    -- how often the row was written, in sixteens and what is left. While any session holds an old snapshot, no version
+    -- of a row can be removed, and a key leads to all that do not share a page: who looks for a row by its id, and
+    -- PostgreSQL itself when it compares a new version with all that bear its key. With the era in it, these are
+    -- sixteen, whatever the snapshot keeps; and of sixteen updates one at most leaves its page for the key's sake.
     era           int NOT NULL DEFAULT 0,
     writes        smallint NOT NULL DEFAULT 0,
     context_id    int NOT NULL,
@@ -102,8 +102,8 @@ CREATE TABLE postern.queue (
         was, phase, head_seq, cur_seq, next_seq, tail_seq, lane, sender_id, node_id, node_epoch))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
--- One id, one row: who inserts a second is refused by this trigger, and where two insert the same at one time, by the key, since
--- both begin in era 0.
+-- One id, one row: who inserts a second is refused by this trigger, and where two insert the same at one time, by the
+-- key, since both begin in era 0.
 -- +goose StatementBegin
 CREATE FUNCTION postern.one_row_per_queue() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -133,8 +133,9 @@ CREATE TABLE postern.timer (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX timer_by_due ON postern.timer (due_at);
 
--- An id is drawn: the milliseconds since 2020 and 12 random bits, 53 bits together, which JSON can hold. A sequence of a database
--- that was restored would give the id of a process that still runs to another one, and with it what that process leased.
+-- An id is drawn: the milliseconds since 2020 and 12 random bits, 53 bits together, which JSON can hold. A sequence of
+-- a database that was restored would give the id of a process that still runs to another one, and with it what that
+-- process leased.
 CREATE TABLE postern.node (
     node_id      bigint PRIMARY KEY
         DEFAULT (extract(epoch FROM clock_timestamp()) * 1000 - 1577836800000)::bigint * 4096 + floor(random() * 4096)::bigint,

@@ -22,8 +22,8 @@ CREATE TABLE postern.task (
     CONSTRAINT one_task_per_position PRIMARY KEY (queue_id, seq, day)
 ) PARTITION BY RANGE (day);
 -- The condition holds for all, and keeps those who look for a row by its key from this index: a day that is empty when
--- their plan is made costs the same by either, and once it is full this one would be read whole. Whoever wants the order of
--- time says it too.
+-- their plan is made costs the same by either, and once it is full this one would be read whole. Whoever wants the
+-- order of time says it too.
 CREATE INDEX task_by_time ON postern.task (context_id, created_at, queue_id, seq) WHERE created_at > '-infinity';
 
 -- The legal ends of sequencer.Transaction; a function for the reason that queue_keeps_its_rules gives.

@@ -48,12 +48,12 @@ CREATE FUNCTION postern.place_of(context_id int, ref text) RETURNS TABLE (queue_
 $$;
 -- +goose StatementEnd
 
--- The queue row is written lazily while a node works through a queue: the position in flight is then
--- the first one without an outcome from cur_seq on. With marks > 0 every settle writes the row, so
--- that cur_seq is exact; without marks outcomes are gapless, so that the one before tells. (OFFSET 0: it is looked for by
--- its key, whatever the statistics say. Where they promise a small table, it would be read whole for a single row. That of f and h
--- has them computed once; pulled up, they are where their columns are. And by CASE, since NULL AND does not stop as false AND does:
--- the one before would be looked for, in every day that is kept, for all that has ended.)
+-- The queue row is written lazily while a node works through a queue: the position in flight is then the first one
+-- without an outcome from cur_seq on. With marks > 0 every settle writes the row, so that cur_seq is exact; without
+-- marks outcomes are gapless, so that the one before tells. (OFFSET 0: it is looked for by its key, whatever the
+-- statistics say. Where they promise a small table, it would be read whole for a single row. That of f and h has them
+-- computed once; pulled up, they are where their columns are. And by CASE, since NULL AND does not stop as false AND
+-- does: the one before would be looked for, in every day that is kept, for all that has ended.)
 CREATE VIEW postern.tx AS
 SELECT t.queue_id, t.seq, t.day, t.context_id, c.name AS context, n.name AS queue,
        postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from)) AS id,

@@ -14,8 +14,8 @@ CREATE TABLE postern.rolled (
     took  interval NOT NULL
 );
 
--- A run over an hour: how far it is, and when it last moved. What its slices amount to are parts, numbered; whoever comes
--- after a process that died goes on with them.
+-- A run over an hour: how far it is, and when it last moved. What its slices amount to are parts, numbered; whoever
+-- comes after a process that died goes on with them.
 CREATE TABLE postern.rolling (
     hour     timestamptz CONSTRAINT one_run_per_hour PRIMARY KEY,
     begun    timestamptz NOT NULL,
@@ -129,11 +129,11 @@ CREATE TABLE postern.stuck (
     lever          text
 );
 
--- Queues that are in a state for longer than it may last, although a process works that should have moved them: due is when it
--- should have ended, and what says what did not happen. Three minutes are left for what a healthy process does besides, which is two
--- commits of up to 30 s each, two questions to the worker, and their repetition. Who waits for room, for a sender or for a worker that
--- cannot be reached is not overdue: its timer is set anew. Nor is anything while no process works, or all drain,
--- and no timer while everything is in quarantine.
+-- Queues that are in a state for longer than it may last, although a process works that should have moved them: due is
+-- when it should have ended, and what says what did not happen. Three minutes are left for what a healthy process does
+-- besides, which is two commits of up to 30 s each, two questions to the worker, and their repetition. Who waits for
+-- room, for a sender or for a worker that cannot be reached is not overdue: its timer is set anew. Nor is anything
+-- while no process works, or all drain, and no timer while everything is in quarantine.
 CREATE VIEW postern.overdue WITH (security_invoker) AS
 WITH live AS MATERIALIZED (
     SELECT n.node_id, n.epoch, n.name, n.draining FROM postern.node n
@@ -160,9 +160,9 @@ WHERE q.node_id IS NULL AND t.due_at < clock_timestamp() - interval '3 min' AND 
 -- An hour is read slice by slice, since one long statement would keep dead versions of hot rows from being pruned: what
 -- an hour amounts to is the sum of its slices. Run twice, or late, it says the same.
 
--- What came and what ended from a moment on, up to the end of its hour or until that is so many ends or so many arrivals;
--- says up to when. Rows of one microsecond stay together. Both are found by their indexes, whatever the planner knows: the
--- pins are those of our connections.
+-- What came and what ended from a moment on, up to the end of its hour or until that is so many ends or so many
+-- arrivals; says up to when. Rows of one microsecond stay together. Both are found by their indexes, whatever the
+-- planner knows: the pins are those of our connections.
 -- +goose StatementBegin
 CREATE FUNCTION postern.roll_slice(since timestamptz, most int, OUT total jsonb, OUT upto timestamptz) LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off
@@ -213,9 +213,10 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Does one step of the run over an hour that began then, or of the one that is there, or begins one (null): reads a slice,
--- or adds up parts when all are there, or writes the figures. Says whether that was the end; null where the run is over
--- already. Steps of a run come one after the other behind its row, whoever does them, so that no slice counts twice.
+-- Does one step of the run over an hour that began then, or of the one that is there, or begins one (null): reads a
+-- slice, or adds up parts when all are there, or writes the figures. Says whether that was the end; null where the run
+-- is over already. Steps of a run come one after the other behind its row, whoever does them, so that no slice counts
+-- twice.
 -- +goose StatementBegin
 CREATE FUNCTION postern.roll_on(of_hour timestamptz, most int, INOUT run timestamptz, OUT ended boolean) LANGUAGE plpgsql AS $$
 DECLARE
@@ -271,9 +272,9 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Writes an hour's sum, which holds everything that had been committed at as_of, and what reading it took.
--- Whole hours only, of which the last is asked for again a while after its end, since what is committed late carries the
--- time of its decision.
+-- Writes an hour's sum, which holds everything that had been committed at as_of, and what reading it took. Whole hours
+-- only, of which the last is asked for again a while after its end, since what is committed late carries the time of
+-- its decision.
 -- +goose StatementBegin
 CREATE FUNCTION postern.roll_up(of_hour timestamptz, as_of timestamptz, took interval, total jsonb) RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -570,13 +571,14 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Drops a day, the oldest one: null, or what held it. What has not ended, or is awaited, which the caller has looked for
--- since the day was over, moves to the partitions _old, which reach up to the last day that had any: its ids stay, and so
--- do the days in them. Everything that takes time comes before the parents are locked. Behind the lock only an end of a survivor or a delivery asked for again can have
--- come since, for which it looks again: a past day gets no new rows, and what has ended ends once. Who waits behind our wait for the four
--- locks waits for a tenth of a second at most: each is given up after 25 ms, and all are tried again. Where
--- everybody takes longer than that, we wait longer too. The partitions
--- of other days stay unlocked, since everybody comes by the parents (an autovacuum of them would be waited for).
+-- Drops a day, the oldest one: null, or what held it. What has not ended, or is awaited, which the caller has looked
+-- for since the day was over, moves to the partitions _old, which reach up to the last day that had any: its ids stay,
+-- and so do the days in them. Everything that takes time comes before the parents are locked. Behind the lock only an
+-- end of a survivor or a delivery asked for again can have come since, for which it looks again: a past day gets no new
+-- rows, and what has ended ends once. Who waits behind our wait for the four locks waits for a tenth of a second at
+-- most: each is given up after 25 ms, and all are tried again. Where everybody takes longer than that, we wait longer
+-- too. The partitions of other days stay unlocked, since everybody comes by the parents (an autovacuum of them would be
+-- waited for).
 CREATE FUNCTION postern.drop_day(of_day date, before timestamptz, queues bigint[], seqs bigint[]) RETURNS text LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $$ -- plans of this day alone, made behind the locks
 DECLARE
@@ -587,8 +589,8 @@ BEGIN
     IF held IS NOT NULL THEN
         RETURN held;
     END IF;
-    -- Who reads a subscription is told how far its events are dropped. Its row is locked before the tables, in the order of those
-    -- who number and deliver.
+    -- Who reads a subscription is told how far its events are dropped. Its row is locked before the tables, in the
+    -- order of those who number and deliver.
     CREATE TEMP TABLE told ON COMMIT DROP AS SELECT s.subscription_id, d.cursor FROM postern.subscription s
         CROSS JOIN LATERAL (SELECT d.cursor FROM postern.delivery d WHERE d.day = of_day AND d.subscription_id = s.subscription_id AND d.subscription_id > 0
             ORDER BY d.cursor DESC LIMIT 1) d WHERE s.removed_at IS NULL AND d.cursor > s.dropped;

@@ -55,10 +55,10 @@ CREATE TABLE postern.batch_place (
 -- Batches are numbered over all processors of this database (S4.1).
 CREATE SEQUENCE postern.batch_id;
 
--- Has the numbers of batches, and of what is told of them, go on from the milliseconds since 2020, unless they are ahead of them
--- or were never used. Each process calls it when it starts, as all do behind a restore or a failover that lost something:
--- so no number is given twice, unless more than a thousand a second were drawn since the start before. Who draws
--- at the same moment gets a number that is still below, since it is only a few ahead of the last one.
+-- Has the numbers of batches, and of what is told of them, go on from the milliseconds since 2020, unless they are
+-- ahead of them or were never used. Each process calls it when it starts, as all do behind a restore or a failover that
+-- lost something: so no number is given twice, unless more than a thousand a second were drawn since the start before.
+-- Who draws at the same moment gets a number that is still below, since it is only a few ahead of the last one.
 -- +goose StatementBegin
 CREATE FUNCTION postern.leap() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -210,7 +210,8 @@ CREATE TABLE postern.batch_step (
 CREATE UNIQUE INDEX one_step_per_notice ON postern.batch_step (notice) WHERE notice IS NOT NULL;
 
 -- What is told of the end of a batch, or of a timeout that is none yet; that is read from its step, since the batch may
--- have gone on. NULL once retention has forgotten it. A batch is no transaction, so that its function stands beside theirs.
+-- have gone on. NULL once retention has forgotten it. A batch is no transaction, so that its function stands beside
+-- theirs.
 ALTER FUNCTION postern.event_data RENAME TO transaction_event;
 CREATE FUNCTION postern.batch_event(of_number bigint, event text, at timestamptz, include text[]) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('id', b.batch_id, 'context', c.name, 'processor', p.name, 'state', CASE $2 WHEN 'timeout' THEN 'Timed_Out' ELSE b.state END,
@@ -239,8 +240,8 @@ JOIN postern.batch_line m ON m.processor_id = p.processor_id AND m.priority = 1
 LEFT JOIN postern.batch x ON x.processor_id = p.processor_id AND x.state = 'Executing'
 WHERE p.removed_at IS NULL AND p.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
--- done is how many actions were executed. place rises from the head of a line on, and is null for whoever stands in none;
--- it is no position, which would have to be counted.
+-- done is how many actions were executed. place rises from the head of a line on, and is null for whoever stands in
+-- none; it is no position, which would have to be counted.
 CREATE VIEW report.batches WITH (security_barrier) AS
 SELECT c.name AS context, p.name AS processor, CASE b.priority WHEN 0 THEN 'High' ELSE 'Med' END AS priority, l.place, b.batch_id AS id, b.label, b.state,
     json_array_length(b.messages) AS functions,

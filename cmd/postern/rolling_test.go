@@ -93,8 +93,9 @@ func (b *balancer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // Two processes are restarted in turn, under 200 posts a second through a balancer that learns of readiness two seconds
-// late: each post is accepted, and is there once. POSTERN_TEST_RESTARTS says how often, with the delay of the manifests;
-// `make test` restarts each once, with a longer delay, since the balancer's own questions are late beside other tests.
+// late: each post is accepted, and is there once. POSTERN_TEST_RESTARTS says how often, with the delay of the
+// manifests; `make test` restarts each once, with a longer delay, since the balancer's own questions are late beside
+// other tests.
 func TestRestartsInTurnLoseNoPost(t *testing.T) {
 	t.Parallel()
 	load := &load{t: t}

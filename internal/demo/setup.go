@@ -24,8 +24,8 @@ var Accounts = []string{
 // BlockEvery is the time between blocks of the demo's chain; the settings below follow from it.
 const BlockEvery = 500 * time.Millisecond
 
-// onePerBlock lets one transaction of each zkApp go at a time, whatever its type. The next one lands in a later block, since
-// a reorg of the demo takes out fewer blocks than the confirmations of a dispatcher.
+// onePerBlock lets one transaction of each zkApp go at a time, whatever its type. The next one lands in a later block,
+// since a reorg of the demo takes out fewer blocks than the confirmations of a dispatcher.
 const onePerBlock outbox.Exclusive = "group:zkapp:/zkAppAddress"
 
 // dispatcher returns the settings of a type in the demo: the retries of seed 2, but with the waits of a

@@ -42,7 +42,8 @@ type Config struct {
 	PublicKey string
 	OIDC      OIDC           // whose tokens are taken besides API keys
 	Tools     *remote.Client // asks and tries tools; nil for one that dials public addresses alone
-	// Reconcile asks workers about the next part of what has not ended in a scope in quarantine; nil: this process calls none.
+	// Reconcile asks workers about the next part of what has not ended in a scope in quarantine; nil: this process
+	// calls none.
 	Reconcile func(ctx context.Context, by db.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error)
 }
 

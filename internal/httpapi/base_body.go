@@ -19,8 +19,8 @@ import (
 
 const batchPath = "/transactions:batch"
 
-// readBody reads the whole body within its limits (timed says until when), checks its media type, and passes it on only if it is
-// JSON that we accept. Newline-delimited items of a batch are checked one by one, later.
+// readBody reads the whole body within its limits (timed says until when), checks its media type, and passes it on only
+// if it is JSON that we accept. Newline-delimited items of a batch are checked one by one, later.
 func (a *API) readBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody {

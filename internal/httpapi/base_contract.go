@@ -44,8 +44,8 @@ func (a *API) finish() {
 	}
 }
 
-// plainWords says what a pattern means where every reader of the document finds it: huma has a keyword of its own for it,
-// which strict ones refuse. Its sentences for those who do not match were made when the route was registered.
+// plainWords says what a pattern means where every reader of the document finds it: huma has a keyword of its own for
+// it, which strict ones refuse. Its sentences for those who do not match were made when the route was registered.
 func plainWords(s *huma.Schema) {
 	if s == nil {
 		return

@@ -15,10 +15,11 @@ import (
 	"github.com/postern-dev/postern/internal/safe"
 )
 
-// hub looks up what all waiting requests of the process name, in one statement for ends and one for all else, for as long as there are any:
-// soon after one has come, since most of what is waited for takes milliseconds, and then ever more rarely, up to
-// every 50 ms; and at once after this process has ended one of them itself, unless others were told a moment ago. Where
-// looks are slow, it spends no more than a fifth of its time on them. Those that have ended are read together.
+// hub looks up what all waiting requests of the process name, in one statement for ends and one for all else, for as
+// long as there are any: soon after one has come, since most of what is waited for takes milliseconds, and then ever
+// more rarely, up to every 50 ms; and at once after this process has ended one of them itself, unless others were told
+// a moment ago. Where looks are slow, it spends no more than a fifth of its time on them. Those that have ended are
+// read together.
 type hub struct {
 	store *stores.Store
 	log   *slog.Logger
@@ -164,8 +165,8 @@ func (h *hub) run() {
 	}
 }
 
-// due lists what is waited for: of what only the end, of what anything, what is known to be over; and how long the one who
-// came last has waited. Nothing: run has ended.
+// due lists what is waited for: of what only the end, of what anything, what is known to be over; and how long the one
+// who came last has waited. Nothing: run has ended.
 func (h *hub) due() (ends, others []outbox.ID, over map[outbox.ID]bool, youngest time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -236,8 +237,8 @@ func (h *hub) tell(over map[outbox.ID]bool, found map[outbox.ID]*pg.Transaction)
 	}
 }
 
-// sort lets those go who have what they wait for, and returns those whose transaction is over, by context. Whose condition
-// panics goes, too, and sees by itself.
+// sort lets those go who have what they wait for, and returns those whose transaction is over, by context. Whose
+// condition panics goes, too, and sees by itself.
 func (h *hub) sort(over map[outbox.ID]bool, found map[outbox.ID]*pg.Transaction) (ended map[int32][]*waiter) {
 	ended = map[int32][]*waiter{}
 	h.mu.Lock()

@@ -26,7 +26,8 @@ type Limits struct {
 
 // DefaultLimits are the limits of a server that is told nothing.
 //
-// Answer covers a body that takes its 15 s, a commit that takes its 30 s (pg.txn), and 10 s to get there; proxies wait for 60 s.
+// Answer covers a body that takes its 15 s, a commit that takes its 30 s (pg.txn), and 10 s to get there; proxies wait
+// for 60 s.
 var DefaultLimits = Limits{
 	Body: 1 << 20, Batch: 8 << 20, Items: 1000, Data: 256 << 10, Tags: 16, Depth: 64, Wait: 60, Waits: 2000,
 	Streams: 500, Page: 500, Examined: 50000, BodyRead: 15, Answer: 55, Taken: 60, Ticks: 50, Depends: 64,

@@ -79,7 +79,8 @@ func (a *API) identify(next http.Handler) http.Handler {
 	})
 }
 
-// recover answers 500 where a handler panics; the log has the stack. Where the answer has begun, the client sees that it breaks off.
+// recover answers 500 where a handler panics; the log has the stack. Where the answer has begun, the client sees that
+// it breaks off.
 func (a *API) recover(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen, measured := w.(middleware.WrapResponseWriter)

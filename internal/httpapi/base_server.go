@@ -18,9 +18,9 @@ func (a *API) Server() *http.Server {
 	}
 }
 
-// Leave is the beginning of the end, for those who are to find another process: /readyz fails, who waits gets the present
-// state at once, streams end and say when to come back, and each answer closes its connection. Everything else still works,
-// posts included.
+// Leave is the beginning of the end, for those who are to find another process: /readyz fails, who waits gets the
+// present state at once, streams end and say when to come back, and each answer closes its connection. Everything else
+// still works, posts included.
 func (a *API) Leave() {
 	if !a.leaving.Swap(true) {
 		a.waits.close()

@@ -85,8 +85,8 @@ func (s *waitSpec) reached(t *pg.Transaction) bool {
 func (s *waitSpec) forEnd() bool { return s.length > 0 && !s.change && s.state == "" }
 
 // wait returns the transaction when s is reached, the time is over, or the process drains; and what to say in
-// Preference-Applied, "" if it did not wait. t is as it was read before; nil: it has not been, and is not before it has ended
-// where it is known to be under way.
+// Preference-Applied, "" if it did not wait. t is as it was read before; nil: it has not been, and is not before it has
+// ended where it is known to be under way.
 func (a *API) wait(ctx context.Context, id outbox.ID, t *pg.Transaction, s waitSpec) (_ *pg.Transaction, applied string, err error) {
 	open := false
 	if t == nil && s.forEnd() {

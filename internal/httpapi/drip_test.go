@@ -85,7 +85,8 @@ var drips = map[string][]string{
 	"HTTP/1.0":                      {"POST /transactions HTTP/1.0", "Connection: keep-alive", "Content-Length: 200000"},
 }
 
-// A body has 15 s to arrive, on any path and by any sender; then its connection is closed, and what it took is free again.
+// A body has 15 s to arrive, on any path and by any sender; then its connection is closed, and what it took is free
+// again.
 func TestAThousandDrippingBodiesAreCutOff(t *testing.T) {
 	d, key := closedDoor(t)
 	began, before := time.Now(), runtime.NumGoroutine()
@@ -157,7 +158,8 @@ func TestWhoStallsIsToldBeforeTheConnectionIsClosed(t *testing.T) {
 	}
 }
 
-// A refusal does not wait for the body: the answer is there at once, and the connection is closed, however long a body may take.
+// A refusal does not wait for the body: the answer is there at once, and the connection is closed, however long a body
+// may take.
 func TestARefusalClosesInsteadOfReadingOn(t *testing.T) {
 	d, key := closedDoor(t, func(c *httpapi.Config) { c.Limits.BodyRead = 3600 })
 	for name, c := range map[string]struct {

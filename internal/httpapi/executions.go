@@ -49,8 +49,8 @@ type retryExecutionInput struct {
 	ID    string `path:"id" maxLength:"20"`
 }
 
-// retryExecution sends a batch that was not delivered to its domain again, under the same id (S4.14): 200, also where its
-// ttl is over meanwhile, and it has ended; 404; 409 "Messages are not retriable". Anybody may, as often as tick.
+// retryExecution sends a batch that was not delivered to its domain again, under the same id (S4.14): 200, also where
+// its ttl is over meanwhile, and it has ended; 404; 409 "Messages are not retriable". Anybody may, as often as tick.
 func (a *API) retryExecution(ctx context.Context, in *retryExecutionInput) (*oneBatchOutput, error) {
 	id, err := (&oneBatchInput{ID: in.ID}).id()
 	if err != nil {

@@ -58,8 +58,8 @@ func (d *door) insist(retries *atomic.Int64, method, path, key, body string) {
 	d.t.Errorf("%s %s did not succeed", method, path)
 }
 
-// All connections to the database are ended fifty times in the middle of posts, settings, levers and reads. Each answer is a
-// success, or says that the same request may be sent again; sent again under the same key, it is one transaction.
+// All connections to the database are ended fifty times in the middle of posts, settings, levers and reads. Each answer
+// is a success, or says that the same request may be sent again; sent again under the same key, it is one transaction.
 func TestConnectionsThatAreLostInMidRequest(t *testing.T) {
 	d := newDoor(t)
 	d.want(201, "PUT", "/dispatchers/T", `{"worker_url": "noop:"}`)

@@ -20,8 +20,9 @@ import (
 // peerDispatch is a part of the paths by which batches come from peers, and of no other.
 const peerDispatch = "/dispatch/"
 
-// peerRoutes are those of a worker, which a processor is to another installation: batches come as dispatches (S2.7), and
-// /status tells what became of them (S4.14). The caller is a peer, and signs with its secret instead of showing a key.
+// peerRoutes are those of a worker, which a processor is to another installation: batches come as dispatches (S2.7),
+// and /status tells what became of them (S4.14). The caller is a peer, and signs with its secret instead of showing a
+// key.
 func (a *API) peerRoutes() {
 	const tag, at = "processors", "/contexts/{context}/processors/{name}/peers/{peer}"
 	put(a, tag, "/processors/{name}/peers/{peer}", "put-peer",
@@ -96,8 +97,8 @@ type signedCall struct {
 // workerBody is a body of the worker contract. Only its fields about a batch are read.
 type workerBody map[string]any
 
-// believe returns the context of a call that its peer has signed. 404: there is no such processor or peer; 401: it is not
-// signed, or not by it; 403: it is a peer of another processor.
+// believe returns the context of a call that its peer has signed. 404: there is no such processor or peer; 401: it is
+// not signed, or not by it; 403: it is a peer of another processor.
 func (a *API) believe(ctx context.Context, in *signedCall, verb string) (int32, error) {
 	c := a.Store.Context(string(in.Context))
 	if c == nil {

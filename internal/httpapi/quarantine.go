@@ -148,7 +148,8 @@ type enterInput struct {
 // heededWithin is how long entering waits until every node says that it knows of it.
 const heededWithin = 20 * time.Second
 
-// enterQuarantine keeps a scope from leaving: 200 when no call of it begins any more, 202 where a node has not said so yet.
+// enterQuarantine keeps a scope from leaving: 200 when no call of it begins any more, 202 where a node has not said so
+// yet.
 func (a *API) enterQuarantine(ctx context.Context, in *enterInput) (*leverOutput, error) {
 	q := in.Body.scope()
 	q.Reason = in.Body.Reason
@@ -179,8 +180,8 @@ type reconcileOutput struct {
 	Body   scopeView
 }
 
-// reconcile asks workers about the next part of what has not ended: 202 while there is more, to be asked for by the same
-// request, 200 at the end of the round. The request after that begins another.
+// reconcile asks workers about the next part of what has not ended: 202 while there is more, to be asked for by the
+// same request, 200 at the end of the round. The request after that begins another.
 func (a *API) reconcile(ctx context.Context, in *reconcileInput) (*reconcileOutput, error) {
 	if a.Reconcile == nil {
 		return nil, fault.New(fault.Conflict, "wrong_state", "this process calls no workers")
@@ -207,8 +208,8 @@ type releaseInput struct {
 	}
 }
 
-// releaseQuarantine lets a scope go. 409 not_reconciled, with numbers, where something may be lost and its workers were not asked
-// about everything.
+// releaseQuarantine lets a scope go. 409 not_reconciled, with numbers, where something may be lost and its workers were
+// not asked about everything.
 func (a *API) releaseQuarantine(ctx context.Context, in *releaseInput) (*leverOutput, error) {
 	_, err := a.Store.ReleaseQuarantine(ctx, by(ctx, in.Body.Reason), in.Body.scope(), in.Body.Anyway)
 	return lever(pg.LeverResult{Changed: err == nil}, err)

@@ -82,8 +82,8 @@ func (a *API) streamTransactions(ctx context.Context, in *streamTransactionsInpu
 	})
 }
 
-// stream answers with events from a cursor on, in order, until the client leaves or this process stops, which says when to
-// come back.
+// stream answers with events from a cursor on, in order, until the client leaves or this process stops, which says when
+// to come back.
 func (a *API) stream(ctx context.Context, s *deliveries.Subscription, last string, takes func(*deliveries.FeedEvent) bool) (*huma.StreamResponse, error) {
 	at := deliveries.Cursor{Subscription: s.ID, Position: s.Newest}
 	var first []*deliveries.FeedEvent
@@ -190,8 +190,8 @@ func (s *sse) comment(text string) error {
 	return s.flush()
 }
 
-// goodbye ends a stream whose process is about to stop. It has no data, so no client takes it for an event; retry says when
-// to come back, to each client another time, and id after which event, also to one that has not seen any.
+// goodbye ends a stream whose process is about to stop. It has no data, so no client takes it for an event; retry says
+// when to come back, to each client another time, and id after which event, also to one that has not seen any.
 func (s *sse) goodbye(id string) error {
 	_ = s.control.SetWriteDeadline(time.Now().Add(streamWrite))
 	back := comeBack + rand.N(comeBack)

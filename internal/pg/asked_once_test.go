@@ -18,8 +18,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// between runs do while a decision of the store waits in its middle, behind the locks of its queues: the decision counts the
-// outcomes of a full queue, and their table is locked.
+// between runs do while a decision of the store waits in its middle, behind the locks of its queues: the decision
+// counts the outcomes of a full queue, and their table is locked.
 func (w *world) between(decide, do func()) {
 	w.T.Helper()
 	tx := w.Begin(w.Second(1))
@@ -72,7 +72,8 @@ func TestARefusedRowEndsInTheQueueThatWasLocked(t *testing.T) {
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
-// While a process forgets names at any moment, as reaping makes it, posts, levers and settings of queues do what they are for.
+// While a process forgets names at any moment, as reaping makes it, posts, levers and settings of queues do what they
+// are for.
 func TestAQueueThatIsForgottenAtAnyMomentIsFound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -115,8 +116,8 @@ func TestAQueueThatIsForgottenAtAnyMomentIsFound(t *testing.T) {
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
-// Two processes post to the same queues and take them out of the hot table when they are idle, while their clocks jump by days.
-// POSTERN_REAP_RACE says for how long, 10s unless said.
+// Two processes post to the same queues and take them out of the hot table when they are idle, while their clocks jump
+// by days. POSTERN_REAP_RACE says for how long, 10s unless said.
 func TestTwoProcessesPostAndReapTheSameQueues(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -35,8 +35,8 @@ func (r Room) shuns() []int32 {
 	return r.Shuns()
 }
 
-// freeSendersSQL locks free senders of a pool, or the one that a head names: that one is taken also while it is drained.
-// Those of $5 are left to other nodes.
+// freeSendersSQL locks free senders of a pool, or the one that a head names: that one is taken also while it is
+// drained. Those of $5 are left to other nodes.
 const freeSendersSQL = `SELECT s.sender_id, s.account, s.worker_url, s.gate_failures > 0 FROM postern.sender s
 	WHERE (s.pool_id = $1 AND NOT s.draining OR s.sender_id = $2) AND s.queue_id IS NULL AND NOT s.paused AND s.removed_at IS NULL
 		AND (s.blocked_until IS NULL OR s.blocked_until <= coalesce($4::timestamptz, clock_timestamp()))

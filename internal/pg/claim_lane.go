@@ -24,10 +24,11 @@ type openLane struct {
 	front      front
 }
 
-// openLanesSQL finds the lanes with work. Of those whose fronts are known ($5) it looks for the first row behind them; between
-// them ($3, $4) it walks from lane to lane along the key of ready. So its cost is the number of lanes with work, not of
-// queues. A paused or removed dispatcher, a paused context, a gate that has not passed, and
-// a held exclusive lane are closed; so is one whose senders all lie in a paused pool. A drained sender is free for what names it.
+// openLanesSQL finds the lanes with work. Of those whose fronts are known ($5) it looks for the first row behind them;
+// between them ($3, $4) it walks from lane to lane along the key of ready. So its cost is the number of lanes with
+// work, not of queues. A paused or removed dispatcher, a paused context, a gate that has not passed, and a held
+// exclusive lane are closed; so is one whose senders all lie in a paused pool. A drained sender is free for what names
+// it.
 const openLanesSQL = `
 WITH RECURSIVE l(lane, upto) AS (
 	SELECT (SELECT r.lane FROM postern.ready r WHERE r.lane > g.after AND r.lane < g.upto ORDER BY r.lane LIMIT 1), g.upto

@@ -22,7 +22,8 @@ func taken(leases []*pg.Lease) (list []string) {
 	return list
 }
 
-// TestReadyRowsAreFoundBehindAFrontAndBeforeIt lets a post decide early and commit late, when a claim has read on already.
+// TestReadyRowsAreFoundBehindAFrontAndBeforeIt lets a post decide early and commit late, when a claim has read on
+// already.
 func TestReadyRowsAreFoundBehindAFrontAndBeforeIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -109,8 +110,8 @@ func TestReadyRowsAreFoundBehindAFrontAndBeforeIt(t *testing.T) {
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
-// TestTheNewestRowOfAQueueIsLockedAmongMany: while an old snapshot keeps hundreds of versions of a queue, a post and the
-// end of its last transaction meet, in both orders; and the newest version is found without reading the others.
+// TestTheNewestRowOfAQueueIsLockedAmongMany: while an old snapshot keeps hundreds of versions of a queue, a post and
+// the end of its last transaction meet, in both orders; and the newest version is found without reading the others.
 func TestTheNewestRowOfAQueueIsLockedAmongMany(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

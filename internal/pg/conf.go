@@ -93,8 +93,8 @@ func (m *missing) err() error {
 	return &laneMissing{m.conf, m.keys}
 }
 
-// confView is one reading of the configuration; it is never changed. A decision goes by one of them (effects has it): of two
-// that are asked for one after the other, the second may lack what the first had.
+// confView is one reading of the configuration; it is never changed. A decision goes by one of them (effects has it):
+// of two that are asked for one after the other, the second may lack what the first had.
 type confView struct {
 	begun    int64 // the how-manieth reading it is, by when they began
 	contexts map[string]*Context

@@ -222,8 +222,8 @@ func (s *Store) RemoveContext(ctx context.Context, by pgdb.By, name string) erro
 	return s.Reconfigured(ctx)
 }
 
-// PauseContext stops what a context sends out, or lets it go on, and ends a drain: the lanes of all its types are closed, those
-// of types that come later too. Calls that are out end, and posts are accepted all the while.
+// PauseContext stops what a context sends out, or lets it go on, and ends a drain: the lanes of all its types are
+// closed, those of types that come later too. Calls that are out end, and posts are accepted all the while.
 func (s *Store) PauseContext(ctx context.Context, by pgdb.By, name string, paused bool) (LeverResult, error) {
 	return s.SetFlag(ctx, by, Verb(paused), "/contexts/"+name, `UPDATE postern.context SET paused = $3, draining = draining AND $3, version = version + 1
 		WHERE context_id = $1 AND name = $2 AND removed_at IS NULL AND (paused <> $3 OR draining AND NOT $3)`, lockContext, name, paused)

@@ -64,7 +64,8 @@ func TestAnIDOfADayThatIsNotThere(t *testing.T) {
 	}
 }
 
-// Statements of today do not meet those who make or drop other days: neither by a lock, nor by plans that are made anew.
+// Statements of today do not meet those who make or drop other days: neither by a lock, nor by plans that are made
+// anew.
 func TestOtherDaysAreNoBusinessOfToday(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -119,9 +119,9 @@ func (s *Store) PauseDispatcher(ctx context.Context, by pgdb.By, typ string, pau
 
 const lockDispatcher = `SELECT version, removed_at IS NOT NULL FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR UPDATE`
 
-// RemoveDispatcher removes a type: nothing more is accepted for it, and what waits stays in its closed
-// lanes without taking a sender (S2.14). Unless forced it is refused while anything of it waits at the
-// head of a queue. Its secret stays until the type is put anew: hooks of what has ended, and calls that are out, are signed.
+// RemoveDispatcher removes a type: nothing more is accepted for it, and what waits stays in its closed lanes without
+// taking a sender (S2.14). Unless forced it is refused while anything of it waits at the head of a queue. Its secret
+// stays until the type is put anew: hooks of what has ended, and calls that are out, are signed.
 func (s *Store) RemoveDispatcher(ctx context.Context, by pgdb.By, typ string, force bool) error {
 	err := s.Run(ctx, func(t *pgdb.Txn) error {
 		missing, err := t.LockVersion(ctx, 0, `SELECT version, removed_at IS NOT NULL FROM postern.dispatcher WHERE context_id = $1 AND type = $2 FOR UPDATE`, by.Context, typ)

@@ -1,5 +1,6 @@
 // Package pg is the core of the store: queues, and what moves them. It posts, leases, settles, wakes, moves and forgets
-// transactions, and keeps the settings, nodes and numbers that decide about that. Callers think of no lock and no fence.
+// transactions, and keeps the settings, nodes and numbers that decide about that. Callers think of no lock and no
+// fence.
 //
 // # Words
 //
@@ -67,12 +68,13 @@
 //
 // # Failures
 //
-//   - A deadlock, a serialization failure, a lost race for a key, a missing lane, name or day: the decision runs again, up to
-//     eight times, then "overloaded"; nothing was done.
-//   - A commit whose answer is lost or FATAL: "commit_unknown". The same key tells; each node compares its rows with what it
-//     holds (doubt.go), and hands back what it does not have.
-//   - A node that dies: another one buries its row, and only after that commit releases its queues (recall is refused by the
-//     fence).
+//   - A deadlock, a serialization failure, a lost race for a key, a missing lane, name or day: the decision runs again,
+//     up to eight times, then "overloaded"; nothing was done.
+//   - A commit whose answer is lost or FATAL: "commit_unknown". The same key tells; each node compares its rows with
+//     what it holds (doubt.go), and hands back what it does not have.
+//   - A node that dies: another one buries its row, and only after that commit releases its queues (recall is refused
+//     by the fence).
 //   - The database goes back in time: the witness finds an acknowledged row missing and the process ends (witness.go).
-//   - No place among the writers, or no connection, in ten seconds: "overloaded" or "database_unavailable"; nothing was done.
+//   - No place among the writers, or no connection, in ten seconds: "overloaded" or "database_unavailable"; nothing was
+//     done.
 package pg

@@ -108,8 +108,8 @@ func TestTheQueueOfAPausedSenderGoesOnWithAnother(t *testing.T) {
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
-// A claim does not wait for a drain that is not committed, and takes others; a drain waits for a claim, which keeps what
-// it bound.
+// A claim does not wait for a drain that is not committed, and takes others; a drain waits for a claim, which keeps
+// what it bound.
 func TestAClaimAndADrainOfItsSenderMeet(t *testing.T) {
 	w, n := oneSender(t)
 	o := w.Other()

@@ -122,7 +122,8 @@ func TestATypeThatExcludesByAnotherField(t *testing.T) {
 	}
 }
 
-// TestAValueIsOneHoweverItIsWrittenAndHoweverLong posts a value that JSON writes in two ways, and one that no index takes.
+// TestAValueIsOneHoweverItIsWrittenAndHoweverLong posts a value that JSON writes in two ways, and one that no index
+// takes.
 func TestAValueIsOneHoweverItIsWrittenAndHoweverLong(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -40,8 +40,9 @@ const PlaceSQL = placeSQL
 // Distrust makes the next settlements read the rows.
 func (s *Store) Distrust() { s.forgetful.Store(recallAgain) }
 
-// LockSQL are the statements that lock the queues of a list, and one; FromFronts lets claims read ready from where they found it, or no more.
-// LookedBack has LookBack look, from the beginning or nearby, and says whether claims leave that to it now.
+// LockSQL are the statements that lock the queues of a list, and one; FromFronts lets claims read ready from where they
+// found it, or no more. LookedBack has LookBack look, from the beginning or nearby, and says whether claims leave that
+// to it now.
 var LockSQL, LockOneSQL = lockingQueues("q.queue_id", "").Many, lockingQueues("q.queue_id", "").One
 
 func (s *Store) FromFronts(on bool) {
@@ -63,7 +64,8 @@ func (s *Store) LookedBack(ctx context.Context, whole bool) (aside bool, err err
 	return s.fronts.aside, err
 }
 
-// JudgeFor bounds what is judged under the locks of a round, and returns how to take that back. For tests that run alone.
+// JudgeFor bounds what is judged under the locks of a round, and returns how to take that back. For tests that run
+// alone.
 func JudgeFor(d time.Duration) (back func()) {
 	was := judgeFor
 	judgeFor = d
@@ -77,7 +79,8 @@ func (s *Store) AnsweredAgo(d time.Duration) {
 	s.answered.at = time.Now().Add(-d)
 }
 
-// NewestSQL are statements that have to find the newest version of a queue's row alone, of many queues and of one, with their arguments.
+// NewestSQL are statements that have to find the newest version of a queue's row alone, of many queues and of one, with
+// their arguments.
 func NewestSQL(id int64) map[string][]any {
 	ids, tail := []int64{id}, uint64(1|1<<slices.IndexFunc(stored, func(c queueColumn) bool { return c.name == "tail_seq" }))
 	return map[string][]any{

@@ -63,8 +63,8 @@ type laneView struct {
 
 func (l laneView) of(lane int32) front { return l.from[lane] }
 
-// view returns where a claim begins to read. Where the deciding clock is moved by hand, times say nothing about order, and
-// the claim reads all lanes whole.
+// view returns where a claim begins to read. Where the deciding clock is moved by hand, times say nothing about order,
+// and the claim reads all lanes whole.
 func (f *fronts) view(moved bool) laneView {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,8 +79,8 @@ func (f *fronts) view(moved bool) laneView {
 	return l
 }
 
-// seen says where the first rows of the lanes stood. A lane that is not among them is closed or empty, and its front stays.
-// So do all where one was moved back meanwhile: this claim has not seen what lies there.
+// seen says where the first rows of the lanes stood. A lane that is not among them is closed or empty, and its front
+// stays. So do all where one was moved back meanwhile: this claim has not seen what lies there.
 func (f *fronts) seen(l laneView, lanes []*openLane, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,9 +115,10 @@ func (f *fronts) seen(l laneView, lanes []*openLane, now time.Time) {
 	f.of = of
 }
 
-// LookBack looks for ready rows before where claims begin to read, where claims do not do so themselves. Call it about once a
-// second, beside them: it takes a bounded share of the time, however long a look takes, and returns at once when none is due.
-// First what became ready in the minute before: that costs the same however old the snapshot is that is held.
+// LookBack looks for ready rows before where claims begin to read, where claims do not do so themselves. Call it about
+// once a second, beside them: it takes a bounded share of the time, however long a look takes, and returns at once when
+// none is due. First what became ready in the minute before: that costs the same however old the snapshot is that is
+// held.
 func (s *Store) LookBack(ctx context.Context) error {
 	f := &s.fronts
 	f.mu.Lock()

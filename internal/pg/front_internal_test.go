@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A claim that has begun to look before a front is moved back has not seen what lies there, and must not move it on again.
+// A claim that has begun to look before a front is moved back has not seen what lies there, and must not move it on
+// again.
 func TestAFrontThatIsMovedBackStaysUntilItWasLookedAt(t *testing.T) {
 	now := time.Now()
 	at := func(s int) front { return front{1: now.Add(time.Duration(s) * time.Second)} }

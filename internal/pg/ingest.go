@@ -254,8 +254,8 @@ func (in *ingest) scanKeys(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// id is the queue of a named submission: the one that the process knew when it was asked first in this run, and that load
-// has locked. To ask the process again could bring another answer, or none, since others of its posts find queues
+// id is the queue of a named submission: the one that the process knew when it was asked first in this run, and that
+// load has locked. To ask the process again could bring another answer, or none, since others of its posts find queues
 // reaped and forget them.
 func (in *ingest) id(sub *Submission) int64 {
 	k := nameKey{sub.ContextID, sub.Queue}

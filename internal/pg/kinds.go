@@ -15,8 +15,8 @@ type Kind string
 // Kinds says for each kind whether there is any at all.
 type Kinds map[Kind]bool
 
-// RegisterKind registers a kind, before anything runs; exists is a condition of SQL that says whether there is any. It is read
-// with the configuration, once a second.
+// RegisterKind registers a kind, before anything runs; exists is a condition of SQL that says whether there is any. It
+// is read with the configuration, once a second.
 func (s *Store) RegisterKind(k Kind, exists string) {
 	s.Conf.kinds.registered = append(s.Conf.kinds.registered, registeredKind{k, exists})
 }

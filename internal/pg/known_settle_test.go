@@ -12,7 +12,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// TestNoWakeUpIsLost lets a post and the settle that finds the queue empty meet, in both orders, for one queue and for two.
+// TestNoWakeUpIsLost lets a post and the settle that finds the queue empty meet, in both orders, for one queue and for
+// two.
 func TestNoWakeUpIsLost(t *testing.T) {
 	t.Parallel()
 	both := []string{"q", "r"}

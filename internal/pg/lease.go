@@ -173,7 +173,8 @@ type Answer struct {
 	// 8).
 	Unclear *outbox.Answer
 
-	// found is the row of a queue that no node has, as it was when the worker was asked about the lost time; nil: a lease has it.
+	// found is the row of a queue that no node has, as it was when the worker was asked about the lost time; nil: a
+	// lease has it.
 	found *QueueRow
 }
 

@@ -186,8 +186,8 @@ func (a *arena) foundLater(y op, got, want end) bool {
 	return a.kept.look(a.T, a.Ctx).rows == want.rows
 }
 
-// holdsTrue fails the test where an invariant does not hold of e. States of one stage that are the same to the last fence
-// are asked about once.
+// holdsTrue fails the test where an invariant does not hold of e. States of one stage that are the same to the last
+// fence are asked about once.
 func (a *arena) holdsTrue(e end) {
 	a.T.Helper()
 	if state := e.whole(); !a.sound[state] {

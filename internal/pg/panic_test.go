@@ -32,8 +32,8 @@ func (w *world) idle() {
 	}
 }
 
-// A panic in the middle of a transaction, or behind its commit, is answered as unknown: it holds no connection and no lock, and a
-// repetition under the same key is one transaction.
+// A panic in the middle of a transaction, or behind its commit, is answered as unknown: it holds no connection and no
+// lock, and a repetition under the same key is one transaction.
 func TestAPanicInATransactionIsAnsweredAsUnknown(t *testing.T) {
 	quietly(t)
 	for name, hurt := range map[string]func(w *world, on bool){

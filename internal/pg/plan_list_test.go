@@ -90,8 +90,8 @@ func TestListsUseAnIndexAtAHundredThousandRows(t *testing.T) {
 	}
 }
 
-// However many days are kept, a transaction that has ended is read from its own alone, and one behind it in a lazy run from those
-// that its queue is on.
+// However many days are kept, a transaction that has ended is read from its own alone, and one behind it in a lazy run
+// from those that its queue is on.
 func TestATransactionIsReadFromItsOwnDay(t *testing.T) {
 	t.Parallel()
 	a := newArena(t)
@@ -106,8 +106,9 @@ func TestATransactionIsReadFromItsOwnDay(t *testing.T) {
 	}
 }
 
-// When a table is analyzed just while nothing is in it, its statistics say so until they are made anew, and PostgreSQL plans to read it
-// whole: for each claim, of fifty thousand queues that wait, which took half a second. No plan of the hot path may depend on that.
+// When a table is analyzed just while nothing is in it, its statistics say so until they are made anew, and PostgreSQL
+// plans to read it whole: for each claim, of fifty thousand queues that wait, which took half a second. No plan of the
+// hot path may depend on that.
 func TestRowsAreFoundByTheirKeysWhateverStatisticsSay(t *testing.T) {
 	t.Parallel()
 	for _, rows := range []int{0, 1000, 10000000} {

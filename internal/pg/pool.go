@@ -140,8 +140,8 @@ func (s *Store) RemovePool(ctx context.Context, by db.By, name string) error {
 	return s.Reconfigured(ctx)
 }
 
-// PoolBlocks registers, before anything runs, the name of a pool that blocks a sender after a failure from the moment at
-// which it is made (S1.13).
+// PoolBlocks registers, before anything runs, the name of a pool that blocks a sender after a failure from the moment
+// at which it is made (S1.13).
 func (s *Store) PoolBlocks(name string) { s.blocking = append(s.blocking, name) }
 
 // MakePool makes a pool where there is none, and locks its row, so that it is not removed before the commit.

@@ -14,17 +14,19 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// Quarantine keeps what leaves this database from leaving: nothing is dispatched, no hook, callback or webhook is delivered, no
-// tool is called and no source is polled. Posts are taken and answered meanwhile, and reads go on. A database enters it that may
-// have lost commits or may be a copy, where calling again could do harm that tokens do not prevent.
+// Quarantine keeps what leaves this database from leaving: nothing is dispatched, no hook, callback or webhook is
+// delivered, no tool is called and no source is polled. Posts are taken and answered meanwhile, and reads go on. A
+// database enters it that may have lost commits or may be a copy, where calling again could do harm that tokens do not
+// prevent.
 type Quarantine struct {
 	Context string // empty: all contexts
 	Type    string // empty: all types
 	Reason  string
-	// Deployment is that of the process which found the database under another one, so that it may be a copy. Empty: none did.
+	// Deployment is that of the process which found the database under another one, so that it may be a copy. Empty:
+	// none did.
 	Deployment string
-	// The lost time: commits between these moments may be missing. Where they are zero and everything is entered, it is taken to
-	// last from the newest commit that the rows show until now.
+	// The lost time: commits between these moments may be missing. Where they are zero and everything is entered, it is
+	// taken to last from the newest commit that the rows show until now.
 	LostFrom, LostUntil time.Time
 }
 
@@ -220,8 +222,8 @@ func auditContext(ctx context.Context, t *db.Txn, by db.By, scope *int32) (id in
 	return id, err
 }
 
-// lostTime is the time whose commits may be missing from rows that were restored: from the newest that they show, which is a
-// heartbeat, an arrival or an end, until now. Each is read along an index, of the newest days.
+// lostTime is the time whose commits may be missing from rows that were restored: from the newest that they show, which
+// is a heartbeat, an arrival or an end, until now. Each is read along an index, of the newest days.
 func lostTime(ctx context.Context, t *db.Txn) (from, until time.Time, err error) {
 	err = t.Conn.QueryRow(ctx, `SELECT coalesce(greatest((SELECT max(heartbeat_at) FROM postern.node), (SELECT max(at) FROM postern.audit), (SELECT max(t.at) FROM postern.context c
 			CROSS JOIN LATERAL ((SELECT t.created_at AS at FROM postern.task t WHERE t.context_id = c.context_id AND t.created_at > '-infinity'
@@ -277,7 +279,8 @@ func (q *Quarantined) Contexts() []int32 {
 	return list
 }
 
-// quarantinedQueueSQL finds queues q whose head, or what they have in flight, is of a type in quarantine. Its lane tells the type.
+// quarantinedQueueSQL finds queues q whose head, or what they have in flight, is of a type in quarantine. Its lane
+// tells the type.
 const quarantinedQueueSQL = `SELECT q.queue_id FROM postern.queue q
 	LEFT JOIN postern.lane n ON n.lane_id = q.lane
 	LEFT JOIN postern.dispatcher d ON d.dispatcher_id = n.dispatcher_id
@@ -292,15 +295,15 @@ func (s *Store) QuarantinedWhole() bool { return s.QuarantineView().Whole() }
 // QuarantinedAny says whether anything is in quarantine, as far as this process knows.
 func (s *Store) QuarantinedAny() bool { return s.QuarantineView().Any() }
 
-// Quarantined says whether what a type of a context sends must stay here, as far as this process knows; without a type, whether
-// what the context itself does must: its sources, its processors, its tools.
+// Quarantined says whether what a type of a context sends must stay here, as far as this process knows; without a type,
+// whether what the context itself does must: its sources, its processors, its tools.
 func (s *Store) Quarantined(contextID int32, typ string) bool {
 	return s.QuarantineView().holds(contextID, typ)
 }
 
-// QuarantineUnheeded returns the names of live nodes that do not yet say that they know the quarantine. Without any, no call of it
-// begins any more: a node says so in its heartbeat, once it decides by that number, and one that says nothing for as long as its
-// leases hold begins none.
+// QuarantineUnheeded returns the names of live nodes that do not yet say that they know the quarantine. Without any, no
+// call of it begins any more: a node says so in its heartbeat, once it decides by that number, and one that says
+// nothing for as long as its leases hold begins none.
 func (s *Store) QuarantineUnheeded(ctx context.Context) (silent []string, err error) {
 	rows, err := s.Pool().Query(ctx, `SELECT n.name FROM postern.node n
 		WHERE n.dead_at IS NULL AND n.heeds < n.quarantine AND n.heartbeat_at + n.ttl >= coalesce($1::timestamptz, clock_timestamp()) ORDER BY 1`, s.LeaseNow())
@@ -311,7 +314,8 @@ func (s *Store) QuarantineUnheeded(ctx context.Context) (silent []string, err er
 	return silent, db.Known(err)
 }
 
-// AwaitQuarantine waits until every live node knows the quarantine, or ctx ends: the error then names those that do not.
+// AwaitQuarantine waits until every live node knows the quarantine, or ctx ends: the error then names those that do
+// not.
 func (s *Store) AwaitQuarantine(ctx context.Context) error {
 	for {
 		silent, err := s.QuarantineUnheeded(ctx)

@@ -40,8 +40,8 @@ type QuarantinedScope struct {
 // Lost says whether something may be lost, so that workers are to be asked before it is released.
 func (q *QuarantinedScope) Lost() bool { return !q.LostFrom.IsZero() }
 
-// Copy says whether the database may be a copy: a process has run on it under another deployment, and no operator has announced
-// that one since.
+// Copy says whether the database may be a copy: a process has run on it under another deployment, and no operator has
+// announced that one since.
 func (q *QuarantinedScope) Copy() bool { return q.original != "" }
 
 // NextStep is what an operator does next, as a command.
@@ -180,8 +180,9 @@ func (s *Store) unreconciled(ctx context.Context) (list []Unreconciled, more boo
 	return list, more, db.Known(err)
 }
 
-// ReleaseQuarantine lets a scope go, and returns how it stood. Where something may be lost, and its workers were not asked about
-// everything, or something is open, it is Conflict "not_reconciled" unless anyway is set. Processes hear of it within a second.
+// ReleaseQuarantine lets a scope go, and returns how it stood. Where something may be lost, and its workers were not
+// asked about everything, or something is open, it is Conflict "not_reconciled" unless anyway is set. Processes hear of
+// it within a second.
 func (s *Store) ReleaseQuarantine(ctx context.Context, by db.By, q Quarantine, anyway bool) (v *QuarantinedScope, err error) {
 	err = s.Run(ctx, func(t *db.Txn) (err error) {
 		v, err = s.releaseQuarantine(ctx, t, by, q, anyway)

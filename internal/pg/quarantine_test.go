@@ -272,8 +272,8 @@ func (w *world) dies(event, table string) (mend func()) {
 	return func() { w.Exec(`DROP FUNCTION public.dies CASCADE`) }
 }
 
-// A part of a round is recorded with what it left open, or not at all: where its connection breaks, the next step asks about the
-// part again, and what is open is not lost.
+// A part of a round is recorded with what it left open, or not at all: where its connection breaks, the next step asks
+// about the part again, and what is open is not lost.
 func TestAPartIsRecordedWithWhatIsOpenOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -318,8 +318,9 @@ func (s *Store) onQueue(ctx context.Context, by db.By, action, name string, chan
 	return r, err
 }
 
-// LineOf returns the Line of a queue. It is made of the queue's id, which is one over all contexts and comes back with a
-// queue that was reaped, and of a number of this installation. A queue without a name holds one transaction and has none.
+// LineOf returns the Line of a queue. It is made of the queue's id, which is one over all contexts and comes back with
+// a queue that was reaped, and of a number of this installation. A queue without a name holds one transaction and has
+// none.
 func (s *Store) LineOf(queue string, id int64) outbox.Line {
 	if queue == "" {
 		return outbox.Line{}

@@ -176,8 +176,8 @@ func (s *Store) makeQueues(ctx context.Context, keys []nameKey) error {
 			}
 			return rows.Err()
 		})
-		// The names are locked, so only this session inserts these rows now. The offset makes it one search for each: see
-		// nextTasksSQL.
+		// The names are locked, so only this session inserts these rows now. The offset makes it one search for each:
+		// see nextTasksSQL.
 		b.Queue(`INSERT INTO postern.queue (queue_id, context_id, head_seq, tail_seq, head_day, tail_day, fence, prio, pool_id, max_depth,
 				drop_oldest, pause_on_failure, entered_at)
 			SELECT n.queue_id, n.context_id, n.last_seq + 1, n.last_seq, n.last_day, n.last_day,

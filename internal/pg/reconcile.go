@@ -83,8 +83,8 @@ func (s *Store) QuarantinedScope(ctx context.Context, q Quarantine) (*Quarantine
 	return list[0], nil
 }
 
-// NextUnended reads up to limit transactions of a scope that have not ended, in the order of their queues, behind where its round
-// has come; none: it has reached the end.
+// NextUnended reads up to limit transactions of a scope that have not ended, in the order of their queues, behind where
+// its round has come; none: it has reached the end.
 func (s *Store) NextUnended(ctx context.Context, v *QuarantinedScope, limit int) (list []*Unended, err error) {
 	after := v.after
 	for len(list) < limit {
@@ -154,8 +154,8 @@ func (s *Store) unendedOf(ctx context.Context, v *QuarantinedScope, q *QueueRow,
 	return list, nil
 }
 
-// workersOf lists where a transaction may have been executed: at the worker of its sender, where it has one, else at that of its
-// dispatcher and at those of the senders that could have had it.
+// workersOf lists where a transaction may have been executed: at the worker of its sender, where it has one, else at
+// that of its dispatcher and at those of the senders that could have had it.
 func (s *Store) workersOf(ctx context.Context, u *Unended) ([]string, error) {
 	urls := []string{u.Dispatcher.WorkerURL}
 	if u.Dispatcher.PoolID == 0 {
@@ -297,8 +297,8 @@ type Reconciliation struct {
 	Last           bool // the part reached the end
 }
 
-// ReconcileStep records a part of a round: how far it has come, what was counted and what is open. Where another has recorded
-// the same part meanwhile, it changes nothing.
+// ReconcileStep records a part of a round: how far it has come, what was counted and what is open. Where another has
+// recorded the same part meanwhile, it changes nothing.
 func (s *Store) ReconcileStep(ctx context.Context, v *QuarantinedScope, r Reconciliation) error {
 	upto := v.after
 	if len(r.Part) > 0 {

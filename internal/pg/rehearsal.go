@@ -32,7 +32,8 @@ const (
 	Works                  // claims and settles
 )
 
-// A connection that has practised for practiseFor is used without the rest: where the server is slow, or opens many at once, it is wanted.
+// A connection that has practised for practiseFor is used without the rest: where the server is slow, or opens many at
+// once, it is wanted.
 const (
 	practiseFor = 2 * time.Second
 )

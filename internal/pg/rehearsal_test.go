@@ -49,8 +49,8 @@ func (w *world) settleAll(leases []*pg.Lease) {
 	}
 }
 
-// A connection of a process that posts and works has the plans of all that an ordinary day takes before it is used: every
-// one of them, none that such a day does not use, and none is met later that comes each day.
+// A connection of a process that posts and works has the plans of all that an ordinary day takes before it is used:
+// every one of them, none that such a day does not use, and none is met later that comes each day.
 func TestAConnectionHasThePlansOfAnOrdinaryDay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

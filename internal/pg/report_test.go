@@ -18,8 +18,9 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// finish fills the tables as if $2 transactions of five types had come in two days to $3 queues of the context $1 and gone out
-// through a hundred senders; one in a hundred FAILED, one in fifty was retried, the last of a thousand queues waits.
+// finish fills the tables as if $2 transactions of five types had come in two days to $3 queues of the context $1 and
+// gone out through a hundred senders; one in a hundred FAILED, one in fifty was retried, the last of a thousand queues
+// waits.
 var finish = []string{
 	`INSERT INTO postern.pool (context_id, name) VALUES ($1, 'p')`,
 	`INSERT INTO postern.sender (context_id, pool_id, account) SELECT $1, (SELECT max(pool_id) FROM postern.pool), 'acct-' || i FROM generate_series(1, 100) i`,
@@ -57,8 +58,9 @@ var finish = []string{
 	`VACUUM ANALYZE`,
 }
 
-// reads counts the rows that the session has read of the tables that grow: by scans, and by indexes. A scan of a day with a thousand
-// rows or fewer is none, as in scanned: in the last hour of a day the oldest one has no more, and is cheaper read whole.
+// reads counts the rows that the session has read of the tables that grow: by scans, and by indexes. A scan of a day
+// with a thousand rows or fewer is none, as in scanned: in the last hour of a day the oldest one has no more, and is
+// cheaper read whole.
 const reads = `SELECT coalesce(sum(s.seq_tup_read) FILTER (WHERE c.reltuples > 1000), 0)::bigint, coalesce(sum(s.idx_tup_fetch), 0)::bigint
 	FROM pg_stat_xact_user_tables s JOIN pg_class c ON c.oid = s.relid WHERE s.schemaname = 'postern'
 	AND s.relname ~ '^(task|outcome|attempt|delivery|queue|queue_name|idempotency|audit)'`

@@ -303,7 +303,8 @@ func lockAll(b *pgx.Batch, ids []int64, into map[int64]*QueueRow) {
 	lockQueues(b, lockWaiting, ids, nil, into)
 }
 
-// lockQueues does so however: waiting or not. Of a queue that stands in eras, the row is known to be of that one or of a later one.
+// lockQueues does so however: waiting or not. Of a queue that stands in eras, the row is known to be of that one or of
+// a later one.
 func lockQueues(b *pgx.Batch, how db.Rowwise, ids []int64, eras map[int64]int32, into map[int64]*QueueRow) {
 	if len(ids) == 0 {
 		return

@@ -17,8 +17,8 @@ type readSchema struct {
 	*leader.Schema
 }
 
-// unjudged asks run to hold submissions against the schemas that their types have by now, and to begin again: a check may
-// take a second, so none is made while queues are locked.
+// unjudged asks run to hold submissions against the schemas that their types have by now, and to begin again: a check
+// may take a second, so none is made while queues are locked.
 type unjudged struct {
 	s    *Store
 	subs []*Submission
@@ -39,8 +39,9 @@ func (e *unjudged) Mend(context.Context) error {
 // Elsewhere is true: it may take long.
 func (e *unjudged) Elsewhere() bool { return true }
 
-// Judge holds data against the schema of its type, as this process knows it. Where it does not fit, Ingest refuses it as
-// Invalid schema_mismatch, with pointers into the transaction: unless it was accepted before, whatever the schema is by now.
+// Judge holds data against the schema of its type, as this process knows it. Where it does not fit, Ingest refuses it
+// as Invalid schema_mismatch, with pointers into the transaction: unless it was accepted before, whatever the schema is
+// by now.
 func (s *Store) Judge(sub *Submission) {
 	d := s.DispatcherOf(sub.ContextID, sub.Type)
 	switch {

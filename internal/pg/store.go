@@ -18,8 +18,8 @@ type Store struct {
 	*db.DB
 	Conf *conf
 
-	// Doorbell is told of a transaction that makes work ready, and inserts the wake-up for other processes into it, which begin
-	// hands out; nil for none. It is called at most once per transaction, before its commit.
+	// Doorbell is told of a transaction that makes work ready, and inserts the wake-up for other processes into it,
+	// which begin hands out; nil for none. It is called at most once per transaction, before its commit.
 	Doorbell func(ctx context.Context, begin func(context.Context) (pgx.Tx, error)) error
 	// Ring wakes this process after a commit that made work ready or set a timer; nil for none.
 	Ring func()
@@ -64,8 +64,8 @@ func ConnectBy(ctx context.Context, w *db.Witness, url string, conns int32, part
 	return w.Connect(ctx, url, conns, all.practise)
 }
 
-// New makes a store over a migrated database; the pool stays the caller's. Makers and tellers are registered with it before
-// it starts.
+// New makes a store over a migrated database; the pool stays the caller's. Makers and tellers are registered with it
+// before it starts.
 func New(pool *pgxpool.Pool, log *slog.Logger) *Store {
 	return &Store{DB: db.NewDB(pool, log), Conf: newConf(pool), failAtOnce: failAtOnce}
 }
@@ -78,8 +78,8 @@ func (s *Store) Start(ctx context.Context) error {
 	return s.Refresh(ctx)
 }
 
-// OnEnd has f told, after the commit, of each transaction that this store has ended, as a hint: it hears neither of what other
-// processes ended nor of what several joint moves did. f must not wait.
+// OnEnd has f told, after the commit, of each transaction that this store has ended, as a hint: it hears neither of
+// what other processes ended nor of what several joint moves did. f must not wait.
 func (s *Store) OnEnd(f func(outbox.ID)) { s.ended.Store(&f) }
 
 // RingHere wakes the loops of this process, if it has any. It does not wait.

@@ -37,8 +37,8 @@ func (s *Store) Reap(ctx context.Context, before time.Time, atOnce int) (total i
 	return total, nil
 }
 
-// reapFrom takes those behind a queue, in the order of their ids, so that nothing is looked at twice; last is where it goes
-// on, -1 at the end.
+// reapFrom takes those behind a queue, in the order of their ids, so that nothing is looked at twice; last is where it
+// goes on, -1 at the end.
 func (s *Store) reapFrom(ctx context.Context, before time.Time, from int64, atOnce int) (n int, last int64, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
 		var ids []int64

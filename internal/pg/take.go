@@ -23,11 +23,11 @@ import (
 // transaction starves that waits for room: Reserve gives none where the last claim may have left one behind. A type
 // with senders, or an exclusive one, is left to claims.
 type Taker interface {
-	// Taking is the node that takes; false: it takes nothing now, as its lease is not sure, it stops, or none of River's
-	// jobs is at work in it.
+	// Taking is the node that takes; false: it takes nothing now, as its lease is not sure, it stops, or none of
+	// River's jobs is at work in it.
 	Taking() (Node, bool)
-	// Begin says that a commit follows that may lease queues. End says that Start or Doubt was told of these, or that there
-	// are none. Between the two the rows of queues are not compared with what the process holds.
+	// Begin says that a commit follows that may lease queues. End says that Start or Doubt was told of these, or that
+	// there are none. Between the two the rows of queues are not compared with what the process holds.
 	Begin() (ticket uint64)
 	End(ticket uint64)
 	// Reserve keeps room for one call, and is followed by Release or Start; false: there is none.

@@ -49,8 +49,8 @@ func (w *world) takenBy(n pg.Node, seats int) *crew {
 	return c
 }
 
-// opTake posts while n1 takes what is posted, and lets n1 claim what was left to claims: so the end is the same, whether
-// something that is open kept it from being taken or not.
+// opTake posts while n1 takes what is posted, and lets n1 claim what was left to claims: so the end is the same,
+// whether something that is open kept it from being taken or not.
 func opTake(name string, queues ...string) op {
 	return op{name: name, run: func(a *arena, s *stores.Store) string {
 		c := &crew{node: a.n1, room: 10}

@@ -47,8 +47,8 @@ const endedSQL = `SELECT n.queue_id, n.seq, n.day - '1970-01-01', n.salt, coales
 const unendedSQL = `SELECT EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from), t.context_id) = ($1, $2, $3, $4, $5))
 	AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = ($1, $2, $3))`
 
-// Open says whether a transaction of a context has not ended, where its id says, by two reads of an index. False means nothing: it
-// may have been moved, or not exist.
+// Open says whether a transaction of a context has not ended, where its id says, by two reads of an index. False means
+// nothing: it may have been moved, or not exist.
 func (s *Store) Open(ctx context.Context, contextID int32, id outbox.ID) (open bool, err error) {
 	err = s.ofDays(s.Db(ctx), unendedSQL, []outbox.ID{id}, func(sql string) (bool, error) {
 		return true, s.Db(ctx).QueryRow(ctx, sql, id.Queue, id.Seq, id.Day.Time(), id.Salt, contextID).Scan(&open)

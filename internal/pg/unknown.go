@@ -11,10 +11,11 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
-// hold keeps a transaction whose outcome is not known, and whose worker cannot be asked, until an operator says what came of
-// it: WasDone, WasNotDone or Abandon (S2.10). It stays in flight under the mark unknown, without owner, timer or place in a
-// lane, so that no claim, timer, release or reconciliation finds it. Its sender is free for others. The transaction stays
-// pinned to that sender, which alone knows its token. An exclusive lane stays taken: the call may still have an effect.
+// hold keeps a transaction whose outcome is not known, and whose worker cannot be asked, until an operator says what
+// came of it: WasDone, WasNotDone or Abandon (S2.10). It stays in flight under the mark unknown, without owner, timer
+// or place in a lane, so that no claim, timer, release or reconciliation finds it. Its sender is free for others. The
+// transaction stays pinned to that sender, which alone knows its token. An exclusive lane stays taken: the call may
+// still have an effect.
 //
 // A second settlement of the same answer changes nothing, since the fence rises in the same commit.
 func (st *settlement) hold(q *QueueRow, a *Answer) {
@@ -36,8 +37,8 @@ func (st *settlement) hold(q *QueueRow, a *Answer) {
 	q.Marks++
 }
 
-// WasDone ends a transaction that is held DONE, by an operator's word. Outcomes: Changed; NotFound; Conflict "wrong_state"
-// for one that is not held.
+// WasDone ends a transaction that is held DONE, by an operator's word. Outcomes: Changed; NotFound; Conflict
+// "wrong_state" for one that is not held.
 func (s *Store) WasDone(ctx context.Context, by db.By, id outbox.ID) (r LeverResult, err error) {
 	if err := says(by, "was-done"); err != nil {
 		return r, err
@@ -120,9 +121,9 @@ func (h *inHand) goesOn(next *Task, passed int32) error {
 	return nil
 }
 
-// WasNotDone lets a transaction that is held go out again, by an operator's word: under the same token, by the sender that
-// it is pinned to, and without using up a retry. Outcomes: Changed; NotFound; Conflict "wrong_state" for one that is not
-// held.
+// WasNotDone lets a transaction that is held go out again, by an operator's word: under the same token, by the sender
+// that it is pinned to, and without using up a retry. Outcomes: Changed; NotFound; Conflict "wrong_state" for one that
+// is not held.
 func (s *Store) WasNotDone(ctx context.Context, by db.By, id outbox.ID) (r LeverResult, err error) {
 	if err := says(by, "was-not-done"); err != nil {
 		return r, err

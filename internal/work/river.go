@@ -191,8 +191,8 @@ func newRiver(pool *pgxpool.Pool, c *river.Config, log *slog.Logger, stopping *a
 
 // due has each job be due at its insert, by any clock. River writes the time of the process into a periodic job and
 // compares it with that of the database, whose clock may be behind: no job would run until it has caught up. A time in
-// the options of a job would leave the job to River's scheduler, which looks every five seconds, so that a hook sets it.
-// Jobs that are due go in the order of their ids.
+// the options of a job would leave the job to River's scheduler, which looks every five seconds, so that a hook sets
+// it. Jobs that are due go in the order of their ids.
 type due struct{ river.HookDefaults }
 
 var longDue = time.Unix(0, 0)

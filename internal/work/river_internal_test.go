@@ -11,8 +11,9 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
-// A job may be begun as soon as it is committed, and does not wait for River's scheduler, which looks every five seconds.
-// A process is ready while a job waits for a moment: the time in its row does not say for how long it has waited.
+// A job may be begun as soon as it is committed, and does not wait for River's scheduler, which looks every five
+// seconds. A process is ready while a job waits for a moment: the time in its row does not say for how long it has
+// waited.
 func TestJobsMayBeginAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx, db := t.Context(), pgtest.New(t)

@@ -86,8 +86,8 @@ func TestEveryEndOfABatchIsToldOnce(t *testing.T) {
 	}
 }
 
-// S4.14: each time that a batch was not delivered is told under a number of its own, as it was then, whatever has come of
-// the batch since; and retention leaves the batch until everybody was told.
+// S4.14: each time that a batch was not delivered is told under a number of its own, as it was then, whatever has come
+// of the batch since; and retention leaves the batch until everybody was told.
 func TestEachTimeoutIsToldAsItWas(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)

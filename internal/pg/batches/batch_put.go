@@ -93,8 +93,8 @@ func (s *Store) putBatch(ctx context.Context, by db.By, name string, n NewBatch,
 	return v, nil
 }
 
-// requested returns the batch that a request made before, nil if it is new; another body is a conflict. Of two that come
-// at once to two processors, the index refuses one, which is run again and finds the other's.
+// requested returns the batch that a request made before, nil if it is new; another body is a conflict. Of two that
+// come at once to two processors, the index refuses one, which is run again and finds the other's.
 func requested(ctx context.Context, t *db.Txn, contextID int32, once db.Once) (v *Batch, err error) {
 	first, err := t.Replayed(ctx, once, `SELECT batch_id::text, request_hash FROM postern.batch WHERE context_id = $1 AND request_key = $2`, contextID, once.Key)
 	if err != nil || first == "" {

@@ -34,7 +34,8 @@ const dueSQL = `SELECT p.context_id, p.name, coalesce(d.due, false) OR coalesce(
 			UNION ALL SELECT b.ttl <= n.now FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Timed_Out') w) AS overdue OFFSET 0) d
 	WHERE p.removed_at IS NULL AND (d.due IS NOT NULL OR d.overdue IS NOT NULL)`
 
-// ProcessorsDue lists the processors that have something to do now and are not in quarantine, and says how many have batches that have not ended.
+// ProcessorsDue lists the processors that have something to do now and are not in quarantine, and says how many have
+// batches that have not ended.
 func (s *Store) ProcessorsDue(ctx context.Context) (due []DueProcessor, busy int, err error) {
 	rows, err := s.Looks.Query(ctx, dueSQL, s.Clock())
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/postern-dev/postern/internal/processor"
 )
 
-// alwaysAgain is how often the message to another installation is sent again. That knows it by its name, and so sending it
-// is also how to ask: for a result that a status has no room for, or when nothing was heard within the deadline for inclusion.
+// alwaysAgain is how often the message to another installation is sent again. That knows it by its name, and so sending
+// it is also how to ask: for a result that a status has no room for, or when nothing was heard within the deadline for
+// inclusion.
 const alwaysAgain = 1 << 30
 
 // outcome is how the transaction of an execution has ended.
@@ -20,7 +21,8 @@ type outcome struct {
 	taken       bool   // a worker has told a hash of it
 }
 
-// of the outcome o of the transaction i, the execution of the batch b. A row of it says why in the first of several columns that says anything.
+// of the outcome o of the transaction i, the execution of the batch b. A row of it says why in the first of several
+// columns that says anything.
 const outcomeColumns = `coalesce(o.state, ''), coalesce(nullif(o.error, ''), nullif(o.error_code, ''), nullif(o.error_class, ''), lower(o.state), ''),
 	CASE WHEN b.deliver_as <> '' THEN o.result->'done' END, coalesce(o.error_class = 'rejected' AND o.attempt <= 1, false), coalesce(b.deliver_as <> '' AND o.state <> 'DONE' AND ` + takenSQL + `, false), `
 

@@ -18,8 +18,8 @@ import (
 )
 
 // submission is the core transaction of a batch's execution (S4.6): of the type that its function names, in a queue of
-// its own, and never retried, since that is the processor's, or, where the whole batch is a message to one (S4.14), again and
-// again, since that knows it by its name. Its uid names the run, and begins as no client's may.
+// its own, and never retried, since that is the processor's, or, where the whole batch is a message to one (S4.14),
+// again and again, since that knows it by its name. Its uid names the run, and begins as no client's may.
 func (v *Batch) submission(contextID int32) *pg.Submission {
 	typ, retries := v.Actions.Functions()[v.Index].ContractAddress, 0
 	if v.DeliverAs != "" {
@@ -208,12 +208,12 @@ func (s *Store) freshDispatcher(ctx context.Context, contextID int32, typ string
 }
 
 // AdvanceProcessor brings on what needs no tick: an execution whose transaction has ended, was never posted or is not
-// taken in time, callbacks that did not come in time, batches that expire while they wait for one, or whose ttl ends. It
-// works while the processor is paused, and in any number of processes at once: each change looks again behind the lock
-// of the processor.
+// taken in time, callbacks that did not come in time, batches that expire while they wait for one, or whose ttl ends.
+// It works while the processor is paused, and in any number of processes at once: each change looks again behind the
+// lock of the processor.
 func (s *Store) AdvanceProcessor(ctx context.Context, contextID int32, name string) error {
-	// The processor is looked up first: a plan that began with the few that are being executed would read the index entries
-	// that all the others have left behind.
+	// The processor is looked up first: a plan that began with the few that are being executed would read the index
+	// entries that all the others have left behind.
 	running, err := s.batches(ctx, ` WHERE b.processor_id = (SELECT x.processor_id FROM postern.processor x WHERE x.context_id = $1 AND x.name = $2)
 		AND b.state = 'Executing'`, contextID, name)
 	if err != nil {
@@ -251,8 +251,8 @@ func (s *Store) AdvanceProcessor(ctx context.Context, contextID int32, name stri
 	return nil
 }
 
-// askExecution asks what became of an execution's transaction. An outcome does not change, so that what is read here holds
-// behind the lock as well.
+// askExecution asks what became of an execution's transaction. An outcome does not change, so that what is read here
+// holds behind the lock as well.
 func (s *Store) askExecution(ctx context.Context, contextID int32, v *Batch) error {
 	sub := v.submission(contextID)
 	var o outcome

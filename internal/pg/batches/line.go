@@ -70,8 +70,8 @@ func (h *heldProcessor) whereIs(ctx context.Context, t *db.Txn, batch int64) (pr
 	return prio, place, found, err
 }
 
-// put queues in b that a batch joins a line at a spot, and returns its place. Invalid "Index out of bounds"; NotFound, if
-// the batch beside which it was to stand is not in this line.
+// put queues in b that a batch joins a line at a spot, and returns its place. Invalid "Index out of bounds"; NotFound,
+// if the batch beside which it was to stand is not in this line.
 func (h *heldProcessor) put(ctx context.Context, t *db.Txn, b *pgx.Batch, prio processor.Priority, spot processor.Spot, batch int64) (int64, error) {
 	place, err := h.spot(ctx, t, b, prio, spot)
 	if err != nil {

@@ -168,8 +168,8 @@ func (s *Store) neverForgotten(ctx context.Context, since time.Time) error {
 	return nil
 }
 
-// Sent returns the batch of a processor that a peer sent, by its id here or else by the transaction there that brought it;
-// nil for none.
+// Sent returns the batch of a processor that a peer sent, by its id here or else by the transaction there that brought
+// it; nil for none.
 func (s *Store) Sent(ctx context.Context, contextID int32, name, peer string, id int64, origin string) (*Batch, error) {
 	where, key := `b.batch_id = $4`, any(id)
 	if origin != "" {

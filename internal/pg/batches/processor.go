@@ -19,10 +19,11 @@ type Processor struct {
 	Owner        string // the actor that may enqueue, insert, evict, pause and resume; "" for none
 	Fair         bool
 	TickInterval time.Duration // 0: it is ticked by hand
-	// DeliverWithin is how long a batch of a remote domain waits for somebody to take it (S4.14); 0: as long as it takes.
+	// DeliverWithin is how long a batch of a remote domain waits for somebody to take it (S4.14); 0: as long as it
+	// takes.
 	DeliverWithin time.Duration
-	// DeliverAs is the type as which its batches go whole to the processor of another installation, whose dispatcher knows
-	// the way; "": they are executed from here, action by action.
+	// DeliverAs is the type as which its batches go whole to the processor of another installation, whose dispatcher
+	// knows the way; "": they are executed from here, action by action.
 	DeliverAs string
 	Peers     []string // other installations whose batches it executes
 	Paused    bool

@@ -88,7 +88,8 @@ func (c *Conduit[P]) Offer(ctx context.Context, start int64, most int, fresh boo
 	return did, err
 }
 
-// told tells the owners of a message that is dropped: the one that is registered with the store, and that of the conduit.
+// told tells the owners of a message that is dropped: the one that is registered with the store, and that of the
+// conduit.
 func (c *Conduit[P]) told(b *pgx.Batch, m *ChannelMessageRow, reason string) error {
 	if c.s.Dropped != nil {
 		c.s.Dropped(b, c.id, m.ID, reason)

@@ -17,7 +17,8 @@ import (
 	"github.com/postern-dev/postern/internal/wire"
 )
 
-// poolConfig is the configuration of a pool. practise makes a new connection ready for what it is used for; nil: nothing does.
+// poolConfig is the configuration of a pool. practise makes a new connection ready for what it is used for; nil:
+// nothing does.
 func poolConfig(url string, conns int32, practise Practice) (*pgxpool.Config, error) {
 	said, err := session.Parse(url)
 	if err != nil {

@@ -34,8 +34,8 @@ func NewDB(pool *pgxpool.Pool, log *slog.Logger) *DB {
 	return &DB{pool: pool, Looks: pool, writers: writersOf(pool.Config().MaxConns), Log: log}
 }
 
-// Leap has numbers that are drawn from sequences go on from the time, so that none is given again that was given in a time that
-// this database has lost (docs/numbers.md). To be called by each process that starts, before it draws any.
+// Leap has numbers that are drawn from sequences go on from the time, so that none is given again that was given in a
+// time that this database has lost (docs/numbers.md). To be called by each process that starts, before it draws any.
 func (db *DB) Leap(ctx context.Context) error {
 	_, err := db.pool.Exec(ctx, `SELECT postern.leap()`)
 	return Known(err)

@@ -1,5 +1,5 @@
-// Package db is below all stores: the pool, the SQL transaction, the joint transaction, the clock, errors, statements for
-// one row or many, and the audit row.
+// Package db is below all stores: the pool, the SQL transaction, the joint transaction, the clock, errors, statements
+// for one row or many, and the audit row.
 //
 // # Words
 //

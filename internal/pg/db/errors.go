@@ -139,9 +139,9 @@ func unavailable(err error) error {
 // IsNoRows says whether a statement that was to return one row returned none.
 func IsNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
-// unprepared says whether a prepared statement is no longer what it was: the migration of a newer program has changed a type of what it
-// returns, or somebody has dropped it. pgx prepares anew what it has prepared by itself, and not what has practised: such a
-// connection is closed.
+// unprepared says whether a prepared statement is no longer what it was: the migration of a newer program has changed a
+// type of what it returns, or somebody has dropped it. pgx prepares anew what it has prepared by itself, and not what
+// has practised: such a connection is closed.
 func unprepared(err error) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && (e.Code == "26000" || e.Code == "0A000" && e.Routine == "RevalidateCachedQuery")

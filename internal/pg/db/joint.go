@@ -41,8 +41,8 @@ func (db *DB) DryRun(ctx context.Context) (_ context.Context, end func()) {
 	return context.WithValue(ctx, jointKey{}, j), j.end
 }
 
-// Together runs fn under a context in which all that the store does is one commit, behind the locks that lock takes. A Retry
-// fault "broken": nothing was done. In a dry run it is a part of that, and commits nothing.
+// Together runs fn under a context in which all that the store does is one commit, behind the locks that lock takes. A
+// Retry fault "broken": nothing was done. In a dry run it is a part of that, and commits nothing.
 func (db *DB) Together(ctx context.Context, lock func(*Txn, *pgx.Batch), fn func(context.Context) error) error {
 	j := JointOf(ctx)
 	if j == nil || !j.Dry {

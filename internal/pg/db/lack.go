@@ -25,7 +25,8 @@ var (
 	dayOfPartition = regexp.MustCompile(`\bpostern\.([a-z]+)_(\d{8})(_\d{8})?\b`)
 )
 
-// dayMissing says whether err is that a day has no partition, and which one; the zero time where PostgreSQL did not say.
+// dayMissing says whether err is that a day has no partition, and which one; the zero time where PostgreSQL did not
+// say.
 func dayMissing(err error) (day time.Time, missing bool) {
 	var e *pgconn.PgError
 	if !errors.As(err, &e) {
@@ -88,8 +89,8 @@ const regrant = "As the owner of the schema, SELECT postern.make_roles() gives t
 // Role is that under which this process connects.
 func (db *DB) Role() string { return db.pool.Config().ConnConfig.User }
 
-// lacksSQL lists what the role of the session may not do, of what the service does, and which partitions of a day are missing.
-// Partitions of other days have the grants of this one. $1 is the day, $2 the tables that are divided by days.
+// lacksSQL lists what the role of the session may not do, of what the service does, and which partitions of a day are
+// missing. Partitions of other days have the grants of this one. $1 is the day, $2 the tables that are divided by days.
 const lacksSQL = `WITH today AS MATERIALIZED (SELECT s.relation, s.oid FROM postern.spans s
 		WHERE $1::date BETWEEN s.first AND s.last)
 	SELECT 'may not ' || p.privilege || ' on ' || c.oid::regclass FROM pg_class c
@@ -105,8 +106,8 @@ const lacksSQL = `WITH today AS MATERIALIZED (SELECT s.relation, s.oid FROM post
 		WHERE NOT EXISTS (SELECT FROM today d WHERE d.relation = t)
 	ORDER BY 1 LIMIT 5`
 
-// Lacks says what this process needs of the database and does not have, after it has tried to make what it may make; "" for
-// nothing.
+// Lacks says what this process needs of the database and does not have, after it has tried to make what it may make; ""
+// for nothing.
 func (db *DB) Lacks(ctx context.Context) (string, error) {
 	now, err := db.Now(ctx)
 	if err != nil {

@@ -85,7 +85,8 @@ func judge(here, before sighting, others survey) error {
 	return nil
 }
 
-// twoPrimaries says that two servers take writes, and which of them a promotion has left behind, where that can be told.
+// twoPrimaries says that two servers take writes, and which of them a promotion has left behind, where that can be
+// told.
 func twoPrimaries(a, b sighting) error {
 	old := "nothing tells here which of them is the right one"
 	if a.timeline > b.timeline {

@@ -142,11 +142,11 @@ func (t *Txn) Send(ctx context.Context, b *pgx.Batch) error {
 	return t.Conn.SendBatch(ctx, first).Close()
 }
 
-// Commit runs the batch and commits. Its context is not that of a client that may leave: it has half a minute, since it may
-// wait for a standby. Its end closes the connection and cancels nothing (see the package watch): a cancelled wait for a standby
-// reports success although no standby has the commit. Only an error that leaves the session alive refuses the commit: such a
-// warning, a connection lost meanwhile, and an error that ends the session (FATAL, PANIC), which may come behind the commit, are
-// "commit_unknown".
+// Commit runs the batch and commits. Its context is not that of a client that may leave: it has half a minute, since it
+// may wait for a standby. Its end closes the connection and cancels nothing (see the package watch): a cancelled wait
+// for a standby reports success although no standby has the commit. Only an error that leaves the session alive refuses
+// the commit: such a warning, a connection lost meanwhile, and an error that ends the session (FATAL, PANIC), which may
+// come behind the commit, are "commit_unknown".
 func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 	if t.Joint != nil {
 		if t.Newest.kind != 0 {

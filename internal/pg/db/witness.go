@@ -393,8 +393,8 @@ func (db *DB) Loss() *Loss { return db.witness.Loss() }
 // Rely has the store remember its commits in the witness of its pools. To be called before anything runs.
 func (db *DB) Rely(w *Witness) { db.witness = w }
 
-// WriteBeat writes a heartbeat, and has the witness remember it once it is durable: one whose standby was not waited for
-// is none.
+// WriteBeat writes a heartbeat, and has the witness remember it once it is durable: one whose standby was not waited
+// for is none.
 func (db *DB) WriteBeat(ctx context.Context, id *int64, sql string, args ...any) (wrote bool, err error) {
 	a := Acked{kind: ackedBeat}
 	durable, err := db.writeOne(ctx, sql, args, id, &a.n, &a.at)

@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
-// writers are the places of those who may write at once. There are fewer than connections: a commit that waits for a standby
-// keeps its connection for half a minute, and reads go on by the others meanwhile.
+// writers are the places of those who may write at once. There are fewer than connections: a commit that waits for a
+// standby keeps its connection for half a minute, and reads go on by the others meanwhile.
 type writers chan struct{}
 
 // writerWithin is how long somebody waits for a place.

@@ -174,8 +174,8 @@ func (s *Store) PushEvents(ctx context.Context, by db.By, source string, items [
 	return out, err
 }
 
-// alreadyThere returns the events of a source that have the identities of items. Conflict "idempotency_conflict": one of
-// them is stored with another content.
+// alreadyThere returns the events of a source that have the identities of items. Conflict "idempotency_conflict": one
+// of them is stored with another content.
 func alreadyThere(ctx context.Context, t *db.Txn, id int32, source string, items []leader.Item) (map[string]Pushed, error) {
 	var identities, bodies []string
 	for _, it := range items {

@@ -55,8 +55,8 @@ func (s *Store) LeaveToolAlone(ctx context.Context, contextID int32, call ToolCa
 // tellEvent has an event know the transaction that calls its tool, or tells its result, by the place to which that was
 // moved: the end that it has in its old one, and which says only so, is none for the event. Also where the event does
 // not know it yet (TakeEvents, SendResults), so that it never hears of the old place. The one that tells a result once
-// more has no such uid, but the event, which is Dead, knows it (tellAgain), and only what it knows is redriven again. The
-// queues are locked, the event comes after them (onEvent).
+// more has no such uid, but the event, which is Dead, knows it (tellAgain), and only what it knows is redriven again.
+// The queues are locked, the event comes after them (onEvent).
 func tellEvent(b *pgx.Batch, task *pg.Task) {
 	which := map[string]string{leader.TypeTool: "tool", leader.TypeResult: "result"}[task.Type]
 	if which == "" {

@@ -33,8 +33,8 @@ func eventsMade(s *Store) pg.Made {
 	}
 }
 
-// awaitedByEvents are the places of the transactions for which Active events wait: of the tool, then of the result. Where
-// a process died before an event knew what it had posted, only the uid leads there. Served by event_calling and
+// awaitedByEvents are the places of the transactions for which Active events wait: of the tool, then of the result.
+// Where a process died before an event knew what it had posted, only the uid leads there. Served by event_calling and
 // event_reporting.
 const awaitedByEvents = `SELECT e.tool_queue AS queue_id, e.tool_seq AS seq, e.tool_day AS day
 	FROM postern.event e

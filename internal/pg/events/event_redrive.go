@@ -103,8 +103,8 @@ func (s *Store) redrivesNoEvent(ctx context.Context, contextID int32, t *pg.Tran
 	return nil
 }
 
-// tellAgain has the event whose row is locked know which transaction tells its result once more: it knows it longer than
-// retention keeps what links that to the first one.
+// tellAgain has the event whose row is locked know which transaction tells its result once more: it knows it longer
+// than retention keeps what links that to the first one.
 func (s *Store) tellAgain(ctx context.Context, event uuid.UUID, tx outbox.ID) error {
 	return s.Run(ctx, func(t *db.Txn) error {
 		b := &pgx.Batch{}

@@ -137,8 +137,8 @@ func (s *Store) StorePage(ctx context.Context, l *SourceLease, page leader.Page)
 				identities = append(identities, e.Identity)
 			}
 		}
-		// Retention keeps what this page has, known or new, until another moves the cursor; and all, from a rewind until
-		// there is no more, since what comes next is known and may be older than what this page stored anew.
+		// Retention keeps what this page has, known or new, until another moves the cursor; and all, from a rewind
+		// until there is no more, since what comes next is known and may be older than what this page stored anew.
 		b.Queue(`UPDATE postern.source SET cursor = $2::text::jsonb, next_at = $3, polled_at = $4, caught_up_at = CASE WHEN $5 THEN $4 ELSE caught_up_at END,
 				kept_from = CASE WHEN $5 OR kept_from IS NOT NULL THEN coalesce((SELECT min(e.created_at) FROM postern.event e
 					WHERE e.source_id = $1 AND e.identity = ANY ($8)), kept_from) END,

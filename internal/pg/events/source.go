@@ -86,9 +86,9 @@ func noSource(name string) error {
 
 const sourceVersion = `SELECT version, removed_at IS NOT NULL FROM postern.source WHERE context_id = $1 AND name = $2 FOR UPDATE`
 
-// PutSource creates a source or replaces its settings; version as in MatchVersion. Its cursor and state stay, and
-// so does what it has brought, also where one of that name was removed. A look that is under way stores nothing. A table of this
-// database has to lie in one of SourceSchemas.
+// PutSource creates a source or replaces its settings; version as in MatchVersion. Its cursor and state stay, and so
+// does what it has brought, also where one of that name was removed. A look that is under way stores nothing. A table
+// of this database has to lie in one of SourceSchemas.
 func (s *Store) PutSource(ctx context.Context, by db.By, v leader.Source, version int64) (created bool, err error) {
 	if err := v.Validate(); err != nil {
 		return false, err

@@ -12,7 +12,8 @@ type Store struct {
 	*pg.Store
 	Reads    *reads.Store
 	Channels *channels.Store
-	// SourceSchemas are those of this database that sources of kind postgres_table may read. To be set before anything runs.
+	// SourceSchemas are those of this database that sources of kind postgres_table may read. To be set before anything
+	// runs.
 	SourceSchemas []string
 	compiled      compiled // definitions of tools
 }

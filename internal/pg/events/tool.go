@@ -217,7 +217,8 @@ func with(d *leader.Definition, set ToolSettings) *Tool {
 		TTL: set.TTL, CheckEvery: set.CheckEvery, Discovered: set.Discovered, Definition: d}
 }
 
-// lockTool locks a tool's row, if there is one, and reads it behind the lock; t.version is then that of a removed one, too.
+// lockTool locks a tool's row, if there is one, and reads it behind the lock; t.version is then that of a removed one,
+// too.
 func lockTool(ctx context.Context, t *db.Txn, contextID int32, fqn string) (v *Tool, before *registered, err error) {
 	var removed bool
 	var in, out []byte

@@ -58,7 +58,8 @@ func Up(ctx context.Context, url string, progress func(string)) (err error) {
 
 // mayGoUp refuses a database that Up cannot bring forward, or must not change yet. A process refuses at its start a
 // database that lacks one of its migrations. So a process that lives while one is missing is an older one, and its
-// statements may not fit the tables that Up makes. A process that starts between this look and the first step is not seen.
+// statements may not fit the tables that Up makes. A process that starts between this look and the first step is not
+// seen.
 func mayGoUp(ctx context.Context, url string) error {
 	conn, err := session.Connect(ctx, url)
 	if err != nil {

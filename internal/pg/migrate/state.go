@@ -61,7 +61,8 @@ func unchanged(all []State) error {
 }
 
 // Check compares the database with this program. nil: they are the same. A Conflict with code migrations_differ: the
-// database is empty, behind, ahead or of an earlier build, and the sentence says what to run. Any other error: it could not be asked.
+// database is empty, behind, ahead or of an earlier build, and the sentence says what to run. Any other error: it could
+// not be asked.
 func Check(ctx context.Context, pool *pgxpool.Pool) error {
 	all, err := states(ctx, pool)
 	if err != nil {

@@ -18,11 +18,11 @@ const rollupHours, rollupKept = 49, "400 days"
 // is read once takes at most a fifth of a core, and the present hour, which is read again and again, a twentieth.
 const rollupSlice, rollupAtOnce, rollupRest, rollupRestMeanwhile = 100 * time.Millisecond, 1000, 4, 19
 
-// RollUp writes the figures by the hour anew that report.throughput_hourly and its like show: of the present
-// hour, and of those behind it that were not rolled up ten minutes after their end. It returns how many hours.
-// Where the present hour has so much in it that rolling it up takes a while, it is left alone for twenty times
-// the time that it worked, its rests not counted. An hour is read by many short statements, and its old figures stay until
-// the last. While anybody's run moves it does nothing; one that has not moved for half a minute has lost its process.
+// RollUp writes the figures by the hour anew that report.throughput_hourly and its like show: of the present hour, and
+// of those behind it that were not rolled up ten minutes after their end. It returns how many hours. Where the present
+// hour has so much in it that rolling it up takes a while, it is left alone for twenty times the time that it worked,
+// its rests not counted. An hour is read by many short statements, and its old figures stay until the last. While
+// anybody's run moves it does nothing; one that has not moved for half a minute has lost its process.
 func (s *Store) RollUp(ctx context.Context) (n int, err error) {
 	if !s.Rolling.TryLock() {
 		return 0, nil
@@ -81,8 +81,8 @@ func (s *Store) rollHour(ctx context.Context, hour time.Time, atOnce int, pace f
 	}
 }
 
-// unhurried makes a pace that rests, and keeps slices to rollupSlice, for an hour that goes on for so long; or that returns
-// the error of a context that ends meanwhile.
+// unhurried makes a pace that rests, and keeps slices to rollupSlice, for an hour that goes on for so long; or that
+// returns the error of a context that ends meanwhile.
 func unhurried(goesOn time.Duration) func(context.Context, int, time.Duration) (int, error) {
 	over := time.Now().Add(goesOn)
 	return func(ctx context.Context, atOnce int, took time.Duration) (int, error) {

@@ -10,8 +10,9 @@ import (
 	pgreads "github.com/postern-dev/postern/internal/pg/reads"
 )
 
-// lived writes what a life around the hour $1 leaves: 3 of each moment, so that slices begin and end among them; moments
-// are a few in the hour, its borders, and a microsecond beside them; some came in a day before, some were moved.
+// lived writes what a life around the hour $1 leaves: 3 of each moment, so that slices begin and end among them;
+// moments are a few in the hour, its borders, and a microsecond beside them; some came in a day before, some were
+// moved.
 const lived = `WITH moment AS (SELECT array_agg(at ORDER BY at) AS at FROM (
 		SELECT $1::timestamptz + interval '7 minutes' * i AS at FROM generate_series(-2, 10) i
 		UNION ALL SELECT $1::timestamptz + x FROM unnest('{-1 us, 1 us, 01:00:00, 59:59.999999, 1:00:00.000001}'::interval[]) x) m),
@@ -139,7 +140,8 @@ func TestARollUpThatIsCutOffLeavesTheOldFigures(t *testing.T) {
 	w.Same(w.Lines(saysSQL, hour), w.Lines(wasSQL, hour)...)
 }
 
-// Two that roll up an hour at once take turns in one run: no slice counts twice, and when one has ended it the other stops.
+// Two that roll up an hour at once take turns in one run: no slice counts twice, and when one has ended it the other
+// stops.
 func TestTwoRollUpsOfAnHourAreOneRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

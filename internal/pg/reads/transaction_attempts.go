@@ -150,8 +150,8 @@ func (p *past) readCurrent(b *pgx.Batch, id outbox.ID) {
 	})
 }
 
-// before puts the start of a call before its end. The start is by the clock of the process that called, the end by the one
-// by which is decided, and a call may be quicker than the clocks are apart.
+// before puts the start of a call before its end. The start is by the clock of the process that called, the end by the
+// one by which is decided, and a call may be quicker than the clocks are apart.
 func before(started *time.Time, ended time.Time) {
 	if started != nil && started.After(ended) {
 		*started = ended

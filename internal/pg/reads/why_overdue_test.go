@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
-// A head that is in its state for longer than that may last is told so, with the lever, and not as one that moves; it is in the
-// sample of what is stuck, and counted. One whose moment has only just come is no such.
+// A head that is in its state for longer than that may last is told so, with the lever, and not as one that moves; it
+// is in the sample of what is stuck, and counted. One whose moment has only just come is no such.
 func TestWhyTellsWhatIsOverdue(t *testing.T) {
 	t.Parallel()
 	called := func(w *world, n pg.Node) { w.Claim(n, pgworld.Everything()) }

@@ -1,8 +1,8 @@
 package verify
 
-// batches are the invariants of seed 4: promise 9, and what holds a processor's lines and counts together. Of
-// atomic batches nothing is executed before all is; of the others the actions that were executed are the first ones. One
-// that goes to another installation is a single action here, and its result is that one's to answer for.
+// batches are the invariants of seed 4: promise 9, and what holds a processor's lines and counts together. Of atomic
+// batches nothing is executed before all is; of the others the actions that were executed are the first ones. One that
+// goes to another installation is a single action here, and its result is that one's to answer for.
 var batches = []Invariant{
 	{
 		Name:     "batches execute in full",

@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/internal/sequencer"
 )
 
-// processing makes a database in which batch 1, atomic, is Executed; 2 PartiallyExecuted(1); 3 waits for a callback; 4 is
-// being executed; 5 is Queued. 2 and 5 were sent by ann through an authorization that limits her calls.
+// processing makes a database in which batch 1, atomic, is Executed; 2 PartiallyExecuted(1); 3 waits for a callback; 4
+// is being executed; 5 is Queued. 2 and 5 were sent by ann through an authorization that limits her calls.
 func processing(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	ctx := t.Context()

@@ -19,8 +19,8 @@ const (
 	openSlot   = time.Second
 )
 
-// After a connection that could not be opened, none is tried for a pause, which doubles from pauseFirst to pauseMost and
-// has chance in it.
+// After a connection that could not be opened, none is tried for a pause, which doubles from pauseFirst to pauseMost
+// and has chance in it.
 const (
 	pauseFirst = 100 * time.Millisecond
 	pauseMost  = time.Second

@@ -184,8 +184,8 @@ func (w *Watch) run() {
 	}
 }
 
-// look looks at all links once, and asks where that is due. Where one was closed, more are dead: all that rest are asked at
-// once, and what waits is suspected sooner.
+// look looks at all links once, and asks where that is due. Where one was closed, more are dead: all that rest are
+// asked at once, and what waits is suspected sooner.
 func (w *Watch) look(links []*link, now time.Time) {
 	patience := suspectFrom
 	if now.Sub(w.alarmed) < alarmFor {
@@ -335,8 +335,8 @@ func (w *Watch) askResting(links []*link) {
 	}
 }
 
-// Notification waits for a notification, and asks each second whether the server is still there. ctx may end the wait, and
-// the connection can be used on.
+// Notification waits for a notification, and asks each second whether the server is still there. ctx may end the wait,
+// and the connection can be used on.
 func Notification(ctx context.Context, c *pgx.Conn) (*pgconn.Notification, error) {
 	for {
 		n, err := listen(ctx, c)

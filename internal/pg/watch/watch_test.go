@@ -70,8 +70,8 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// A statement whose answer never comes ends soon, though its context does not, in whichever direction the connection says
-// nothing any more; the next has a connection, and the server is asked to cancel nothing.
+// A statement whose answer never comes ends soon, though its context does not, in whichever direction the connection
+// says nothing any more; the next has a connection, and the server is asked to cancel nothing.
 func TestAnAnswerThatNeverComesIsNotWaitedFor(t *testing.T) {
 	for name, way := range map[string]proxy.Way{"neither": proxy.BothWays, "answers": proxy.ToClient, "questions": proxy.ToServer} {
 		t.Run(name, func(t *testing.T) {
@@ -196,8 +196,8 @@ func TestASlowServerLosesNoConnection(t *testing.T) {
 	t.Logf("%d connections asked after others", p.Opened()-opened)
 }
 
-// The end of a context closes the socket at once, so that the place in the pool is free, and the server goes on with what
-// it was asked: nothing is cancelled.
+// The end of a context closes the socket at once, so that the place in the pool is free, and the server goes on with
+// what it was asked: nothing is cancelled.
 func TestTheEndOfAContextCancelsNothing(t *testing.T) {
 	t.Parallel()
 	db, p, pool := through(t, 1)
