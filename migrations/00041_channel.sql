@@ -1,4 +1,4 @@
--- High-integrity channels (S1.15): messages between two processes, of which none is lost.
+-- High-integrity channels (S1.15): messages between two processes; none is lost.
 -- +goose Up
 CREATE TABLE postern.channel (
     channel_id  int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -1156,7 +1156,7 @@ type ChannelSettings struct {
 	// GasCoin cap
 	GasCoin *string `json:"gas_coin,omitempty"`
 
-	// Kind cap: a leader cap, through which results go to the workflow, one at a time; it is a sender of the pool leader. integrity: messages between two processes, of which none is lost.
+	// Kind cap: a leader cap, through which results go to the workflow, one at a time; it is a sender of the pool leader. integrity: messages between two processes; none is lost.
 	Kind ChannelSettingsKind `json:"kind"`
 
 	// MaxRetries integrity: nacks after which a message is dropped, with a record. 5 unless said.
@@ -1189,7 +1189,7 @@ type ChannelSettings struct {
 	WorkerURL *string `json:"worker_url,omitempty"`
 }
 
-// ChannelSettingsKind cap: a leader cap, through which results go to the workflow, one at a time; it is a sender of the pool leader. integrity: messages between two processes, of which none is lost.
+// ChannelSettingsKind cap: a leader cap, through which results go to the workflow, one at a time; it is a sender of the pool leader. integrity: messages between two processes; none is lost.
 type ChannelSettingsKind string
 
 // ChannelView defines model for ChannelView.

@@ -131,6 +131,7 @@ func TestAnOperatorPostsLooksAsksWhyAndPullsLevers(t *testing.T) {
 	postern(t, at, "pause", "types/HELLO", "--reason", "a look at it").want(t, 0, "types/HELLO  done")
 	postern(t, at, "shwo", "h-1").want(t, 2, "did you mean `postern show`?")
 	postern(t, at, "ls", "--uri", "x").want(t, 2, "did you mean `--url`?")
+	postern(t, at, "ls", "--limit", "5").want(t, 2, "did you mean `postern ls limit=VALUE`?")
 	postern(t, at, "show").want(t, 2, "postern show wants ID|UID|NOUN/NAME")
 	postern(t, at, "post", "HELLO", "--wait", "10").want(t, 2, `--wait is "10": want a duration with its unit`)
 	postern(t, at, "block", "senders/x", "--for", "10").want(t, 2, `--for is "10"`)

@@ -93,11 +93,24 @@ func meant(cmd *cobra.Command, err error) string {
 		cmd.Flags().VisitAll(add)
 		cmd.InheritedFlags().VisitAll(add)
 		name, _, _ := strings.Cut(typed[1], "=")
+		if filter := strings.ReplaceAll(name, "-", "_"); cmd.Name() == "ls" && isFilter(filter) {
+			return cmd.CommandPath() + " " + filter + "=VALUE"
+		}
 		if name = nearest(name, list); name != "" {
 			return "--" + name
 		}
 	}
 	return ""
+}
+
+// isFilter says whether some list has a filter of that name.
+func isFilter(name string) bool {
+	for _, filters := range nouns() {
+		if slices.Contains(filters, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // known asks the API for a name that is near to one that it did not find, and returns what to type instead, "" if

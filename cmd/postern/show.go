@@ -224,7 +224,7 @@ func printWhy(out io.Writer, p paper, why record, context string, now time.Time)
 	p.indented(out, "", 0, why.text("summary"))
 	for i, b := range why.records("blockers") {
 		fmt.Fprintln(out)
-		p.indented(out, fmt.Sprintf("%d.", i+1), 3, fmt.Sprintf("%s: %s, since %s ago", b.text("kind"),
+		p.indented(out, fmt.Sprintf("%d.", i+1), 3, fmt.Sprintf("%s: %s, for %s", b.text("kind"),
 			strings.TrimPrefix(b.text("object"), "/"), strings.TrimPrefix(ago(b.moment("since"), now), "in ")))
 		if s := b.text("detail"); s != "" {
 			p.indented(out, "", 3, s)
@@ -237,7 +237,7 @@ func printWhy(out io.Writer, p paper, why record, context string, now time.Time)
 			if s := b.text("lane.gate_reason"); s != "" {
 				lane += ", closed: " + s
 			}
-			p.indented(out, "   lane", 9, lane)
+			p.indented(out, "   turn", 9, lane)
 		}
 		if b.at("next") != nil {
 			p.indented(out, "   next", 9, ago(b.moment("next.at"), now)+": "+b.text("next.what"))

@@ -38,6 +38,9 @@ func leverWords(lever record) []string {
 	switch {
 	case parts[0] == "quarantine":
 		return quarantineWords(lever, parts)
+	case lever.text("method") == "GET" && len(parts) > 2 && parts[len(parts)-1] == "why":
+		object := strings.Join(parts[:len(parts)-1], "/")
+		return []string{"why", strings.TrimPrefix(object, "transactions/")}
 	case lever.text("method") != "POST" || len(parts) < 3:
 		return nil
 	case parts[0] == "processors" || parts[0] == "authorizations":

@@ -36,6 +36,8 @@ func TestALeverIsSpelledAsACommand(t *testing.T) {
 		{"PATCH", "/dispatchers/T", `{"worker_url": "http://w/?a=1&b=2"}`, "",
 			`postern api PATCH /dispatchers/T -d '{"worker_url":"http://w/?a=1&b=2"}'`},
 		{"GET", "/quarantine", "{}", "", "postern quarantine status"},
+		{"GET", "/transactions/x/why", "{}", "", "postern why x"},
+		{"GET", "/processors/p/batches/7/why", "{}", "shop", "postern why processors/p/batches/7 --context shop"},
 		{"POST", "/quarantine/reconcile", `{"type": "PAY", "reason": "..."}`, "",
 			"postern quarantine reconcile dispatchers/PAY --reason ..."},
 		{"POST", "/quarantine/release", `{"context": "shop", "type": "PAY", "reason": "..."}`, "",

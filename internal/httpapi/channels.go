@@ -32,7 +32,7 @@ func (a *API) channelRoutes() {
 // channelSettings is what people write of a channel, of either kind.
 type channelSettings struct {
 	Name      name   `json:"name,omitempty" doc:"If given, the name in the path."`
-	Kind      string `json:"kind" enum:"cap,integrity" doc:"cap: a leader cap, through which results go to the workflow, one at a time; it is a sender of the pool leader. integrity: messages between two processes, of which none is lost."`
+	Kind      string `json:"kind" enum:"cap,integrity" doc:"cap: a leader cap, through which results go to the workflow, one at a time; it is a sender of the pool leader. integrity: messages between two processes; none is lost."`
 	Cap       string `json:"cap,omitempty" maxLength:"200" doc:"cap: the object that it is."`
 	GasCoin   string `json:"gas_coin,omitempty" maxLength:"200" doc:"cap"`
 	Wallet    string `json:"wallet,omitempty" maxLength:"200" doc:"cap"`

@@ -134,7 +134,7 @@ func TestEachBrokenWorkerFailsWithTheRightWords(t *testing.T) {
 		{"forgets", at("/status/", says(200, `{"state":"unknown","block_height":null,"failure_reason":null}`)),
 			"status by token, status by hash, inclusion", "status by token", "forgotten", "queue stands still"},
 		{"gives a status without the hash", at("/status/", answers(func(a map[string]any) { delete(a, "hash") })),
-			"status by token", "status by token", "names no hash", "nobody can find out"},
+			"status by token", "status by token", "names no hash", "it cannot be found out"},
 		{"calls everything pending", at("/status/", says(200, `{"state":"pending","hash":null,"block_height":null,"failure_reason":null}`)),
 			"status by token, status of the unknown, lower fence", "status of the unknown", "a token that was never sent: it is said to be pending", "waits for ever"},
 		{"is included nowhere", at("/status/", answers(func(a map[string]any) { delete(a, "block_height") })),

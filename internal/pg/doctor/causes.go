@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -94,14 +95,27 @@ func (x cause) finding() Finding {
 	return f
 }
 
+// ofItsOwn are the levers of causes that have a command of their own.
+var ofItsOwn = map[string]bool{
+	"resume":  true,
+	"unblock": true,
+	"retry":   true,
+	"cancel":  true,
+	"why":     true,
+}
+
 // remedy is the lever of a cause as the command that pulls it.
 func (x cause) remedy() string {
 	method, rest, _ := strings.Cut(x.lever, " ")
 	path, body, _ := strings.Cut(rest, " {")
 	words := []string{"postern", "api", method, path}
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	switch filter, listed := strings.CutPrefix(path, "/transactions?"); {
 	case x.lever == "":
 		words = []string{"postern", "why", x.id}
+	case len(parts) == 3 && body == "" && ofItsOwn[parts[2]]:
+		name, _ := url.PathUnescape(parts[1])
+		words = []string{"postern", parts[2], strings.TrimPrefix(parts[0]+"/"+name, "transactions/")}
 	case listed:
 		words = append([]string{"postern", "ls"}, strings.Split(filter, "&")...)
 	case body != "":

@@ -53,12 +53,12 @@ func TestEachCauseIsOneLineWithItsLever(t *testing.T) {
 			`postern api PUT /senders/ACCOUNT -d '{"pool":"p"}'`},
 		{"stuck queues", "1 head of type PAY (context default) stands still for 5h00m: no node for type",
 			"postern why 00000000-0000-0000-0000-000000000008"},
-		{"unresolved", "1 of type PAY (context default) ended UNRESOLVED today: no such account",
+		{"unresolved", "1 transaction of type PAY (context default) ended UNRESOLVED today: no such account",
 			"postern ls state=UNRESOLVED type=PAY"},
 		{"rejections", "the worker rejected 2 transactions of type PAY (context default) today: no such account",
 			"postern ls state=FAILED error_class=rejected type=PAY"},
 		{"paused", "dispatchers/PAY is paused by ann: a holiday (context default)",
-			"postern api POST /dispatchers/PAY/resume"},
+			"postern resume dispatchers/PAY"},
 	} {
 		i := slices.IndexFunc(found, func(f doctor.Finding) bool {
 			return f.Check == c.check && strings.HasPrefix(f.Found, c.found)

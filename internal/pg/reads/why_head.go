@@ -173,7 +173,7 @@ func (x *explain) held() error {
 			Kind:   "not_before",
 			Object: pg.TxPath(x.head.ID),
 			Since:  x.head.CreatedAt,
-			Detail: "its own not_before",
+			Detail: "it was posted with not_before",
 			Next:   &NextStep{x.q.NotBefore, "it may go out"},
 			Levers: []Lever{leverOf(x.head.ID, "cancel", "executor")},
 		}
