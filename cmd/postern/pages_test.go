@@ -66,6 +66,24 @@ func TestThePagesAreShortTogether(t *testing.T) {
 	}
 }
 
+// sitting is for how many minutes of reading a page may last, at 200 words a minute; others have twenty. References
+// that are rendered are looked up.
+var sitting = map[string]int{"quick-start.md": 5, "sql-outbox.md": 10, "worker.md": 15}
+
+func TestEachPageIsReadInOneSitting(t *testing.T) {
+	t.Parallel()
+	for name, text := range docsPages(t) {
+		minutes := sitting[name]
+		if minutes == 0 {
+			minutes = 20
+		}
+		words := len(strings.Fields(text))
+		if !rendered[name] && !records[name] && words > 200*minutes {
+			t.Errorf("docs/%s has %d words, more than are read in %d minutes: divide it, or shorten it", name, words, minutes)
+		}
+	}
+}
+
 // All pages name the API and the database by the same two variables.
 func TestThePagesShareTheirVariables(t *testing.T) {
 	t.Parallel()

@@ -68,7 +68,7 @@ func TestThePageAboutWebhooksWorksAsItIsWritten(t *testing.T) {
 	if n := len(block.FindAll(page, -1)); n < 8 {
 		t.Fatalf("only %d blocks were found", n)
 	}
-	for _, change := range [][2]string{{"http://127.0.0.1:8080", a.URL()}, {"127.0.0.1:9797", address}, {"go run ./examples/receiver", receiver + " -listen " + address}} {
+	for _, change := range [][2]string{{"127.0.0.1:9797", address}, {"go run ./examples/receiver", receiver + " -listen " + address}} {
 		if !strings.Contains(script, change[0]) {
 			t.Fatalf("the page does not say %s", change[0])
 		}
@@ -77,7 +77,7 @@ func TestThePageAboutWebhooksWorksAsItIsWritten(t *testing.T) {
 	limit, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(limit, "bash", "-x", "-c", script)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "DATABASE_URL="+db.URL)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "DATABASE_URL="+db.URL, "POSTERN_URL="+a.URL())
 	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		heard, _ := os.ReadFile(filepath.Join(dir, "heard.txt"))
