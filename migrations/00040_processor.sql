@@ -144,6 +144,7 @@ CREATE TABLE postern.batch (
     retries          int NOT NULL DEFAULT 0,     -- of that action
     cooldown_until   timestamptz,
     cooldown_height  bigint,
+    left_alone       boolean NOT NULL DEFAULT false, -- its last try came to nothing because its worker is away
     run              int NOT NULL DEFAULT 0,     -- executions that have begun; the last is in the uid of its transaction
     steps            int NOT NULL DEFAULT 0,
     result           text,

@@ -32,7 +32,7 @@ func (a *API) processorRoutes() {
 type processorSettings struct {
 	Name         name   `json:"name,omitempty" doc:"If given, the name in the path; it is the domain that functions name."`
 	Owner        string `json:"owner,omitempty" maxLength:"200" doc:"The actor that may enqueue, insert, evict, pause and resume. Unless said, it stays; a new processor belongs to the one that puts it."`
-	Fair         bool   `json:"fair,omitempty" doc:"While every High batch is in its cooldown, Med is looked at."`
+	Fair         bool   `json:"fair,omitempty" doc:"Med does not wait for batches of High that are in their cooldown."`
 	TickInterval string `json:"tick_interval,omitempty" example:"1s" doc:"1s unless said; 0s: it is ticked by hand."`
 	DeliverAs    string `json:"deliver_as,omitempty" maxLength:"200" example:"FAR" doc:"Of a remote domain whose processor is part of another installation: the type as which each batch goes there, whole. The worker_url of its dispatcher is that of the peer, its secret the peer's."`
 	Within       string `json:"deliver_within,omitempty" example:"1m" doc:"Of a remote domain: how long a batch that was not executed at all waits for a worker that can be reached, before it is a timeout; 0s unless said: as long as it takes."`
@@ -58,10 +58,10 @@ type processorView struct {
 	CreatedAt        time.Time     `json:"created_at"`
 }
 
-// starvingLine says that a line waits because of the cooldown at the head of the other.
+// starvingLine says that a line waits because of a cooldown in the other.
 type starvingLine struct {
 	Queue string    `json:"queue" enum:"Med"`
-	By    int64     `json:"by" doc:"the batch at the head of High"`
+	By    int64     `json:"by" doc:"the batch of High for which it waits"`
 	Since time.Time `json:"since" doc:"when it failed last"`
 }
 

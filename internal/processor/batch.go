@@ -106,6 +106,7 @@ type Batch struct {
 	Retries        int // of that action; of an atomic batch, as a whole
 	CooldownUntil  *time.Time
 	CooldownHeight *int64
+	LeftAlone      bool    // its last try came to nothing because its worker is away
 	Result         *Result // of one that is Done, or Timed_Out
 }
 
@@ -212,11 +213,13 @@ func (b *Batch) retriesLeft() bool {
 	return r != nil && (r.Times.Amount == nil || int64(b.Retries) < *r.Times.Amount)
 }
 
-func (b *Batch) settleRetry() { b.Retries, b.CooldownUntil, b.CooldownHeight = 0, nil, nil }
+func (b *Batch) settleRetry() {
+	b.Retries, b.CooldownUntil, b.CooldownHeight, b.LeftAlone = 0, nil, nil, false
+}
 
 func (b *Batch) countRetry(f Facts) {
 	b.Retries++
-	b.CooldownUntil, b.CooldownHeight = nil, nil
+	b.CooldownUntil, b.CooldownHeight, b.LeftAlone = nil, nil, false
 	i := b.Actions.Retry(b.Index).Interval
 	if i.Seconds != nil {
 		until := f.Now.Add(time.Duration(*i.Seconds) * time.Second)
@@ -229,6 +232,7 @@ func (b *Batch) countRetry(f Facts) {
 
 // leaveAlone has the batch cool at least as long as its worker is left alone.
 func (b *Batch) leaveAlone(f Facts) {
+	b.LeftAlone = true
 	if b.CooldownUntil == nil || b.CooldownUntil.Before(f.Away) {
 		until := f.Away
 		b.CooldownUntil = &until

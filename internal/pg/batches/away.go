@@ -24,11 +24,14 @@ const awaySQL = `x.deliver_as = '' AND EXISTS (
 		WHERE q.queue_id = i.queue_id AND q.head_seq = i.seq AND q.cur_seq IS NULL
 			AND CASE q.phase
 				WHEN 'HELD' THEN q.blocked_since IS NOT NULL AND q.not_before > n.now
-				WHEN 'READY' THEN d.gate_failures > 0 AND d.gate_until > n.now OR ` + sendersAwaySQL + `
+				WHEN 'READY' THEN ` + gateClosedSQL + `
 				ELSE false END
 		OFFSET 0)
 	AND NOT EXISTS (SELECT FROM postern.attempt t
 		WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day) AND t.nothing_done IS NOT TRUE OFFSET 0)`
+
+// gateClosedSQL says whether the gate of the dispatcher d is closed, or those of all its senders.
+const gateClosedSQL = `(d.gate_failures > 0 AND d.gate_until > n.now OR ` + sendersAwaySQL + `)`
 
 // sendersAwaySQL says whether the pool of the dispatcher d has senders, and the worker of each is away.
 const sendersAwaySQL = `(
@@ -67,13 +70,17 @@ func (s *Store) stillAway(ctx context.Context, by db.By, id outbox.ID) (db.By, e
 	return by, nil
 }
 
+// untilSQL is until when the gate of the dispatcher d is closed, or, if they are later, the first of those of its
+// senders.
+const untilSQL = `greatest(d.gate_until, CASE WHEN ` + sendersAwaySQL + `
+		THEN (SELECT min(s.blocked_until) FROM postern.sender s
+			WHERE s.pool_id = d.pool_id AND s.removed_at IS NULL) END)`
+
 // leftAlone is until when the worker of a type is left alone at least: until its gate opens for a probe, or, where its
 // senders have gates of their own, the first of these.
 func (h *heldProcessor) leftAlone(ctx context.Context, t *db.Txn, typ string) (until time.Time, err error) {
 	b := &pgx.Batch{}
-	b.Queue(`SELECT greatest($3::timestamptz + interval '1 s', d.gate_until, CASE WHEN `+sendersAwaySQL+`
-			THEN (SELECT min(s.blocked_until) FROM postern.sender s
-				WHERE s.pool_id = d.pool_id AND s.removed_at IS NULL) END)
+	b.Queue(`SELECT greatest($3::timestamptz + interval '1 s', `+untilSQL+`)
 		FROM (SELECT $3::timestamptz) n(now)
 		LEFT JOIN postern.dispatcher d ON (d.context_id, d.type) = ($1, $2)`, h.contextID, typ, h.now).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&until) })

@@ -35,7 +35,7 @@ type Batch struct {
 }
 
 const batchColumns = `b.batch_id, p.name, b.processor_id, coalesce(b.authorization_id, 0), b.label, b.initiator, b.by_owner, b.call_held, b.priority,
-		b.actions, b.messages, b.expiration_time, b.ttl, b.delivered, b.deliver_as, b.state, b.position, b.retries, b.cooldown_until, b.cooldown_height, b.run, b.steps,
+		b.actions, b.messages, b.expiration_time, b.ttl, b.delivered, b.deliver_as, b.state, b.position, b.retries, b.cooldown_until, b.cooldown_height, b.left_alone, b.run, b.steps,
 		coalesce(b.result, ''), b.result_n, b.result_reason, b.result_retriable, b.created_at, b.updated_at`
 
 const batchSelect = `SELECT ` + batchColumns + ` FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id`
@@ -49,7 +49,7 @@ func scanBatch(row pgx.CollectableRow) (*Batch, error) {
 func (v *Batch) scan(row pgx.CollectableRow, first ...any) error {
 	var r processor.Result
 	err := row.Scan(append(first, &v.ID, &v.Processor, &v.processorID, &v.authorizationID, &v.Label, &v.Initiator, &v.ByOwner, &v.held, &v.Priority,
-		&v.Actions, &v.Messages, &v.Expiration, &v.TTL, &v.Delivered, &v.DeliverAs, &v.State, &v.Index, &v.Retries, &v.CooldownUntil, &v.CooldownHeight, &v.Runs, &v.steps,
+		&v.Actions, &v.Messages, &v.Expiration, &v.TTL, &v.Delivered, &v.DeliverAs, &v.State, &v.Index, &v.Retries, &v.CooldownUntil, &v.CooldownHeight, &v.LeftAlone, &v.Runs, &v.steps,
 		&r.Kind, &r.N, &r.Reason, &r.Retriable, &v.CreatedAt, &v.UpdatedAt)...)
 	if r.Kind != "" {
 		v.Result = &r
@@ -217,10 +217,10 @@ func (h *heldProcessor) insertBatch(b *pgx.Batch, v *Batch) {
 func (h *heldProcessor) updateBatch(b *pgx.Batch, v *Batch, from processor.State) {
 	r := v.result()
 	b.Queue(`UPDATE postern.batch SET was = $2, state = $3, position = $4, retries = $5, cooldown_until = $6, cooldown_height = $7, run = $8, steps = $9,
-			result = nullif($10, ''), result_n = $11, result_reason = $12, result_retriable = $13, updated_at = $14, delivered = $15
+			result = nullif($10, ''), result_n = $11, result_reason = $12, result_retriable = $13, updated_at = $14, delivered = $15, left_alone = $16
 		WHERE batch_id = $1 AND state = $2`,
 		v.ID, string(from), string(v.State), v.Index, v.Retries, v.CooldownUntil, v.CooldownHeight, v.Runs, v.steps,
-		string(r.Kind), r.N, r.Reason, r.Retriable, h.now, v.Delivered)
+		string(r.Kind), r.N, r.Reason, r.Retriable, h.now, v.Delivered, v.LeftAlone)
 }
 
 func (v *Batch) result() processor.Result {

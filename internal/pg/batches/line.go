@@ -15,8 +15,8 @@ import (
 // The lines of a processor change under its lock only. A place that is read behind the lock therefore stays true until
 // the commit, unless the same SQL transaction changes it. A SQL transaction changes a line once, except for a due tick:
 // it may put the batch that it ends back into its line and then look for the first batch. A read does not see the
-// effect of statements that are only queued. So deal sends them before it reads, and concluded sends them and reads the
-// heads anew where others may stand there now: on a fair processor, and after a deal. Each read goes down the primary
+// effect of statements that are only queued. So deal and pastHigh send them before they read, and after a deal concluded
+// sends them and reads the heads anew. Each read goes down the primary
 // key of batch_place once. The front and the back need no read at all, since batch_line has the bounds and all places
 // beyond them are free. Only a position is counted, from the nearer end: 50,000 entries at most in a line of 100,000.
 
@@ -167,10 +167,9 @@ func (h *heldProcessor) middle(ctx context.Context, t *db.Txn, b *pgx.Batch, pri
 func (h *heldProcessor) deal(ctx context.Context, t *db.Txn, b *pgx.Batch, prio processor.Priority, before, after int64) (int64, error) {
 	l := h.lines[prio]
 	h.dealt = true
-	if err := t.Send(ctx, b); err != nil { // statements queued in b may remove places that are read here
+	if err := sendQueued(ctx, t, b); err != nil { // statements queued in b may remove places that are read here
 		return 0, err
 	}
-	b.QueuedQueries = nil
 	for reach := int64(32); ; reach *= 8 {
 		down, err := h.between(ctx, t, prio, placesDown, l.Lowest, before, 0, reach+1)
 		if err != nil {

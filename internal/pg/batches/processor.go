@@ -37,7 +37,8 @@ type Processor struct {
 	tickedAt  *time.Time
 }
 
-// Starving says that Med waits because the batch at the head of High is in its cooldown (S4.10).
+// Starving says that Med waits because a batch of High is in its cooldown after a failure (S4.10): the first one of High
+// whose contract is not away.
 type Starving struct {
 	By    int64
 	Since time.Time
@@ -52,13 +53,13 @@ func (p *Processor) fields() []any {
 const processorsSQL = `SELECT ` + processorColumns + `, h.length, m.length,
 		coalesce((SELECT b.batch_id FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Executing'), 0),
 		(SELECT count(*) FROM postern.batch b WHERE b.processor_id = p.processor_id AND b.state = 'Waiting_Callback'),
-		ARRAY(SELECT r.name FROM postern.processor_peer r WHERE r.processor_id = p.processor_id ORDER BY r.name), coalesce(s.batch_id, 0), s.updated_at
+		ARRAY(SELECT r.name FROM postern.processor_peer r WHERE r.processor_id = p.processor_id ORDER BY r.name), 
+		coalesce(s.batch_id, 0), s.updated_at
 	FROM postern.processor p
 	JOIN postern.batch_line h ON h.processor_id = p.processor_id AND h.priority = 0
 	JOIN postern.batch_line m ON m.processor_id = p.processor_id AND m.priority = 1
-	LEFT JOIN LATERAL (SELECT b.batch_id, b.updated_at, b.cooldown_until, b.cooldown_height FROM postern.batch_place l JOIN postern.batch b ON b.batch_id = l.batch_id
-		WHERE l.processor_id = p.processor_id AND l.priority = 0 AND l.place >= h.lowest ORDER BY l.place LIMIT 1) s
-		ON m.length > 0 AND NOT p.fair AND coalesce(s.cooldown_until > coalesce($5::timestamptz, clock_timestamp()), s.cooldown_height > p.height, false)
+	CROSS JOIN (SELECT coalesce($5::timestamptz, clock_timestamp())) n(now)
+	LEFT JOIN LATERAL (` + firstHoldingMedSQL + `) s ON m.length > 0 AND NOT p.fair AND s.cools
 	WHERE p.context_id = $1 AND p.removed_at IS NULL AND ($2 = '' OR p.name = $2) AND p.name > $3 ORDER BY p.name LIMIT $4`
 
 func (s *Store) processors(ctx context.Context, contextID int32, name, after string, limit int) ([]*Processor, error) {

@@ -86,7 +86,7 @@ func (s *Store) tick(ctx context.Context, by db.By, name string, due bool) (out 
 		}
 		var v *Batch
 		if !due || h.TickInterval > 0 && (h.tickedAt == nil || !h.now.Before(h.tickedAt.Add(h.TickInterval))) {
-			if v, err = h.next(ctx, t, &a); err != nil && !(ended != nil && fault.KindOf(err) == fault.Conflict) {
+			if v, err = h.next(ctx, t, b, &a); err != nil && !(ended != nil && fault.KindOf(err) == fault.Conflict) {
 				return err
 			}
 		}
@@ -126,7 +126,7 @@ type sight struct {
 	heads   [len(processor.Priorities)]*Batch
 }
 
-// see reads what is executed and who stands at the heads, in one round trip; of Med only if a tick may look there.
+// see reads what is executed and who stands at the head of the line that comes first, in one round trip.
 func (h *heldProcessor) see(ctx context.Context, t *db.Txn) (a sight, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT i.body_hash, `+outcomeColumns+batchColumns+` FROM postern.batch b JOIN postern.processor p ON p.processor_id = b.processor_id
@@ -151,11 +151,21 @@ func (h *heldProcessor) lookAtHeads(b *pgx.Batch, a *sight) {
 	for _, prio := range processor.Priorities {
 		a.heads[prio] = nil
 		l := h.lines[prio]
-		if l.Length == 0 || prio == processor.Med && h.lines[processor.High].Length > 0 && !h.Fair {
+		if l.Length == 0 || prio == processor.Med && h.lines[processor.High].Length > 0 {
 			continue
 		}
-		b.Queue(`SELECT l.place, `+batchColumns+` FROM (`+placesUp+`) l JOIN postern.batch b ON b.batch_id = l.batch_id
-			JOIN postern.processor p ON p.processor_id = b.processor_id`, h.ID, prio, l.Lowest, l.Highest, 0, 1).Query(func(rows pgx.Rows) error {
+		h.lookAtHead(b, prio, a)
+	}
+}
+
+// lookAtHead queues in b the read of the head of a line that is not empty.
+func (h *heldProcessor) lookAtHead(b *pgx.Batch, prio processor.Priority, a *sight) {
+	l := h.lines[prio]
+	b.Queue(`SELECT l.place, `+batchColumns+`
+		FROM (`+placesUp+`) l
+		JOIN postern.batch b ON b.batch_id = l.batch_id
+		JOIN postern.processor p ON p.processor_id = b.processor_id`, h.ID, prio, l.Lowest, l.Highest, 0, 1).
+		Query(func(rows pgx.Rows) error {
 			list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Batch, error) {
 				v, place := &Batch{}, int64(0)
 				v.place = &place
@@ -166,7 +176,6 @@ func (h *heldProcessor) lookAtHeads(b *pgx.Batch, a *sight) {
 			}
 			return err
 		})
-	}
 }
 
 // concluded queues in b the end of the batch that is being executed, if its transaction has ended, and returns that
@@ -182,11 +191,10 @@ func (h *heldProcessor) concluded(ctx context.Context, t *db.Txn, b *pgx.Batch, 
 	}
 	a.running = nil
 	h.now = h.now.Add(time.Microsecond)
-	if h.Fair || h.dealt { // the heads may have changed
-		if err := t.Send(ctx, b); err != nil {
+	if h.dealt { // the heads may have changed
+		if err := sendQueued(ctx, t, b); err != nil {
 			return nil, err
 		}
-		b.QueuedQueries = nil
 		again := &pgx.Batch{}
 		h.lookAtHeads(again, a)
 		return v, t.Send(ctx, again)
@@ -197,8 +205,8 @@ func (h *heldProcessor) concluded(ctx context.Context, t *db.Txn, b *pgx.Batch, 
 	return v, nil
 }
 
-// next is the batch that a tick looks at.
-func (h *heldProcessor) next(ctx context.Context, t *db.Txn, a *sight) (*Batch, error) {
+// next is the batch that a tick looks at. What is queued in b may be sent.
+func (h *heldProcessor) next(ctx context.Context, t *db.Txn, b *pgx.Batch, a *sight) (*Batch, error) {
 	if h.Paused {
 		return nil, fault.New(fault.Conflict, "processor_paused", "Processor is currently paused")
 	}
@@ -213,28 +221,16 @@ func (h *heldProcessor) next(ctx context.Context, t *db.Txn, a *sight) (*Batch, 
 		case v == nil:
 			return nil, fault.New(fault.Internal, "internal", "processor %q: its line %s has %d batches, and no head", h.Name, prio, h.lines[prio].Length)
 		}
-		if prio == processor.High && h.Fair && h.lines[processor.Med].Length > 0 && v.Cools(h.facts()) {
-			if all, err := h.allCool(ctx, t, prio); err != nil {
+		if prio == processor.High && h.lines[processor.Med].Length > 0 && (v.LeftAlone || h.Fair && v.Cools(h.facts())) {
+			if med, err := h.pastHigh(ctx, t, b, a); err != nil {
 				return nil, err
-			} else if all {
+			} else if med {
 				continue
 			}
 		}
 		return v, nil
 	}
 	return nil, fault.New(fault.Conflict, "nothing_to_process", "There is currently nothing to process")
-}
-
-// allCool says whether every batch of a line is in its cooldown: then a fair processor looks at the other (S4.10).
-// Its cost is the length of the line, while its head cools.
-func (h *heldProcessor) allCool(ctx context.Context, t *db.Txn, prio processor.Priority) (all bool, err error) {
-	b := &pgx.Batch{}
-	b.Queue(`SELECT NOT EXISTS (SELECT FROM postern.batch_place l JOIN postern.batch b ON b.batch_id = l.batch_id
-		WHERE l.processor_id = $1 AND l.priority = $2 AND (coalesce(b.expiration_time < $3, false)
-			OR NOT coalesce(b.cooldown_until > $3, b.cooldown_height > $4, false)))`, h.ID, prio, h.now, h.Height).
-		QueryRow(func(row pgx.Row) error { return row.Scan(&all) })
-	err = t.Send(ctx, b)
-	return all, err
 }
 
 // execute queues in b that an execution begins: its number, and the callback that will be waited for.

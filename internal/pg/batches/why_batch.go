@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -171,10 +170,10 @@ func (x *whyBatch) queued() error {
 	if err := x.before(); err != nil {
 		return err
 	}
-	if x.v.Cools(x.facts) {
-		if err := x.cools(x.v); err != nil {
-			return err
-		}
+	if away, err := x.away(x.v); err != nil {
+		return err
+	} else if !away && x.v.Cools(x.facts) {
+		x.cools(x.v)
 	}
 	if len(x.w.Blockers) > 0 {
 		return nil
@@ -188,19 +187,22 @@ func (x *whyBatch) queued() error {
 	return nil
 }
 
-// high says that High comes first, and for how long Med starves because of it.
+// high says which batch of High comes first, or that it cools and Med starves because of it. Of one whose contract is
+// away it says nothing, since Med does not wait for it.
 func (x *whyBatch) high() error {
-	head, _, err := x.s.BatchesInLine(x.ctx, x.context, x.p.Name, processor.High, processor.Range{From: 0, To: min(1, x.p.Length[processor.High])})
-	if err != nil || len(head) == 0 {
+	v, err := x.holdsMed()
+	if err != nil || v == nil {
 		return err
 	}
-	if b := x.p.Starving; b != nil {
-		next := x.cooldown(head[0])
-		x.add("starving", x.batch(b.By), b.Since, fmt.Sprintf("batch %d at the head of High cools, and keeps Med waiting as long as the processor is not fair", b.By), next,
-			x.lever("PATCH", "admin").With("fair", true), x.evict(b.By))
+	if v.Cools(x.facts) && !x.p.Fair {
+		detail := fmt.Sprintf("batch %d of High cools after a failure, and keeps Med waiting as long as the processor is not fair",
+			v.ID)
+		x.add("starving", x.batch(v.ID), v.UpdatedAt, detail, x.cooldown(v),
+			x.lever("PATCH", "admin").With("fair", true), x.evict(v.ID))
 		return nil
 	}
-	x.add("high_first", x.batch(head[0].ID), head[0].UpdatedAt, "before Med goes High, with "+fault.Many(x.p.Length[processor.High], "batch"), nil)
+	detail := fmt.Sprintf("batch %d of High comes before Med, as all do there that can be executed", v.ID)
+	x.add("high_first", x.batch(v.ID), v.UpdatedAt, detail, nil)
 	return nil
 }
 
@@ -219,27 +221,44 @@ func (x *whyBatch) before() error {
 	return nil
 }
 
-// cools says why a batch waits before it is executed again: it failed, or its contract is away.
-func (x *whyBatch) cools(v *Batch) error {
+// away says of a batch whose worker was away that it waits for it: until its cooldown is over, and then as long as the
+// worker is left alone because others have tried it. It returns false for any other batch.
+func (x *whyBatch) away(v *Batch) (bool, error) {
+	if !v.LeftAlone {
+		return false, nil
+	}
+	typ := v.Actions.Functions()[v.Index].ContractAddress
 	var last string
-	err := x.s.Db(x.ctx).QueryRow(x.ctx, `SELECT error FROM postern.batch_action WHERE (batch_id, run) = ($1, $2)`,
-		v.ID, v.Runs).Scan(&last)
-	if err != nil && !db.IsNoRows(err) {
-		return db.Known(err)
+	var until *time.Time
+	err := x.s.Db(x.ctx).QueryRow(x.ctx, `SELECT coalesce(a.error, ''), CASE WHEN `+gateClosedSQL+` THEN `+untilSQL+` END
+		FROM (SELECT $3::timestamptz) n(now)
+		LEFT JOIN postern.dispatcher d ON (d.context_id, d.type) = ($1, $2)
+		LEFT JOIN postern.batch_action a ON (a.batch_id, a.run) = ($4, $5)`, x.context, typ, x.facts.Now, v.ID, v.Runs).
+		Scan(&last, &until)
+	if err != nil {
+		return false, db.Known(err)
 	}
-	if strings.HasPrefix(last, unreached) {
-		typ := v.Actions.Functions()[v.Index].ContractAddress
-		detail := fmt.Sprintf("action %d, of %s: %s; nothing has gone out, and other batches go on", v.Index, typ, last)
-		x.add("worker_unreachable", "/dispatchers/"+typ, v.UpdatedAt, detail, x.cooldown(v),
-			reads.NewLever("POST", "admin", "dispatchers", typ, "check"), x.evict(v.ID))
-		return nil
+	next := x.cooldown(v)
+	switch {
+	case v.Cools(x.facts):
+	case until == nil:
+		return false, nil
+	default:
+		next = &reads.NextStep{At: *until, What: fmt.Sprintf("batch %d may be executed again", v.ID)}
 	}
+	detail := fmt.Sprintf("action %d, of %s: %s; nothing has gone out, and other batches go on", v.Index, typ, last)
+	x.add("worker_unreachable", "/dispatchers/"+typ, v.UpdatedAt, detail, next,
+		reads.NewLever("POST", "admin", "dispatchers", typ, "check"), x.evict(v.ID))
+	return true, nil
+}
+
+// cools says that a batch failed, and waits before it is executed again.
+func (x *whyBatch) cools(v *Batch) {
 	detail := fmt.Sprintf("retry %d of action %d, in its cooldown", v.Retries, v.Index)
 	if v.CooldownHeight != nil {
 		detail += fmt.Sprintf(" until height %d; it is %d", *v.CooldownHeight, x.p.Height)
 	}
 	x.add("cooldown", x.batch(v.ID), v.UpdatedAt, detail, x.cooldown(v))
-	return nil
 }
 
 // cooldown is when one ends, nil where that is a matter of height.
