@@ -104,7 +104,7 @@ func TestApplyTwiceIsNoChange(t *testing.T) {
 		"/tools/com.example.price@1": `"timeout":"10s"`,
 		"/sources/orders":            `"buffer":50`,
 		"/channels/till-to-books":    `"capacity":20`,
-		"/processors/neutron":        `"owner":"till"`,
+		"/processors/neutron":        `"owner":"dev"`,
 		"/authorizations/payouts":    `"mode":"permissionless"`,
 		"/subscriptions/books":       `"kind":"pull"`,
 	} {

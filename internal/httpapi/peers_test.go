@@ -73,8 +73,9 @@ func TestAPeerSendsABatchOnce(t *testing.T) {
 	d, root := closedDoor(t)
 	const in = "Postern-Context: default"
 	d.want(201, "PUT", "/dispatchers/ADD", `{"worker_url": "http://127.0.0.1:9/"}`, root, in)
+	_, another, _ := d.key(root, "default", "admin")
 	for _, name := range []string{"main", "other"} {
-		d.want(201, "PUT", "/processors/"+name, `{"tick_interval": "0s", "owner": "somebody else"}`, root, in)
+		d.want(201, "PUT", "/processors/"+name, `{"tick_interval": "0s", "owner": "`+another+`"}`, root, in)
 	}
 	if p := d.want(200, "PUT", "/processors/main/peers/near", peerSecret, root, in); p.str("worker_url") != "/contexts/default/processors/main/peers/near" || strings.Contains(p.raw, "whsec") {
 		t.Error(p.raw)

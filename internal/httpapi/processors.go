@@ -7,7 +7,6 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/batches"
-	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
@@ -31,7 +30,7 @@ func (a *API) processorRoutes() {
 // processorSettings is what people write of a processor.
 type processorSettings struct {
 	Name         name   `json:"name,omitempty" doc:"If given, the name in the path; it is the domain that functions name."`
-	Owner        string `json:"owner,omitempty" maxLength:"200" doc:"The actor that may enqueue, insert, evict, pause and resume. Unless said, it stays; a new processor belongs to the one that puts it."`
+	Owner        string `json:"owner,omitempty" maxLength:"200" doc:"The actor that may enqueue, insert, evict, pause and resume. It acts in this context already: a key (key:PREFIX) or a member. Unless said, it stays; a new processor belongs to the one that puts it, with an API key to that key, also when the key is rotated."`
 	Fair         bool   `json:"fair,omitempty" doc:"Med does not wait for batches of High that are in their cooldown."`
 	TickInterval string `json:"tick_interval,omitempty" example:"1s" doc:"1s unless said; 0s: it is ticked by hand."`
 	DeliverAs    string `json:"deliver_as,omitempty" maxLength:"200" example:"FAR" doc:"Of a remote domain whose processor is part of another installation: the type as which each batch goes there, whole. The worker_url of its dispatcher is that of the peer, its secret the peer's."`
@@ -97,11 +96,9 @@ func (a *API) processors() resource[processorSettings, *batches.Processor, proce
 				DeliverAs:    p.DeliverAs,
 			}
 		},
-		kept: func(p *batches.Processor, s *processorSettings) { or(&s.Owner, p.Owner) },
-		made: madeProcessor,
-		store: func(ctx context.Context, by db.By, p *batches.Processor, version int64) (bool, error) {
-			return a.Store.Batches.PutProcessor(ctx, by, *p, version)
-		},
+		kept:   func(p *batches.Processor, s *processorSettings) { or(&s.Owner, p.Owner) },
+		made:   madeProcessor,
+		store:  a.putProcessor,
 		remove: a.Store.Batches.RemoveProcessor,
 	}
 }

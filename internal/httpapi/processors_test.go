@@ -227,13 +227,14 @@ func TestAnAuthorizationSaysWhoMaySend(t *testing.T) {
 
 func TestOnlyTheOwnerReachesTheLines(t *testing.T) {
 	d := newPlant(t)
-	d.want(201, "PUT", "/processors/theirs", `{"owner": "ann"}`)
+	ann := d.actorHere()
+	d.want(201, "PUT", "/processors/theirs", `{"owner": "`+ann+`"}`)
 	for path, body := range map[string]string{"batches": strings.Replace(addOne, `"main"`, `"theirs"`, 1), "evict": `{"id": 1}`, "pause": "", "resume": ""} {
 		if r := d.refused(403, "forbidden", "POST", "/processors/theirs/"+path, body); r.str("detail") != "Only authorization module can execute this action" {
 			t.Error(r.raw)
 		}
 	}
-	if _, err := d.store.Batches.PauseProcessor(t.Context(), db.By{Context: d.id, Actor: "ann"}, "theirs", true); err != nil {
+	if _, err := d.store.Batches.PauseProcessor(t.Context(), db.By{Context: d.id, Actor: ann}, "theirs", true); err != nil {
 		t.Error(err)
 	}
 }
@@ -262,17 +263,84 @@ func TestAnotherAdminsPutTakesNoProcessor(t *testing.T) {
 	if p.str("owner") != "dev" || p.body["fair"] != false {
 		t.Error(p.raw)
 	}
-	p = d.want(200, "PUT", "/processors/lines", `{"fair": false, "owner": "ann"}`, other)
-	if p.str("owner") != "ann" {
+	ann := d.actorHere()
+	p = d.want(200, "PUT", "/processors/lines", `{"fair": false, "owner": "`+ann+`"}`, other)
+	if p.str("owner") != ann {
 		t.Error(p.raw)
 	}
 	rows := changes()
 	last := rows[len(rows)-1]
 	before, after := last["before"].(map[string]any), last["after"].(map[string]any)
-	if before["owner"] != "dev" || after["owner"] != "ann" {
+	if before["owner"] != "dev" || after["owner"] != ann {
 		t.Errorf("the audit says %v", last)
 	}
 	d.refused(403, "forbidden", "POST", "/processors/lines/pause", "")
+}
+
+// actorHere is a new actor that is an executor of the context default.
+func (d *door) actorHere() string {
+	d.t.Helper()
+	id := d.want(201, "POST", "/actors", `{}`).str("id")
+	d.want(200, "PUT", "/contexts/default/members/"+id, `{"roles": ["executor"]}`)
+	return id
+}
+
+// A processor is not given to a name that no actor of its context has, by whatever door: nobody could reach its lines.
+// Whom it belongs to already may stay, also where the key was revoked since.
+func TestAProcessorBelongsToAnActorOfItsContext(t *testing.T) {
+	d := newPlant(t)
+	d.want(201, "PUT", "/contexts/shop", `{}`)
+	gone := d.want(201, "POST", "/api-keys", `{"name": "gone", "role": "admin"}`)
+	far := d.want(201, "POST", "/api-keys", `{"name": "far", "role": "admin"}`, "Postern-Context: shop").str("actor")
+	stranger := d.want(201, "POST", "/actors", `{}`).str("id")
+	for _, owner := range []string{"ann", "gone", "key:none", "config-file", "executor", far, stranger, " dev"} {
+		body := `{"owner": "` + owner + `"}`
+		for _, r := range []answer{
+			d.refused(422, "invalid", "PUT", "/processors/main", body),
+			d.refused(422, "invalid", "PUT", "/processors/new", body),
+			d.refused(422, "invalid", "PATCH", "/processors/main", body),
+			d.call("POST", "/apply", these("", `{"kind": "processor", "name": "new", "settings": `+body+`}`)),
+		} {
+			if r.status != 422 || !strings.Contains(r.raw, `/owner"`) || !strings.Contains(r.raw, "GET /api-keys") ||
+				!strings.Contains(r.raw, "leave it out") {
+				t.Errorf("%s: %d %s", owner, r.status, r.raw)
+			}
+		}
+	}
+	d.refused(404, "not_found", "GET", "/processors/new", "")
+	for _, owner := range []string{d.actorHere(), gone.str("actor"), "dev", gone.str("actor")} {
+		if p := d.want(200, "PATCH", "/processors/main", `{"owner": "`+owner+`"}`); p.str("owner") != owner {
+			t.Error(p.raw)
+		}
+	}
+	d.want(204, "DELETE", "/api-keys/"+gone.str("id"), "")
+	p := d.want(200, "PATCH", "/processors/main", `{"fair": true}`)
+	if p.str("owner") != gone.str("actor") || p.body["fair"] != true {
+		t.Error(p.raw)
+	}
+	d.want(200, "PUT", "/processors/main", `{"owner": "`+gone.str("actor")+`"}`)
+	d.want(200, "PUT", "/processors/main", `{"owner": "dev"}`)
+	d.refused(422, "invalid", "PUT", "/processors/main", `{"owner": "`+gone.str("actor")+`"}`)
+}
+
+// Where credentials are wanted, dev is no actor. A system admin's key may own a processor of any context, and a member of
+// system may.
+func TestAnAdminOfSystemMayOwnAProcessor(t *testing.T) {
+	d, root := closedDoor(t)
+	const in = "Postern-Context: default"
+	d.refused(422, "invalid", "PUT", "/processors/main", `{"owner": "dev"}`, root, in)
+	boss := d.want(201, "POST", "/actors", `{}`, root).str("id")
+	d.want(200, "PUT", "/contexts/system/members/"+boss, `{"roles": ["admin"]}`, root)
+	p := d.want(201, "PUT", "/processors/main", `{}`, root, in)
+	if p.str("owner") != "key:bootstra" {
+		t.Error(p.raw)
+	}
+	for _, owner := range []string{boss, "key:bootstra"} {
+		p := d.want(200, "PUT", "/processors/main", `{"owner": "`+owner+`"}`, root, in)
+		if p.str("owner") != owner {
+			t.Error(p.raw)
+		}
+	}
 }
 
 // S4.4: anybody may tick, as often as the limit says.
