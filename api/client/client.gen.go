@@ -1408,7 +1408,7 @@ type DispatcherSettings struct {
 	// Capabilities What its worker says of itself besides. atomic: data that is a list of messages is executed all or not at all. no_status: it has no /status, and is never asked what came of a call.
 	Capabilities []DispatcherSettingsCapabilities `json:"capabilities,omitempty"`
 
-	// Exclusive none, type, or field:<JSON pointer into data>: over all queues one at a time is out, of the type or per value. {"group": name, "by": pointer}: per value over all types that name the group.
+	// Exclusive none, type, or field:<JSON pointer into data>: over all queues one at a time is out, of the type or per value. {"group": name, "by": pointer}: per value over all types that name the group. Equal numbers are one value, as 1 and 1.0; all that lack the field are one, too, and so go one at a time.
 	Exclusive json.RawMessage `json:"exclusive,omitempty"`
 	Fee       *FeeSettings    `json:"fee,omitempty"`
 
@@ -1469,7 +1469,7 @@ type DispatcherView struct {
 	// Draining it accepts nothing more
 	Draining bool `json:"draining"`
 
-	// Exclusive none, type, or field:<JSON pointer into data>: over all queues one at a time is out, of the type or per value. {"group": name, "by": pointer}: per value over all types that name the group.
+	// Exclusive none, type, or field:<JSON pointer into data>: over all queues one at a time is out, of the type or per value. {"group": name, "by": pointer}: per value over all types that name the group. Equal numbers are one value, as 1 and 1.0; all that lack the field are one, too, and so go one at a time.
 	Exclusive   json.RawMessage `json:"exclusive,omitempty"`
 	Fee         *FeeSettings    `json:"fee,omitempty"`
 	Gate        *GateView       `json:"gate"`
@@ -2283,7 +2283,7 @@ type ProcessorSettings struct {
 	// Examples: 1m
 	DeliverWithin *string `json:"deliver_within,omitempty"`
 
-	// Fair While every High batch is in its cooldown, Med is looked at.
+	// Fair Med does not wait for batches of High that are in their cooldown.
 	Fair *bool `json:"fair,omitempty"`
 
 	// Name If given, the name in the path; it is the domain that functions name.
@@ -2291,7 +2291,7 @@ type ProcessorSettings struct {
 	// Examples: claim-7f3
 	Name *string `json:"name,omitempty"`
 
-	// Owner The actor that may enqueue, insert, evict, pause and resume. Unless said, it stays; a new processor belongs to the one that puts it.
+	// Owner The actor that may enqueue, insert, evict, pause and resume. It acts in this context already: a key (key:PREFIX) or a member. Unless said, it stays; a new processor belongs to the one that puts it, with an API key to that key, also when the key is rotated.
 	Owner *string `json:"owner,omitempty"`
 
 	// TickInterval 1s unless said; 0s: it is ticked by hand.
@@ -3058,7 +3058,7 @@ type SourcesOutputBody struct {
 
 // StarvingLine defines model for StarvingLine.
 type StarvingLine struct {
-	// By the batch at the head of High
+	// By the batch of High for which it waits
 	By    int64             `json:"by"`
 	Queue StarvingLineQueue `json:"queue"`
 

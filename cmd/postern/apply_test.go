@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,6 +83,7 @@ func TestADeploymentIsAFile(t *testing.T) {
 	if strings.Contains(r.stdout+r.stderr, shopSecret) {
 		t.Error("a secret is shown")
 	}
+	one("# all of it is gone\n").want(t, 1, "there is no document in it", "leave one that may stay")
 	postern(t, at, "apply", "-f", "nowhere.yaml").want(t, 1, "nowhere.yaml")
 	postern(t, at, "apply").want(t, 2, "-f FILE")
 	postern(t, at, "apply", "-f", less, "--prune").want(t, 2, "--label")
@@ -158,6 +160,41 @@ func TestServeAppliesItsConfigurationFileBeforeItAnswers(t *testing.T) {
 	}
 	prune := append(configured(db, bad), "POSTERN_CONFIG_PRUNE=true", "POSTERN_CONFIG_LABEL=")
 	postern(t, prune, "serve").want(t, 2, "config-label")
+}
+
+// A process that starts with fewer documents under its label removes what these name no more, of every kind, or does
+// not start where something of it is in use.
+func TestServePrunesWhatItsFileNamesNoMore(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	serving := func(env []string, changed string) []string {
+		t.Helper()
+		p := start(t, env, "serve")
+		told(t, p, changed)
+		told(t, p, "listening")
+		return []string{"POSTERN_URL=" + regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(p.stderr())}
+	}
+	all := []string{"/pools/payers", "/senders/payer-1", "/dispatchers/PAY", "/queues/refunds", "/tools/com.example.price@1",
+		"/sources/orders", "/channels/till-to-books", "/processors/neutron", "/authorizations/payouts", "/subscriptions/books"}
+	are := func(at []string, code int) {
+		t.Helper()
+		for _, path := range all {
+			postern(t, at, "api", "GET", path, "--context", "shop").want(t, code)
+		}
+	}
+	at := serving(configured(db, "../../examples/apply"), "changed=11")
+	postern(t, at, "post", "PAY", "--context", "shop", "--queue", "q", "--uid", "one", "--data", "{}").want(t, 0)
+	less := written(t, "less.yaml", "kind: context\nname: shop\n")
+	prune := append(configured(db, less), "POSTERN_CONFIG_PRUNE=true")
+	postern(t, prune, "serve").want(t, 1, "dispatcher PAY of context shop", "no document names any more")
+	are(at, 0)
+	postern(t, at, "cancel", "one", "--context", "shop").want(t, 0)
+	are(serving(prune, "changed=11"), 1)
+	const removals = `SELECT count(*) FROM postern.audit WHERE action = 'delete' AND via = 'file'`
+	if n := count(t, db, removals); n != 10 {
+		t.Errorf("%d removals in the audit, want 10", n)
+	}
+	serving(prune, "changed=0")
 }
 
 // A process that is killed in the middle of an apply leaves nothing of it: it has written all but what waits for a

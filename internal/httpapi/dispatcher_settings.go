@@ -54,7 +54,8 @@ func (exclusiveSetting) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{
 		Extensions: map[string]any{"x-go-type": "json.RawMessage", "x-go-type-skip-optional-pointer": true},
 		Description: "none, type, or field:<JSON pointer into data>: over all queues one at a time is out, " +
-			`of the type or per value. {"group": name, "by": pointer}: per value over all types that name the group.`,
+			`of the type or per value. {"group": name, "by": pointer}: per value over all types that name the group. ` +
+			"Equal numbers are one value, as 1 and 1.0; all that lack the field are one, too, and so go one at a time.",
 		OneOf: []*huma.Schema{text, {
 			Type:                 huma.TypeObject,
 			AdditionalProperties: false,

@@ -41,7 +41,8 @@ func Read(in io.Reader, names ...string) ([]*Document, error) {
 		}
 	}
 	if len(faults) == 0 && len(all) == 0 {
-		faults = append(faults, strings.Join(names, ", ")+": there is no document in it")
+		faults = append(faults, strings.Join(names, ", ")+": there is no document in it; "+
+			"to remove all that a label names, leave one that may stay, such as that of its context")
 	}
 	if len(faults) > 0 {
 		return nil, fault.New(fault.Invalid, "bad_file", "%s", strings.Join(faults, "\n"))

@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -212,8 +211,8 @@ func (d *Dispatcher) ExclusiveValue(data json.RawMessage) (string, bool) {
 	return value, true
 }
 
-// pointer returns the JSON text that an RFC 6901 pointer names, "null" where it names nothing. A string has one text,
-// however it was escaped: it is compared with what the database has read back.
+// pointer returns the JSON text that an RFC 6901 pointer names, "null" where it names nothing. A value has one text,
+// however it was written: it is compared with what the database has read back.
 func pointer(data json.RawMessage, ptr string) string {
 	for _, part := range strings.Split(ptr, "/")[1:] {
 		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
@@ -227,18 +226,11 @@ func pointer(data json.RawMessage, ptr string) string {
 			return "null"
 		}
 	}
-	var text string
-	if len(data) > 0 && data[0] == '"' && json.Unmarshal(data, &text) == nil {
-		one, err := json.Marshal(text)
-		if err == nil {
-			return string(one)
-		}
-	}
-	var out bytes.Buffer
-	if len(data) == 0 || json.Compact(&out, data) != nil {
+	text, err := json.Marshal(Canonical(data))
+	if err != nil {
 		return "null"
 	}
-	return out.String()
+	return string(text)
 }
 
 // HasHooks says whether the worker can be told how a transaction ended; the built-in ones cannot.

@@ -56,6 +56,24 @@ func (w *world) taken(n pg.Node, want ...string) map[string]*pg.Lease {
 	return leases
 }
 
+// One value has one lane, however its number is written and in whatever order its members stand: as it was posted, and as
+// the database has read it back.
+func TestOneValueHasOneLane(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.Node("n")
+	w.grouped("/z", "T", "U")
+	for i, data := range []string{`1`, `1.0`, `10e-1`, `{"bb": 1, "a": 1e2}`, `{"a": 100.0, "bb": 1}`, `"1"`, `null`} {
+		w.valued(string(rune('a'+i)), []string{"T", "U"}[i%2], data, `{"z": `+data+`}`)
+		w.Later(time.Second)
+	}
+	w.valued("missing", "U", "missing", `{}`)
+	if moved := w.relaned(); moved != 0 {
+		t.Errorf("%d stood in a lane that does not fit what the database has read back", moved)
+	}
+	w.taken(n, `"1"`, `1`, `null`, `{"bb": 1, "a": 1e2}`)
+}
+
 // TestATypeThatLeavesItsGroup lets a type leave while it holds the lane of the group, and while it waits for it.
 func TestATypeThatLeavesItsGroup(t *testing.T) {
 	t.Parallel()

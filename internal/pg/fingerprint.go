@@ -1,19 +1,18 @@
 package pg
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
 )
 
 // Fingerprint is what makes two submissions of one uid the same, through whichever door they came: SHA-256
 // over the fields that define a transaction, with sorted keys, without white space, and with numbers by
 // their value (the door of SQL keeps no other). The uid is the key itself and not part of it.
 func (sub *Submission) Fingerprint() []byte {
-	fields := map[string]any{"type": sub.Type, "data": canonical(sub.Data)}
+	fields := map[string]any{"type": sub.Type, "data": outbox.Canonical(sub.Data)}
 	if sub.Queue != "" {
 		fields["queue"] = sub.Queue
 	}
@@ -23,7 +22,7 @@ func (sub *Submission) Fingerprint() []byte {
 	if sub.MaxRetries != nil {
 		fields["max_retries"] = *sub.MaxRetries
 	}
-	if tags, ok := canonical(sub.Tags).(map[string]any); ok && len(tags) > 0 {
+	if tags, ok := outbox.Canonical(sub.Tags).(map[string]any); ok && len(tags) > 0 {
 		fields["tags"] = tags
 	}
 	if sub.Sender != "" {
@@ -44,58 +43,4 @@ func (sub *Submission) Fingerprint() []byte {
 	}
 	sum := sha256.Sum256(b)
 	return sum[:]
-}
-
-// canonical reads JSON and writes each number in one way only.
-func canonical(raw json.RawMessage) any {
-	if len(raw) == 0 {
-		return nil
-	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	var v any
-	if d.Decode(&v) != nil {
-		return string(raw)
-	}
-	return oneWay(v)
-}
-
-func oneWay(v any) any {
-	switch x := v.(type) {
-	case map[string]any:
-		for k, e := range x {
-			x[k] = oneWay(e)
-		}
-	case []any:
-		for i, e := range x {
-			x[i] = oneWay(e)
-		}
-	case json.Number:
-		return oneNumber(string(x))
-	}
-	return v
-}
-
-// oneNumber writes 1.50, 15e-1 and 0.015E+2 alike: digits without zeros at the ends, and an exponent.
-func oneNumber(s string) json.Number {
-	digits, exp := s, 0
-	if i := strings.IndexAny(s, "eE"); i >= 0 {
-		n, err := strconv.Atoi(strings.TrimPrefix(s[i+1:], "+"))
-		if err != nil {
-			return json.Number(s)
-		}
-		digits, exp = s[:i], n
-	}
-	digits, negative := strings.CutPrefix(digits, "-")
-	whole, fraction, _ := strings.Cut(digits, ".")
-	digits, exp = strings.TrimLeft(whole+fraction, "0"), exp-len(fraction)
-	short := strings.TrimRight(digits, "0")
-	if short == "" {
-		return "0"
-	}
-	exp += len(digits) - len(short)
-	if negative {
-		short = "-" + short
-	}
-	return json.Number(short + "e" + strconv.Itoa(exp))
 }
