@@ -49,6 +49,31 @@ func TestARetryReplacesUnderTheSameNonce(t *testing.T) {
 	b.received(10)
 }
 
+// Where neither Postern nor the worker's answer named a fee, the attempt says by how much more than the first to offer.
+func TestARetryWithoutAFeeOffersMoreByItsFactor(t *testing.T) {
+	t.Parallel()
+	b := still(t)
+	c := b.call(1, func(c *remote.Call) { c.Fee, c.FeeFactor = "", "1" })
+	first := b.send(c, "")
+	var fees []string
+	for attempt, factor := range []string{"1", "1.1", "1.21", "2"} {
+		c.FeeFactor = factor
+		a := first
+		if attempt > 0 {
+			c = again(c, first, "")
+			a = b.send(c, "")
+		}
+		if a.Result.Nonce != first.Result.Nonce {
+			t.Errorf("attempt %d has nonce %s, want %s", attempt+1, a.Result.Nonce, first.Result.Nonce)
+		}
+		fees = append(fees, a.Result.Fee)
+	}
+	if got := strings.Join(fees, " "); got != "1000 1100 1210 2000" {
+		t.Errorf("it offers %s", got)
+	}
+	b.received(10)
+}
+
 func TestARetryThatCannotOutbidStaysWithWhatIsPending(t *testing.T) {
 	t.Parallel()
 	b := still(t)

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 )
@@ -72,6 +73,11 @@ func TestChannelsOfBothKinds(t *testing.T) {
 	c := d.want(201, "PUT", "/channels/cap-1", `{"kind": "cap", "cap": "0xca", "gas_coin": "0x6a5", "wallet": "w"}`)
 	if c.str("state") != "open" || c.str("cap") != "0xca" || c.str("gas_coin") != "0x6a5" || c.str("wallet") != "w" || c.body["capacity"] != nil {
 		t.Errorf("%s", c.raw)
+	}
+	// what the channel keeps are the attributes of its sender, which go out with each call
+	if s := d.want(200, "GET", "/senders/cap-1", ""); !maps.Equal(s.body["attributes"].(map[string]any),
+		map[string]any{"cap": "0xca", "gas_coin": "0x6a5", "wallet": "w"}) {
+		t.Error(s.raw)
 	}
 	if p := d.want(200, "GET", "/pools/leader", ""); p.str("after_failure") != "block" || p.str("block_for") != "24h" {
 		t.Errorf("%s", p.raw)

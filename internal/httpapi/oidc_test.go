@@ -82,6 +82,11 @@ func TestATokenOfAnIdentityProviderIsAnActor(t *testing.T) {
 	}
 	d.want(204, "DELETE", "/contexts/shop/members/"+ann, "", root)
 	d.refused(404, "not_found", "GET", "/queues", "", mine("ann"), "Postern-Context: shop") // at once, where it was done
+	// what it makes is its own
+	d.want(200, "PUT", "/contexts/other/members/"+ann, `{"roles": ["admin"]}`, root)
+	if v := d.want(201, "PUT", "/processors/main", `{}`, mine("ann")); v.str("owner") != ann {
+		t.Errorf("it belongs to another than the actor: %s", v.raw)
+	}
 }
 
 func TestAnIssuerThatIsAwayIsNoReasonToRefuseForGood(t *testing.T) {

@@ -97,6 +97,8 @@ func (s *story) extra(seen remotetest.Seen, all []remotetest.Seen, more []string
 			b.WriteString(fmt.Sprintf(" retries=%d attempt=%d", seen.Retries, seen.Attempt))
 		case "before":
 			b.WriteString(fields("before", string(seen.Before)))
+		case "attributes":
+			b.WriteString(fields("attributes", string(seen.Attributes)))
 		case "factor":
 			b.WriteString(fields("factor", seen.FeeFactor))
 		case "queue":

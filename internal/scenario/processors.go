@@ -20,13 +20,21 @@ func (s *story) as(c *command) db.By {
 	return by
 }
 
-// aProcessor: processor NAME [owner=] [fair=true] [within=30s] [as=TYPE]. It is ticked by hand.
+// aProcessor: processor NAME [owner=] [by=] [fair=true] [within=30s] [as=TYPE]. It is ticked by hand. Its owner is who puts
+// it; owner= without a name says none.
 func aProcessor(s *story, c *command, _ say) error {
 	within, err := time.ParseDuration(c.option("within", "0s"))
 	if err != nil {
 		return err
 	}
-	_, err = s.store.Batches.PutProcessor(s.ctx, s.by, pgbatches.Processor{Name: c.word(), Owner: c.option("owner", s.by.Actor), Fair: c.option("fair", "") == "true", DeliverWithin: within, DeliverAs: c.option("as", "")}, 0)
+	by := s.as(c)
+	_, err = s.store.Batches.PutProcessor(s.ctx, by, pgbatches.Processor{
+		Name:          c.word(),
+		Owner:         c.option("owner", by.Actor),
+		Fair:          c.option("fair", "") == "true",
+		DeliverWithin: within,
+		DeliverAs:     c.option("as", ""),
+	}, 0)
 	return err
 }
 

@@ -83,9 +83,9 @@ func dispatcher(s *story, c *command, _ say) error {
 	return err
 }
 
-// sender: sender ACCOUNT... pool=p [worker=]
+// sender: sender ACCOUNT... pool=p [worker=] [attributes='{...}']
 func sender(s *story, c *command, _ say) error {
-	v := pg.Sender{Pool: c.option("pool", "")}
+	v := pg.Sender{Pool: c.option("pool", ""), Attributes: json.RawMessage(c.option("attributes", "{}"))}
 	if w := c.option("worker", ""); w != "" {
 		v.WorkerURL = s.worker(w).URL()
 	}

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -110,6 +112,46 @@ func TestTheExampleInNodeKeepsTheContractAlsoOverARestart(t *testing.T) {
 	greet := verifyworker.Options{Type: "GREET", Data: json.RawMessage(`{"name":"Ada"}`)}
 	greet.URL, _ = start(t, "node", "../../examples/worker.mjs", "127.0.0.1:0", journal)
 	pass(t, greet, "distinct hashes", "status by hash", "status batch", "inclusion", "replacement")
+}
+
+// What the examples pay grows with each attempt, also where the call names no fee.
+func TestTheExamplesOfferMoreWithEachAttempt(t *testing.T) {
+	t.Parallel()
+	for language, program := range map[string]string{"python3": "worker.py", "node": "worker.mjs"} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			if _, err := exec.LookPath(language); err != nil {
+				t.Skipf("%s is not installed: %s is not tried", language, program)
+			}
+			url, _ := start(t, language, "../../examples/"+program, "127.0.0.1:0", filepath.Join(t.TempDir(), "journal"))
+			var fees []string
+			for i, c := range [][2]string{{"", "1"}, {"", "1.1"}, {"", "1.21"}, {"", "1.331"}, {"7", "2"}} {
+				fees = append(fees, offered(t, url, i+1, c[0], c[1]))
+			}
+			if got := strings.Join(fees, " "); got != "100 110 121 134 7" {
+				t.Errorf("it offers %s", got)
+			}
+		})
+	}
+}
+
+// offered dispatches an attempt to a worker and returns the fee of its answer.
+func offered(t *testing.T, url string, attempt int, fee, factor string) string {
+	t.Helper()
+	body := fmt.Sprintf(`{"txData": {"uid": "u", "type": "PAY", "data": {"to": "ada", "cents": 1}},
+		"sender": {"accountId": "a", "queue": "q", "retries": %d},
+		"postern": {"token": "id.1.%[2]d", "attempt": %[2]d, "fence": 7, "position": 1, "fee": %[3]q, "fee_factor": %[4]q,
+			"previous_hashes": []}}`, attempt-1, attempt, fee, factor)
+	r, err := http.Post(url+"/dispatch/PAY", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	var answer struct{ Fee string }
+	if err := json.NewDecoder(r.Body).Decode(&answer); err != nil || r.StatusCode != 200 {
+		t.Fatalf("attempt %d: %s %v", attempt, r.Status, err)
+	}
+	return answer.Fee
 }
 
 func TestTheExampleInNodeBelievesOnlyWhatIsSigned(t *testing.T) {

@@ -2,6 +2,10 @@ package work_test
 
 import (
 	"encoding/json"
+	"log/slog"
+	"regexp"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,7 +40,10 @@ func TestACallSaysTheAttributesOfItsSender(t *testing.T) {
 	h.fake.Script(dispatch("S"), busy, remotetest.Drop(), remotetest.Done("ok"))
 	h.fake.Script(dispatch(leader.TypeResult), remotetest.Done("ok"))
 	h.fake.Script(dispatch("T"), remotetest.Done("ok"))
-	h.engine("one", nil)
+	said := &everyLine{}
+	h.engine("one", func(p *parts) {
+		p.Log = slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
 	ids := append(h.post("", leader.TypeResult, "r"), h.post("q", "T", "t")...)
 	h.await(append(ids, h.post("s", "S", "s")...), time.Minute, outbox.DONE)
 	told := map[string]string{leader.TypeResult: "cap-1 " + cap1, "S": "signer " + cap2, "T": "plain "}
@@ -55,4 +62,25 @@ func TestACallSaysTheAttributesOfItsSender(t *testing.T) {
 	if n := len(h.fake.Calls(dispatch("S"))); n < 2 {
 		t.Errorf("%d calls of S, want several attempts", n)
 	}
+	if log := said.text(); !strings.Contains(log, "cap-1") || regexp.MustCompile(`0xa\d|0xb\d|gas_coin`).MatchString(log) {
+		t.Errorf("want accounts in the log, and no attributes of theirs:\n%s", log)
+	}
+}
+
+// everyLine is what a log said.
+type everyLine struct {
+	mu  sync.Mutex
+	all strings.Builder
+}
+
+func (l *everyLine) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(line)
+}
+
+func (l *everyLine) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
 }
