@@ -174,8 +174,9 @@ func TestServePrunesWhatItsFileNamesNoMore(t *testing.T) {
 		told(t, p, "listening")
 		return []string{"POSTERN_URL=" + regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(p.stderr())}
 	}
-	all := []string{"/pools/payers", "/senders/payer-1", "/dispatchers/PAY", "/queues/refunds", "/tools/com.example.price@1",
-		"/sources/orders", "/channels/till-to-books", "/processors/neutron", "/authorizations/payouts", "/subscriptions/books"}
+	all := []string{"/pools/payers", "/senders/payer-1", "/dispatchers/PAY", "/queues/refunds",
+		"/tools/com.example.price@1", "/sources/orders", "/channels/till-to-books", "/processors/neutron",
+		"/authorizations/payouts", "/subscriptions/books"}
 	are := func(at []string, code int) {
 		t.Helper()
 		for _, path := range all {

@@ -10,9 +10,9 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// putProcessor stores a processor, and refuses an owner who does not act in its context: a mistyped name would close its
-// lines to everybody. Names of actors and keys are drawn when these are made, so that no owner can be named before. An
-// owner that stays is not looked at: its key may have been revoked since.
+// putProcessor stores a processor, and refuses an owner who does not act in its context: a mistyped name would close
+// its lines to everybody. Names of actors and keys are drawn when these are made, so that no owner can be named before.
+// An owner that stays is not looked at: its key may have been revoked since.
 func (a *API) putProcessor(ctx context.Context, by db.By, p *batches.Processor, version int64) (bool, error) {
 	if p.Owner != "" && p.Owner != by.Actor {
 		acts, err := a.actsHere(ctx, by.Context, p.Owner)
@@ -37,8 +37,9 @@ func (a *API) ownsAlready(ctx context.Context, by db.By, p *batches.Processor) e
 	case err != nil && fault.KindOf(err) != fault.NotFound:
 		return err
 	}
-	return fault.At("/owner", "owner %q does not act in this context: want the actor of one of its keys, such as %q (GET /api-keys), "+
-		"or an actor that is its member (GET /contexts/{name}); or leave it out, and a new processor belongs to you, %q",
+	return fault.At("/owner", "owner %q does not act in this context: want the actor of one of its keys, such as %q "+
+		"(GET /api-keys), or an actor that is its member (GET /contexts/{name}); or leave it out, and a new processor "+
+		"belongs to you, %q",
 		fault.Clip(p.Owner), keyActor("PREFIX"), fault.Clip(by.Actor))
 }
 

@@ -234,7 +234,8 @@ func TestOnlyTheOwnerReachesTheLines(t *testing.T) {
 			t.Error(r.raw)
 		}
 	}
-	if _, err := d.store.Batches.PauseProcessor(t.Context(), db.By{Context: d.id, Actor: ann}, "theirs", true); err != nil {
+	hers := db.By{Context: d.id, Actor: ann}
+	if _, err := d.store.Batches.PauseProcessor(t.Context(), hers, "theirs", true); err != nil {
 		t.Error(err)
 	}
 }
@@ -285,8 +286,8 @@ func (d *door) actorHere() string {
 	return id
 }
 
-// A processor is not given to a name that no actor of its context has, by whatever door: nobody could reach its lines.
-// Whom it belongs to already may stay, also where the key was revoked since.
+// A processor is not given to a name that no actor of its context has, by whatever door: no owner could reach its
+// lines. Its owner may stay, also where the key was revoked since.
 func TestAProcessorBelongsToAnActorOfItsContext(t *testing.T) {
 	d := newPlant(t)
 	d.want(201, "PUT", "/contexts/shop", `{}`)
@@ -323,8 +324,8 @@ func TestAProcessorBelongsToAnActorOfItsContext(t *testing.T) {
 	d.refused(422, "invalid", "PUT", "/processors/main", `{"owner": "`+gone.str("actor")+`"}`)
 }
 
-// Where credentials are wanted, dev is no actor. A system admin's key may own a processor of any context, and a member of
-// system may.
+// Where credentials are wanted, dev is no actor. A key of a system admin may own a processor of any context, and a member
+// of system may.
 func TestAnAdminOfSystemMayOwnAProcessor(t *testing.T) {
 	d, root := closedDoor(t)
 	const in = "Postern-Context: default"

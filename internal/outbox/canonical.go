@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Canonical reads JSON and has each number in one way of writing, so that json.Marshal writes equal values alike, however
-// a client wrote them and the database keeps them.
+// Canonical reads JSON and has each number in one way of writing, so that json.Marshal writes equal values alike,
+// however a client wrote them and the database keeps them.
 func Canonical(raw json.RawMessage) any {
 	if len(raw) == 0 {
 		return nil

@@ -56,8 +56,8 @@ func (w *world) taken(n pg.Node, want ...string) map[string]*pg.Lease {
 	return leases
 }
 
-// One value has one lane, however its number is written and in whatever order its members stand: as it was posted, and as
-// the database has read it back.
+// One value has one lane, however its number is written and in whatever order its members stand: as it was posted, and
+// as the database has read it back.
 func TestOneValueHasOneLane(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

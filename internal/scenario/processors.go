@@ -20,8 +20,8 @@ func (s *story) as(c *command) db.By {
 	return by
 }
 
-// aProcessor: processor NAME [owner=] [by=] [fair=true] [within=30s] [as=TYPE]. It is ticked by hand. Its owner is who puts
-// it; owner= without a name says none.
+// aProcessor: processor NAME [owner=] [by=] [fair=true] [within=30s] [as=TYPE]. It is ticked by hand. Its owner is the
+// one that puts it; owner= without a name says none.
 func aProcessor(s *story, c *command, _ say) error {
 	within, err := time.ParseDuration(c.option("within", "0s"))
 	if err != nil {

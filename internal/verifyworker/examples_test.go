@@ -123,7 +123,8 @@ func TestTheExamplesOfferMoreWithEachAttempt(t *testing.T) {
 			if _, err := exec.LookPath(language); err != nil {
 				t.Skipf("%s is not installed: %s is not tried", language, program)
 			}
-			url, _ := start(t, language, "../../examples/"+program, "127.0.0.1:0", filepath.Join(t.TempDir(), "journal"))
+			journal := filepath.Join(t.TempDir(), "journal")
+			url, _ := start(t, language, "../../examples/"+program, "127.0.0.1:0", journal)
 			var fees []string
 			for i, c := range [][2]string{{"", "1"}, {"", "1.1"}, {"", "1.21"}, {"", "1.331"}, {"7", "2"}} {
 				fees = append(fees, offered(t, url, i+1, c[0], c[1]))
@@ -140,8 +141,8 @@ func offered(t *testing.T, url string, attempt int, fee, factor string) string {
 	t.Helper()
 	body := fmt.Sprintf(`{"txData": {"uid": "u", "type": "PAY", "data": {"to": "ada", "cents": 1}},
 		"sender": {"accountId": "a", "queue": "q", "retries": %d},
-		"postern": {"token": "id.1.%[2]d", "attempt": %[2]d, "fence": 7, "position": 1, "fee": %[3]q, "fee_factor": %[4]q,
-			"previous_hashes": []}}`, attempt-1, attempt, fee, factor)
+		"postern": {"token": "id.1.%[2]d", "attempt": %[2]d, "fence": 7, "position": 1, "fee": %[3]q,
+			"fee_factor": %[4]q, "previous_hashes": []}}`, attempt-1, attempt, fee, factor)
 	r, err := http.Post(url+"/dispatch/PAY", "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)

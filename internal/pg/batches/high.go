@@ -12,20 +12,21 @@ import (
 // coolsSQL says whether the batch b of the processor p cools, as processor.Batch.Cools does.
 const coolsSQL = `(coalesce(b.cooldown_until > n.now, false) OR coalesce(b.cooldown_height > p.height, false))`
 
-// holdsMedSQL says whether Med waits for the batch b, which stands in High: for one that could run or has expired, and,
-// unless the processor is fair, for one that cools after a failure (S4.10). Med does not wait for one that could not run
-// because its contract was away when it was tried last: neither while it cools because of that, nor longer, while the
-// worker is still left alone because others have tried it. One that was not tried yet has its try.
+// holdsMedSQL says whether Med waits for the batch b, which stands in High: for one that could run or has expired,
+// and, unless the processor is fair, for one that cools after a failure (S4.10). Med does not wait for one that could
+// not run because its contract was away when it was tried last: neither while it cools because of that, nor longer,
+// while the worker is still left alone because others have tried it. One that was not tried yet has its try.
 const holdsMedSQL = `(coalesce(b.expiration_time < n.now, false) OR NOT CASE
 		WHEN ` + coolsSQL + ` THEN p.fair OR b.left_alone
 		ELSE b.left_alone AND EXISTS (SELECT FROM postern.dispatcher d
 			WHERE d.context_id = b.context_id
-				AND d.type = coalesce(b.actions #>> ARRAY['non_atomic', 'functions', b.position::text, 'contract_address'],
+				AND d.type = coalesce(
+					b.actions #>> ARRAY['non_atomic', 'functions', b.position::text, 'contract_address'],
 					b.actions #>> '{atomic,functions,0,contract_address}')
 				AND ` + gateClosedSQL + `) END)`
 
-// firstHoldingMedSQL is the first batch in the line h of the processor p for which Med waits, and whether it cools. Its
-// cost is the number of those before it, whose contracts are away, or which cool in a fair processor.
+// firstHoldingMedSQL is the first batch in the line h of the processor p for which Med waits, and whether it cools.
+// Its cost is the number of those before it, whose contracts are away, or which cool in a fair processor.
 const firstHoldingMedSQL = `SELECT b.batch_id, b.updated_at, ` + coolsSQL + ` AS cools
 	FROM postern.batch_place l
 	JOIN postern.batch b ON b.batch_id = l.batch_id
@@ -44,8 +45,9 @@ const ofHighSQL = `SELECT f.batch_id
 	WHERE p.processor_id = $1`
 
 // pastHigh says whether Med waits for no batch of High, and then looks at the head of Med. It is asked only where the
-// head of High cools in a fair processor, or was left alone: no other tick pays for it. What is queued in b is sent
-// before, since it may put the batch that was executed back into High.
+// head of High cools in a fair processor, or was left alone: no other tick pays for it. It sends the statements in b
+// before, since they may put the batch that was executed back into High. The lines change under the lock of the
+// processor, which this tick holds; gates do not: one that opens or closes at this moment is seen by the next tick.
 func (h *heldProcessor) pastHigh(ctx context.Context, t *db.Txn, b *pgx.Batch, a *sight) (bool, error) {
 	if err := sendQueued(ctx, t, b); err != nil {
 		return false, err

@@ -12,13 +12,13 @@ import (
 	"github.com/postern-dev/postern/internal/processor"
 )
 
-// The lines of a processor change under its lock only. A place that is read behind the lock therefore stays true until
-// the commit, unless the same SQL transaction changes it. A SQL transaction changes a line once, except for a due tick:
-// it may put the batch that it ends back into its line and then look for the first batch. A read does not see the
-// effect of statements that are only queued. So deal and pastHigh send them before they read, and after a deal concluded
-// sends them and reads the heads anew. Each read goes down the primary
-// key of batch_place once. The front and the back need no read at all, since batch_line has the bounds and all places
-// beyond them are free. Only a position is counted, from the nearer end: 50,000 entries at most in a line of 100,000.
+// The lines of a processor change under its lock only. A place that is read behind the lock therefore stays true
+// until the commit, unless the same SQL transaction changes it. A SQL transaction changes a line once, except for a
+// due tick: it may put the batch that it ends back into its line and then look for the first batch. A read does not
+// see the effect of statements that are only queued. So deal and pastHigh send them before they read, and after a
+// deal concluded sends them and reads the heads anew. Each read goes down the primary key of batch_place once. The
+// front and the back need no read at all, since batch_line has the bounds and all places beyond them are free. Only
+// a position is counted, from the nearer end: 50,000 entries at most in a line of 100,000.
 
 // standing is a batch and where it stands.
 type standing struct{ Place, Batch int64 }

@@ -37,8 +37,8 @@ type Processor struct {
 	tickedAt  *time.Time
 }
 
-// Starving says that Med waits because a batch of High is in its cooldown after a failure (S4.10): the first one of High
-// whose contract is not away.
+// Starving says that Med waits because a batch of High is in its cooldown after a failure (S4.10): the first one of
+// High whose contract is not away.
 type Starving struct {
 	By    int64
 	Since time.Time

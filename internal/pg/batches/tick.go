@@ -205,7 +205,7 @@ func (h *heldProcessor) concluded(ctx context.Context, t *db.Txn, b *pgx.Batch, 
 	return v, nil
 }
 
-// next is the batch that a tick looks at. What is queued in b may be sent.
+// next is the batch that a tick looks at. It may send the statements in b.
 func (h *heldProcessor) next(ctx context.Context, t *db.Txn, b *pgx.Batch, a *sight) (*Batch, error) {
 	if h.Paused {
 		return nil, fault.New(fault.Conflict, "processor_paused", "Processor is currently paused")
@@ -221,7 +221,8 @@ func (h *heldProcessor) next(ctx context.Context, t *db.Txn, b *pgx.Batch, a *si
 		case v == nil:
 			return nil, fault.New(fault.Internal, "internal", "processor %q: its line %s has %d batches, and no head", h.Name, prio, h.lines[prio].Length)
 		}
-		if prio == processor.High && h.lines[processor.Med].Length > 0 && (v.LeftAlone || h.Fair && v.Cools(h.facts())) {
+		passes := v.LeftAlone || h.Fair && v.Cools(h.facts())
+		if passes && prio == processor.High && h.lines[processor.Med].Length > 0 {
 			if med, err := h.pastHigh(ctx, t, b, a); err != nil {
 				return nil, err
 			} else if med {

@@ -195,8 +195,8 @@ func (x *whyBatch) high() error {
 		return err
 	}
 	if v.Cools(x.facts) && !x.p.Fair {
-		detail := fmt.Sprintf("batch %d of High cools after a failure, and keeps Med waiting as long as the processor is not fair",
-			v.ID)
+		detail := fmt.Sprintf("batch %d of High cools after a failure, and keeps Med waiting "+
+			"as long as the processor is not fair", v.ID)
 		x.add("starving", x.batch(v.ID), v.UpdatedAt, detail, x.cooldown(v),
 			x.lever("PATCH", "admin").With("fair", true), x.evict(v.ID))
 		return nil
@@ -230,7 +230,8 @@ func (x *whyBatch) away(v *Batch) (bool, error) {
 	typ := v.Actions.Functions()[v.Index].ContractAddress
 	var last string
 	var until *time.Time
-	err := x.s.Db(x.ctx).QueryRow(x.ctx, `SELECT coalesce(a.error, ''), CASE WHEN `+gateClosedSQL+` THEN `+untilSQL+` END
+	err := x.s.Db(x.ctx).QueryRow(x.ctx, `SELECT coalesce(a.error, ''),
+			CASE WHEN `+gateClosedSQL+` THEN `+untilSQL+` END
 		FROM (SELECT $3::timestamptz) n(now)
 		LEFT JOIN postern.dispatcher d ON (d.context_id, d.type) = ($1, $2)
 		LEFT JOIN postern.batch_action a ON (a.batch_id, a.run) = ($4, $5)`, x.context, typ, x.facts.Now, v.ID, v.Runs).
