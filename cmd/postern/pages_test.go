@@ -103,7 +103,8 @@ func TestGitIgnoresWhatThePagesWrite(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is not installed")
 	}
-	written := regexp.MustCompile(`(?m)(?:[^<>=0-9-]>>? ?|2> ?|--out |--file=| -o |(?:127\.0\.0\.1:\d+) )([A-Za-z][\w.-]*\.\w+)`)
+	const before = `(?m)(?:[^<>=0-9-]>>? ?|2> ?|--out |--file=| -o |(?:127\.0\.0\.1:\d+) )`
+	written := regexp.MustCompile(before + `([A-Za-z][\w.-]*\.\w+)`)
 	n := 0
 	for name, text := range docsPages(t) {
 		for _, block := range shell.FindAllStringSubmatch(text, -1) {
