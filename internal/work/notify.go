@@ -62,7 +62,12 @@ func newListener(pool *pgxpool.Pool, schema string, queues []string) *listener {
 	return l
 }
 
-// Connect takes a connection out of the pool.
+// restsFor is how long the server leaves the session of a listener open to which no statement comes. The other sessions
+// of a process end sooner, and are opened anew when they are needed. River opens a listener again only after a pause,
+// which grows with each end up to a minute: a process that stood still for a while would hear nothing meanwhile.
+const restsFor = `SET idle_session_timeout = '10min'`
+
+// Connect takes a connection out of the pool, and has it rest for longer than those of the pool.
 func (l *listener) Connect(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,6 +76,10 @@ func (l *listener) Connect(ctx context.Context) error {
 	}
 	c, err := l.pool.Acquire(ctx)
 	if err != nil {
+		return err
+	}
+	if _, err := c.Exec(ctx, restsFor); err != nil {
+		c.Release()
 		return err
 	}
 	l.conn = c.Hijack()

@@ -4,13 +4,52 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
+
+// TestTheListenerOutlivesTheLimitOfSessionsThatRest listens where no notification comes, for longer than other sessions
+// may rest. The limit of this test is shorter than the second between two questions to the server.
+func TestTheListenerOutlivesTheLimitOfSessionsThatRest(t *testing.T) {
+	t.Parallel()
+	ctx, db := t.Context(), pgtest.New(t)
+	resting, err := url.Parse(db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := resting.Query()
+	asked.Set("idle_session_timeout", "300ms")
+	resting.RawQuery = asked.Encode()
+	pool, err := pg.Connect(ctx, resting.String(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	l := newListener(pool, riverSchema, []string{riverQueue})
+	if err := errors.Join(l.Connect(ctx), l.Listen(ctx, insertTopic)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close(context.Background()) }()
+	soon, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if _, err := l.WaitForNotification(soon); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("it waited until %v", err)
+	}
+	if _, err := db.Pool.Exec(ctx, `SELECT pg_notify('river.river_insert', '{"queue": "postern"}')`); err != nil {
+		t.Fatal(err)
+	}
+	later, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if _, err := l.WaitForNotification(later); err != nil {
+		t.Errorf("it does not hear any more: %v", err)
+	}
+}
 
 // TestForgedNotificationsAreWastedLooksAtMost listens as River does, while a role without rights notifies. Of what it
 // forges only that a job was inserted is told, as often as River looks at most; and the last one is told in any case.
