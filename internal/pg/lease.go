@@ -67,6 +67,8 @@ type Attempt struct {
 
 	StartedAt  *time.Time `json:"started_at,omitempty"`
 	AnsweredAt time.Time  `json:"answered_at"`
+
+	Calls int `json:"-"` // of this attempt that say the same, where this is the newest that is read for all of them
 }
 
 // ID names the transaction.
@@ -103,7 +105,7 @@ func (l *Lease) Flight(maxRetries int) sequencer.Flight {
 		}
 		if a.Attempt == l.Attempt {
 			f.Called = f.Called || !a.NothingDone
-			calls++
+			calls += a.Calls
 		}
 		if a.Hash != "" && f.LastHash == "" {
 			f.LastHash = a.Hash

@@ -75,11 +75,9 @@ func (l *loader) queue(b *pgx.Batch) {
 			})
 	}
 	if len(retried) > 0 {
-		b.Queue(AttemptsSQL+` JOIN postern.queue q ON q.queue_id = a.queue_id AND a.seq = q.cur_seq AND a.day BETWEEN q.head_day AND q.tail_day
-			WHERE q.queue_id = ANY ($1) AND a.step <> 'late' ORDER BY a.queue_id, a.attempt DESC, a.answered_at DESC`, retried).
-			Query(func(rows pgx.Rows) error {
-				return ScanAttempts(rows, func(q int64, a Attempt) { l.attempts[q] = append(l.attempts[q], a) })
-			})
+		b.Queue(earlierSQL, retried).Query(func(rows pgx.Rows) error {
+			return ScanAttempts(rows, func(q int64, a Attempt) { l.attempts[q] = append(l.attempts[q], a) })
+		})
 	}
 	if len(marked) > 0 {
 		b.Queue(`SELECT q.queue_id FROM postern.queue q JOIN postern.mark m ON (m.queue_id, m.seq, m.kind) = (q.queue_id, q.cur_seq, 'cancelling')
@@ -159,13 +157,33 @@ func (s *Store) leaveOut(e *bodyMissing) {
 // whole says whether a queue can be worked on.
 func (s *Store) whole(q *QueueRow) bool { _, broken := s.broken.Load(q.ID); return !broken }
 
+// attemptColumns are what ScanAttempts reads of alias a, its sender s and its node w.
+const attemptColumns = `a.queue_id, a.attempt, a.step, a.fence, coalesce(s.account, ''), coalesce(w.name, ''),
+		coalesce(a.fee, ''), coalesce(a.nonce, ''), coalesce(a.hash, ''), a.data, coalesce(a.class, ''),
+		coalesce(a.code, ''), coalesce(a.error, ''), coalesce(a.nothing_done, false),
+		coalesce(NOT a.nothing_done, false), a.started_at, a.answered_at, a.members`
+
 // AttemptsSQL reads attempts of alias a.
-const AttemptsSQL = `SELECT a.queue_id, a.attempt, a.step, a.fence, coalesce(s.account, ''), coalesce(w.name, ''), coalesce(a.fee, ''),
-		coalesce(a.nonce, ''), coalesce(a.hash, ''), a.data, coalesce(a.class, ''), coalesce(a.code, ''), coalesce(a.error, ''),
-		coalesce(a.nothing_done, false), coalesce(NOT a.nothing_done, false), a.started_at, a.answered_at, a.members
+const AttemptsSQL = `SELECT ` + attemptColumns + `, 1::bigint
 	FROM postern.attempt a
 	LEFT JOIN postern.sender s ON s.sender_id = a.sender_id
 	LEFT JOIN postern.node w ON w.node_id = a.node_id`
+
+// earlierSQL reads, newest first, what a lease knows of the calls of its transaction. A head that is blocked is called
+// every 30 s, for a month perhaps. So of the calls of one attempt that say the same of all that is asked of a lease the
+// newest is read, which has the highest fence, and how many there were.
+const earlierSQL = `SELECT ` + attemptColumns + `, x.calls
+	FROM (
+		SELECT a.queue_id, a.seq, a.day, a.attempt, a.step, max(a.fence) AS fence, count(*) AS calls
+		FROM postern.queue q
+		JOIN postern.attempt a ON a.queue_id = q.queue_id AND a.seq = q.cur_seq AND a.day BETWEEN q.head_day AND q.tail_day
+		WHERE q.queue_id = ANY ($1) AND a.step <> 'late'
+		GROUP BY a.queue_id, a.seq, a.day, a.attempt, a.step, a.class, a.nothing_done, a.hash, a.fee IS NULL,
+			a.nonce IS NULL, a.data IS NULL, a.members IS NULL) x
+	JOIN postern.attempt a USING (queue_id, seq, day, attempt, fence, step)
+	LEFT JOIN postern.sender s ON s.sender_id = a.sender_id
+	LEFT JOIN postern.node w ON w.node_id = a.node_id
+	ORDER BY a.queue_id, a.attempt DESC, a.answered_at DESC`
 
 // ScanAttempts calls add for each row of attempts, with the position before its columns.
 func ScanAttempts(rows pgx.Rows, add func(int64, Attempt)) error {
@@ -173,7 +191,7 @@ func ScanAttempts(rows pgx.Rows, add func(int64, Attempt)) error {
 		var q int64
 		var a Attempt
 		if err := rows.Scan(&q, &a.Attempt, &a.Step, &a.Fence, &a.Sender, &a.Node, &a.Fee, &a.Nonce, &a.Hash, &a.Data, &a.Class, &a.Code,
-			&a.Error, &a.NothingDone, &a.Doubted, &a.StartedAt, &a.AnsweredAt, &a.Members); err != nil {
+			&a.Error, &a.NothingDone, &a.Doubted, &a.StartedAt, &a.AnsweredAt, &a.Members, &a.Calls); err != nil {
 			return err
 		}
 		add(q, a)
