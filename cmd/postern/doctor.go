@@ -118,8 +118,35 @@ func examine(cmd *cobra.Command, cfg app.Config) (found []doctor.Finding, code i
 		}
 		found = append(found, list...)
 	}
-	return append(found, reach(cmd.Context(), workers, found)...), code, nil
+	return once(append(found, reach(cmd.Context(), workers, found)...)), code, nil
 }
+
+// once leaves out what follows from an address that no node may call: that calls to it come to nothing, that queues wait
+// for it, and that it answers here. The line of the address says what to do.
+func once(found []doctor.Finding) []doctor.Finding {
+	barred := ""
+	for _, f := range found {
+		if f.Check == "addresses" && f.State == doctor.Bad {
+			barred += ", " + f.Found
+		}
+	}
+	return slices.DeleteFunc(found, func(f doctor.Finding) bool {
+		if barred == "" || f.Check == "addresses" || f.State == doctor.OK {
+			return false
+		}
+		typ, worker := strings.CutPrefix(f.Check, "worker of ")
+		answers := worker && f.State == doctor.Warn && strings.Contains(f.Found, inVain)
+		return strings.Contains(f.Found, "--worker-allow-cidr") || answers && named(barred, "dispatchers/"+typ)
+	})
+}
+
+// named says whether a sentence that begins with a list of objects names one of them.
+func named(sentence, object string) bool {
+	return strings.Contains(sentence, ", "+object+", ") || strings.Contains(sentence, ", "+object+" (")
+}
+
+// inVain is what is said of a worker that answers, though the calls to it come to nothing.
+const inVain = " answers GET /health, though calls to it come to nothing"
 
 // examine looks at an API. alone says that its database was not asked: then it looks at queues and gates, too.
 func (d *door) examine(workers map[string]string, alone bool) ([]doctor.Finding, error) {
@@ -395,7 +422,7 @@ func reach(ctx context.Context, workers map[string]string, known []doctor.Findin
 func reachOne(ctx context.Context, c *http.Client, url, typ string, known []doctor.Finding) doctor.Finding {
 	f := doctor.Finding{Check: "worker of " + typ, State: doctor.OK, Found: url + " answers"}
 	if slices.ContainsFunc(known, func(g doctor.Finding) bool { return g.Check == f.Check && g.State == doctor.Bad }) {
-		f.State, f.Found = doctor.Warn, url+" answers GET /health, though calls to it come to nothing"
+		f.State, f.Found = doctor.Warn, url+inVain
 		f.Remedy = "what is told of the calls says why"
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(url, "/")+"/health", nil)

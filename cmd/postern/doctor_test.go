@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -236,4 +237,45 @@ func TestTheDoctorNamesTheAddressesThatNoNodeMayCall(t *testing.T) {
 		}
 	}
 	put("/dispatchers/PAY", `{"worker_url": "http://127.0.0.1:1"}`).want(t, 0, "one may not call")
+}
+
+// A range that no node was started with is one cause: the doctor has one line for it, also when the calls to the worker
+// come to nothing, through the database and the API.
+func TestTheDoctorNamesAMissingRangeOnce(t *testing.T) {
+	t.Parallel()
+	worker := httptest.NewServer(http.NotFoundHandler())
+	defer worker.Close()
+	db := database(pgtest.New(t).URL)
+	_, at := serving(t, append(db, "POSTERN_AUTH=none", "POSTERN_WORKER_ALLOW_CIDR=127.0.0.0/8"), "serve")
+	postern(t, []string{at}, "api", "PUT", "/dispatchers/PAY", "-d", `{"worker_url": "`+worker.URL+`"}`).want(t, 0)
+	start(t, append(db, "POSTERN_METRICS_LISTEN=off", "POSTERN_NODE_NAME=one"), "work")
+	postern(t, []string{at}, "post", "PAY", "-q", "ada", "-d", "{}").want(t, 0)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		r := postern(t, []string{at}, "api", "GET", "/dispatchers/PAY")
+		if strings.Contains(r.stdout, `"gate"`) && strings.Contains(r.stdout, "--worker-allow-cidr") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no gate closed: %s", r.stdout)
+		}
+	}
+	for _, env := range [][]string{db, {at}, append([]string{at}, db...)} {
+		r := postern(t, append(env, "POSTERN_OUTPUT=json"), "doctor")
+		var said struct {
+			Items []struct{ Check, State, Found, Remedy string }
+		}
+		if err := json.Unmarshal([]byte(r.stdout), &said); err != nil {
+			t.Fatal(err, r.stdout, r.stderr)
+		}
+		var lines []string
+		for _, f := range said.Items {
+			if f.State != "ok" && strings.Contains(f.Check+f.Found+f.Remedy, "PAY") ||
+				strings.Contains(f.Found+f.Remedy, "--worker-allow-cidr") {
+				lines = append(lines, fmt.Sprintf("%+v", f))
+			}
+		}
+		if len(lines) != 1 || !strings.Contains(lines[0], "--worker-allow-cidr 127.0.0.0/8") {
+			t.Errorf("%d lines:\n%s", len(lines), strings.Join(lines, "\n"))
+		}
+	}
 }
