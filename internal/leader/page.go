@@ -37,6 +37,7 @@ type Page struct {
 type Trouble struct {
 	Retryable bool // else the source stops until an operator resumes it
 	Large     bool // the page is larger than what is read of one, or took too long: a smaller one may not be
+	Refused   bool // the settings of this process keep it from the address
 	Text      string
 }
 

@@ -80,6 +80,7 @@ type Status struct {
 	// status is StatusIncluded in no block, and as deep as can be. nil: the worker spoke of blocks.
 	Done    json.RawMessage
 	Message string // why it is unreachable
+	Refused bool   // it is, since the settings of this process keep it from the address
 }
 
 // Hook is a call to the worker after the end of a transaction (S2.12).

@@ -66,7 +66,7 @@ func (c *Client) batch(ctx context.Context, baseURL string, hashes []string) (ou
 	case notFound(p.status):
 		return nil, true
 	case p.status == 0:
-		return all(hashes, unreachable("%s", p.message)), false
+		return all(hashes, p.unreachable()), false
 	case !ok2xx(p.status):
 		return all(hashes, unreachable("the worker answered HTTP %d to a question for many statuses", p.status)), false
 	case p.unread != "":

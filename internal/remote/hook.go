@@ -28,7 +28,7 @@ func (c *Client) Hook(ctx context.Context, call Call, hook outbox.Hook, result, 
 	})
 	now := c.now()
 	a.Elapsed = now.Sub(a.StartedAt)
-	a.Status = p.status
+	a.Status, a.Refused = p.status, p.refused
 	if p.status == 0 {
 		a.Message = p.message
 		return a

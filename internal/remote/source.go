@@ -25,7 +25,9 @@ func (c *Client) Fetch(ctx context.Context, ask leader.Ask, read func(io.Reader)
 	case p.code == "bad_worker_url":
 		return &leader.Trouble{Text: p.message}
 	case p.status == 0:
-		return leader.Unanswered(strings.ReplaceAll(p.message, "the worker", "the source"))
+		trouble := leader.Unanswered(strings.ReplaceAll(p.message, "the worker", "the source"))
+		trouble.Refused = p.refused
+		return trouble
 	case !ok2xx(p.status):
 		return leader.Refused(p.status, http.StatusText(p.status), p.body)
 	}
@@ -50,7 +52,9 @@ func (c *Client) Dial(ctx context.Context, network, address string) (net.Conn, e
 	conn, err := c.transport.DialContext(ctx, network, address)
 	if err != nil && isRefusal(err) {
 		_, text := failure(err)
-		return nil, leader.Unanswered(strings.Replace(text, "the worker's", "the database's", 1))
+		trouble := leader.Unanswered(strings.Replace(text, "the worker's", "the database's", 1))
+		trouble.Refused = true
+		return nil, trouble
 	}
 	return conn, err
 }

@@ -37,7 +37,7 @@ func (c *Client) status(ctx context.Context, baseURL, typ, byToken, byHash strin
 			"Where the worker has no /status, give its type the capability no_status"
 		return unreachable(foreign, p.status, p.kind()), true
 	case p.status == 0:
-		return unreachable("%s", p.message), false
+		return p.unreachable(), false
 	case p.status >= 300 && p.status < 400:
 		return unreachable("%s", redirected("worker", p.status)), true
 	case !ok2xx(p.status):
@@ -207,6 +207,13 @@ func reason(raw json.RawMessage) string {
 		return ""
 	}
 	return clipMessage(string(raw))
+}
+
+// unreachable says that no answer came, and why.
+func (p reply) unreachable() outbox.Status {
+	st := unreachable("%s", p.message)
+	st.Refused = p.refused
+	return st
 }
 
 // unreachable says that we do not know, and why.

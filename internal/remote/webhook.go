@@ -32,6 +32,7 @@ type Message struct {
 type Receipt struct {
 	OK        bool   // 2xx
 	Gone      bool   // 410: the endpoint wants nothing more
+	Refused   bool   // the settings of this process keep it from the address
 	Status    int    // 0 without an answer
 	Answer    string // its first 1 KiB
 	Message   string // why it was not delivered
@@ -46,7 +47,7 @@ func (c *Client) Webhook(ctx context.Context, m Message) Receipt {
 	r := Receipt{StartedAt: c.now()}
 	p := c.exchange(ctx, request{method: http.MethodPost, url: m.URL, body: m.Body, header: m.header(r.StartedAt), timeout: webhookTimeout})
 	now := c.now()
-	r.Elapsed, r.Status = now.Sub(r.StartedAt), p.status
+	r.Elapsed, r.Status, r.Refused = now.Sub(r.StartedAt), p.status, p.refused
 	r.Answer = clip(strings.ReplaceAll(string(p.body[:min(len(p.body), 2*maxKept)]), "\x00", ""), maxKept)
 	switch {
 	case p.status == 0:

@@ -77,6 +77,7 @@ type Worker interface {
 type HookAnswer struct {
 	OK        bool            // 2xx: delivered
 	Missing   bool            // 404, 405, 501: the worker has no such hook; nothing to repeat
+	Refused   bool            // the settings of this process keep it from the address
 	Status    int             // the HTTP status, 0 without an answer
 	Body      json.RawMessage // what it said, to be recorded; nil if that is no JSON we can store
 	Message   string          // why it was not delivered

@@ -130,6 +130,9 @@ func (e *Engine) ask(ctx context.Context, l *pg.Lease, unclear *outbox.Answer) *
 		signed := remote.Signed(ctx, l.Dispatcher.Secret)
 		st = e.Worker.Status(signed, l.WorkerURL(), l.Task.Type, l.Task.Token(l.Attempt), "")
 	}
+	if st.Refused && e.leaveToOthers(ctx, l) {
+		return leave(l, started)
+	}
 	f := l.Flight(e.maxRetries(ctx, l))
 	f.NeverHeld = e.Store.HasMaker(l.Task)
 	if unclear != nil {
@@ -153,6 +156,9 @@ func (e *Engine) elapsed(ctx context.Context, l *pg.Lease) *pg.Answer {
 	if hashes := l.Hashes(); len(hashes) > 0 {
 		earlier = e.Worker.StatusBatch(remote.Signed(ctx, l.Dispatcher.Secret), l.WorkerURL(), l.Task.Type, hashes)
 		for i := range earlier {
+			if earlier[i].Refused && e.leaveToOthers(ctx, l) {
+				return leave(l, started)
+			}
 			if earlier[i].Hash == "" {
 				earlier[i].Hash = hashes[i]
 			}

@@ -254,6 +254,10 @@ func (e *Deliveries) deliver(ctx context.Context, d *deliveries.Delivery) delive
 	if ctx.Err() != nil && !got.OK {
 		return r
 	}
+	if got.Refused && e.othersMay(ctx, d.CalledAt()) {
+		r.Again = leftAgain()
+		return r
+	}
 	return e.judged(d, r, got)
 }
 
@@ -262,7 +266,7 @@ func (e *Deliveries) callFor(ctx context.Context, d *deliveries.Delivery, r *del
 	switch {
 	case d.Hook != nil:
 		a := e.callHook(ctx, d)
-		got = remote.Receipt{OK: a.OK, Status: a.Status, Answer: string(a.Body[:min(len(a.Body), 1<<10)]), Message: a.Message, After: a.After, StartedAt: a.StartedAt, Elapsed: a.Elapsed}
+		got = remote.Receipt{OK: a.OK, Refused: a.Refused, Status: a.Status, Answer: string(a.Body[:min(len(a.Body), 1<<10)]), Message: a.Message, After: a.After, StartedAt: a.StartedAt, Elapsed: a.Elapsed}
 		if a.Missing {
 			r.State = "absent"
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/sequencer"
 )
 
 // codeRefused is the code of a call that this process may not make: its own settings keep it from the address.
@@ -37,13 +40,16 @@ type leaving struct {
 }
 
 // has says whether the calls of a dispatcher are left to others now.
-func (f *left) has(d *pg.Dispatcher) bool {
+func (f *left) has(d *pg.Dispatcher) bool { return f.holds(address{dispatcher: d.ID}) }
+
+// holds says whether what goes to an address is left to others now.
+func (f *left) holds(at address) bool {
 	if !f.any.Load() {
 		return false
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	own := f.of[address{dispatcher: d.ID}]
+	own := f.of[at]
 	return own != nil && time.Now().Before(own.until)
 }
 
@@ -123,21 +129,51 @@ func (e *Engine) leaveToOthers(ctx context.Context, l *pg.Lease) bool {
 		return false
 	}
 	place := e.Reach.Find(ctx, l.WorkerURL())
-	nodes, err := e.Store.Allowances(ctx)
-	if err != nil || len(place.Addrs) == 0 {
+	other, known := e.other(ctx, place, l.Task.Type)
+	if !known {
 		return false
 	}
-	for _, n := range nodes {
-		if !n.Takes(l.Task.Type) || !e.Reach.With(n.Prefixes()).May(place) {
-			continue
-		}
-		if e.left.add(l, place.Setting(), true) {
-			e.Log.Warn("this node may not call a worker, and leaves it to nodes that may: "+
-				"start it with "+place.Setting(),
-				"type", l.Task.Type, "sender", l.Account, "host", place.Host, "other", n.Node)
-		}
-		return true
+	if e.left.add(l, place.Setting(), other != "") && other != "" {
+		e.Log.Warn("this node may not call a worker, and leaves it to nodes that may: "+
+			"start it with "+place.Setting(),
+			"type", l.Task.Type, "sender", l.Account, "host", place.Host, "other", other)
 	}
-	e.left.add(l, place.Setting(), false)
-	return false
+	return other != ""
+}
+
+// other names a live node that may call a place, for a type unless that is empty; "": there is none. known says whether
+// that could be found out.
+func (n *Node) other(ctx context.Context, place remote.Place, typ string) (name string, known bool) {
+	nodes, err := n.Store.Allowances(ctx)
+	if err != nil || len(place.Addrs) == 0 {
+		return "", false
+	}
+	for _, o := range nodes {
+		if (typ == "" || o.Takes(typ)) && n.Reach.With(o.Prefixes()).May(place) {
+			return o.Node, true
+		}
+	}
+	return "", true
+}
+
+// othersMay says whether another live node may call a URL that this one may not. Then what goes there is put
+// back for leftAgain, and no try is counted or told: each node that finds it does the same, until one finds it that may.
+func (n *Node) othersMay(ctx context.Context, url string) bool {
+	if n.Reach == nil {
+		return false
+	}
+	name, _ := n.other(ctx, n.Reach.Find(ctx, url), "")
+	return name != ""
+}
+
+// leftAgain is how long something rests that this node put back for others. Chance keeps two nodes from looking at it
+// in one rhythm, in which always the same one finds it.
+func leftAgain() time.Duration { return 250*time.Millisecond + rand.N(time.Second) }
+
+// leave is what becomes of a lease whose worker was to be asked by this node, which may not call it: another asks soon.
+func leave(l *pg.Lease, started time.Time) *pg.Answer {
+	f := l.Flight(l.Dispatcher.DefaultMaxRetries())
+	a := &pg.Answer{Lease: l, StartedAt: started, Step: sequencer.Withheld(f, true, l.Dispatcher.Dispatcher)}
+	a.Step.Delay = leftAgain()
+	return a
 }

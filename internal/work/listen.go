@@ -103,6 +103,12 @@ func (e *Events) readSource(ctx context.Context, l *events.SourceLease) {
 	if ctx.Err() != nil {
 		return
 	}
+	if trouble != nil && trouble.Refused && e.othersMay(ctx, l.Source.URL) {
+		if err := e.Store.Events.LeavePage(ctx, l, leftAgain()); err != nil {
+			e.Log.Warn("put back a source", "source", l.Name, "error", err)
+		}
+		return
+	}
 	if trouble != nil {
 		wait := backoff.Doubling(l.Failures+1, time.Second, time.Minute)
 		if trouble.Large {

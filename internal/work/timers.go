@@ -107,6 +107,10 @@ func (e *Engine) poll(ctx context.Context, until time.Time, url, typ string, lis
 	if len(list) == 0 {
 		return
 	}
+	if e.left.holds(addressOf(list[0])) {
+		e.putBack(ctx, list)
+		return
+	}
 	hashes := make([]string, len(list))
 	for i, l := range list {
 		if h := l.Hashes(); len(h) > 0 {
@@ -119,6 +123,10 @@ func (e *Engine) poll(ctx context.Context, until time.Time, url, typ string, lis
 	statuses := e.Worker.StatusBatch(remote.Signed(asking, list[0].Dispatcher.Secret), url, typ, hashes)
 	if asking.Err() != nil {
 		return // cut off: the timers run on
+	}
+	if statuses[0].Refused && e.leaveToOthers(asking, list[0]) {
+		e.putBack(ctx, list)
+		return
 	}
 	var later []int64
 	var delays []time.Duration
@@ -144,6 +152,19 @@ func (e *Engine) poll(ctx context.Context, until time.Time, url, typ string, lis
 	}
 	if err := e.Store.Polled(ctx, later, delays, said); err != nil {
 		e.Log.Warn("put off polls", "error", err)
+	}
+	knock(e.alarm)
+}
+
+// putBack leaves polls to nodes that may call their worker.
+func (e *Engine) putBack(ctx context.Context, list []*pg.Lease) {
+	var queues []int64
+	var delays []time.Duration
+	for _, l := range list {
+		queues, delays = append(queues, l.ID().Queue), append(delays, leftAgain())
+	}
+	if err := e.Store.Polled(ctx, queues, delays, make([]string, len(list))); err != nil {
+		e.Log.Warn("put back polls", "error", err)
 	}
 	knock(e.alarm)
 }

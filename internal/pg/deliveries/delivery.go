@@ -70,6 +70,14 @@ func (d *HookCall) WorkerURL() string {
 	return d.Dispatcher.WorkerURL
 }
 
+// CalledAt is where it goes.
+func (d *Delivery) CalledAt() string {
+	if d.Hook != nil {
+		return d.Hook.WorkerURL()
+	}
+	return d.URL
+}
+
 // Receipt is what came of one delivery.
 type Receipt struct {
 	*Delivery

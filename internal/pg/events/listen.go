@@ -175,6 +175,17 @@ func (s *Store) FailPage(ctx context.Context, l *SourceLease, trouble *leader.Tr
 	return out, err
 }
 
+// LeavePage ends a lease whose page was not asked for, since the node may not call the source: another may.
+func (s *Store) LeavePage(ctx context.Context, l *SourceLease, wait time.Duration) error {
+	return s.underLease(ctx, l, &Stored{}, func(_ *db.Txn, b *pgx.Batch, now time.Time) error {
+		b.Queue(`
+			UPDATE postern.source
+			SET next_at = $2, node_id = NULL, node_epoch = NULL, lease_until = NULL
+			WHERE source_id = $1`, l.ID, now.Add(wait))
+		return nil
+	})
+}
+
 // underLease runs write with the source locked, if the lease is still good.
 func (s *Store) underLease(ctx context.Context, l *SourceLease, out *Stored, write func(*db.Txn, *pgx.Batch, time.Time) error) error {
 	return s.Run(ctx, func(t *db.Txn) error {
