@@ -53,6 +53,9 @@ func wait(a *outbox.Answer, least time.Duration, until, now time.Time) {
 		if a.Until = until; until.IsZero() && least > 0 {
 			a.Until = now.Add(least)
 		}
+		if whole := a.Until.Truncate(time.Microsecond); whole.Before(a.Until) { // PostgreSQL would keep an earlier moment
+			a.Until = whole.Add(time.Microsecond)
+		}
 	case outbox.ClassRetry:
 		a.After = least
 	}

@@ -146,6 +146,29 @@ func TestDelaysThatAWorkerNames(t *testing.T) {
 	}
 }
 
+// A worker is left alone until the moment that it names, and not a microsecond less, which is the least that PostgreSQL
+// tells apart.
+func TestABlockedWorkerIsLeftAloneForAsLongAsItSays(t *testing.T) {
+	t.Parallel()
+	named := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	for name, at := range map[string]time.Time{
+		"a microsecond":           named.Add(123457 * time.Microsecond),
+		"a part of a microsecond": named.Add(123456001 * time.Nanosecond),
+		"a second":                named,
+	} {
+		fake := remotetest.NewFake(t)
+		fake.Script(remotetest.Match{}, remotetest.FailWith(map[string]any{
+			"class": "blocked",
+			"until": at.Format(time.RFC3339Nano),
+		}))
+		a := remotetest.Client(t).Dispatch(t.Context(), remotetest.Call(fake.URL(), 1))
+		kept := a.Until.Truncate(time.Microsecond) // as PostgreSQL keeps it
+		if kept.Before(at) || kept.Sub(at) >= time.Microsecond {
+			t.Errorf("%s: until %s, want %s", name, kept, at)
+		}
+	}
+}
+
 func TestWhatAnAnswerCarriesIsKeptFitForPostgreSQL(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ body, done, data, nonce, fee, message string }{

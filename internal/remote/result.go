@@ -189,7 +189,10 @@ func (e workerError) until(now time.Time) time.Time {
 	if err != nil || !at.After(now) {
 		return time.Time{}
 	}
-	return now.Add(clampWait(at.Sub(now).Seconds()))
+	if most := now.Add(maxWait); at.After(most) {
+		return most
+	}
+	return at
 }
 
 // isSet says whether a member counts: neither absent, null nor an empty object (S2.7).
