@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg/addresses"
 	"github.com/postern-dev/postern/internal/pg/doctor"
+	"github.com/postern-dev/postern/internal/pg/session"
 )
 
 func doctorCommand() *cobra.Command {
@@ -98,7 +99,16 @@ func examine(cmd *cobra.Command, cfg app.Config) (found []doctor.Finding, code i
 			})
 		case err != nil:
 			code = exitUnreachable
-			list = append(list, doctor.Finding{Check: "database", State: doctor.Bad, Found: err.Error(), Remedy: "start it, or say with DATABASE_URL where it is"})
+			remedy := "start it, or say with DATABASE_URL where it is"
+			if session.Exhausted(err) != "" {
+				remedy = "then ask again"
+			}
+			list = append(list, doctor.Finding{
+				Check:  "database",
+				State:  doctor.Bad,
+				Found:  err.Error(),
+				Remedy: remedy,
+			})
 		}
 		found = append(found, list...)
 		for _, w := range of {

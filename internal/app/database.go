@@ -111,9 +111,18 @@ func connect(ctx context.Context, w *db.Witness, database string, parts ...pg.Pa
 		if soon.Err() != nil && fault.CodeOf(err) == "database_unavailable" {
 			return nil, err
 		}
-		return nil, fault.New(fault.Retry, "database_unavailable", "the database %s does not answer", Masked(database)).Because(err)
+		return nil, unanswered(database, err)
 	}
 	return pool, nil
+}
+
+// unanswered is the fault of a database that could not be used: it has run out of something, or does not answer.
+func unanswered(database string, err error) error {
+	why := "does not answer"
+	if said := session.Exhausted(err); said != "" {
+		why = "refuses: " + said
+	}
+	return fault.New(fault.Retry, "database_unavailable", "the database %s %s", Masked(database), why).Because(err)
 }
 
 // judged opens a pool and judges the database; soon ends the judgement.

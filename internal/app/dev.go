@@ -145,7 +145,7 @@ func ofOthers(ctx context.Context, database string, meant bool) error {
 	case err == nil, fault.KindOf(err) != fault.Internal:
 		return err
 	}
-	return fault.New(fault.Retry, "database_unavailable", "the database %s does not answer", Masked(database)).Because(err)
+	return unanswered(database, err)
 }
 
 // prepare brings a database that answers to the newest migration.

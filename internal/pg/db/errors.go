@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/session"
 	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/twin"
 )
@@ -52,16 +53,28 @@ func Known(err error) error {
 	if kind, ok := kinds[name]; ok {
 		return fault.New(kind, string(kind), "%s", strings.ReplaceAll(name, "_", " ")).Because(err)
 	}
+	if said := session.Exhausted(err); said != "" {
+		return exhausted(e, said)
+	}
 	switch {
-	case e.Code == "53100":
-		return fault.New(fault.Retry, "disk_full", "the database has no disk space left").After(10 * time.Second).Because(err)
 	case e.Code == "55P03", e.Code == "57014":
 		return fault.New(fault.Retry, "overloaded", "the database did not get to this in time").After(time.Second).Because(err)
-	case strings.HasPrefix(e.Code, "08"), strings.HasPrefix(e.Code, "57P"), strings.HasPrefix(e.Code, "53"), e.Code == "25006",
-		fatal(e):
+	case strings.HasPrefix(e.Code, "08"), strings.HasPrefix(e.Code, "57P"), e.Code == "25006", fatal(e):
 		return unavailable(err)
 	}
 	return err
+}
+
+// exhausted is the fault of a server that has run out of something, which said names. What its disk, its memory and its
+// connections are short of may be there later; a limit of one statement (54) stays.
+func exhausted(e *pgconn.PgError, said string) error {
+	switch {
+	case e.Code == "53100":
+		return fault.New(fault.Retry, "disk_full", "%s", said).After(10 * time.Second).Because(e)
+	case strings.HasPrefix(e.Code, "54"):
+		return fault.New(fault.Internal, "internal", "%s", said).Because(e)
+	}
+	return fault.New(fault.Retry, "database_unavailable", "%s", said).After(time.Second).Because(e)
 }
 
 // fatal says whether the server ended the session with an error. Its Severity is in the language of the server.

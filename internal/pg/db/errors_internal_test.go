@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -47,5 +48,29 @@ func TestErrorsOfTheDriverSayWhatIsKnown(t *testing.T) {
 	}
 	if Known(written(nil)) != nil {
 		t.Error("no error is one")
+	}
+}
+
+// A server that has run out of something says so, and so do we, with what to do: it is not away.
+func TestWhatTheServerHasRunOutOfIsTold(t *testing.T) {
+	locks := "You might need to increase max_locks_per_transaction."
+	for _, c := range []struct{ state, message, hint, code, want string }{
+		{"53100", "could not extend file", "Check free disk space.", "disk_full", "make room on its disk"},
+		{"53200", "out of shared memory", locks, "database_unavailable", "ALTER SYSTEM SET max_locks_per_transaction"},
+		{"53200", "Speicher aufgebraucht", "", "database_unavailable", "more memory"},
+		{"53300", "sorry, too many clients already", "", "database_unavailable", "max_connections"},
+		{"53400", "too many files", "", "database_unavailable", "raise the limit that it names"},
+		{
+			"54001", "stack depth limit exceeded", `Increase the configuration parameter "max_stack_depth" (now 2 MB)`,
+			"internal", "ALTER SYSTEM SET max_stack_depth",
+		},
+		{"54000", "index row size 2720 exceeds the maximum", "", "internal", "index row size"},
+	} {
+		err := Known(&pgconn.PgError{SeverityUnlocalized: "ERROR", Code: c.state, Message: c.message, Hint: c.hint})
+		said := fault.As(err).Detail
+		if fault.CodeOf(err) != c.code || !strings.Contains(said, c.want) || !strings.Contains(said, c.message) ||
+			!strings.Contains(said, c.state) || strings.Contains(said, "reached:") {
+			t.Errorf("%s is %s: %s, want %s: %s", c.state, fault.CodeOf(err), said, c.code, c.want)
+		}
 	}
 }

@@ -68,6 +68,9 @@ func Database(ctx context.Context, url string, migrated bool) ([]Finding, error)
 	case "database_unfit", "bad_setting":
 		return nil, fault.As(err)
 	}
+	if said := session.Exhausted(err); said != "" {
+		return nil, fault.New(fault.Retry, "database_unavailable", "%s", said).Because(err)
+	}
 	if err != nil {
 		return nil, fault.New(fault.Retry, "database_unavailable", "the database does not answer").Because(err)
 	}

@@ -1,6 +1,8 @@
 package doctor_test
 
 import (
+	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -234,5 +236,25 @@ func TestManyPartitionsAreToBeMerged(t *testing.T) {
 			(c.state == doctor.Warn) != strings.Contains(f[0].Remedy, "postern partitions merge") {
 			t.Errorf("with %d days: %+v", c.days, f)
 		}
+	}
+}
+
+// A server without a free connection is not away: what to raise is told.
+func TestTheDoctorTellsThatConnectionsAreUsedUp(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	stranger := db.Stranger(t)
+	role := stranger.Config().User
+	if _, err := db.Pool.Exec(t.Context(), fmt.Sprintf(`ALTER ROLE %q CONNECTION LIMIT 0`, role)); err != nil {
+		t.Fatal(err)
+	}
+	at, err := url.Parse(db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at.User = url.UserPassword(role, "test")
+	_, err = doctor.Database(t.Context(), at.String(), true)
+	if err == nil || !strings.Contains(err.Error(), "53300") || !strings.Contains(err.Error(), "CONNECTION LIMIT") {
+		t.Errorf("it says %v", err)
 	}
 }
