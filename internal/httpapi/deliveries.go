@@ -115,13 +115,11 @@ func (a *API) listDeliveries(ctx context.Context, in *listDeliveriesInput) (*del
 	if err := in.read(filters, &c); err != nil {
 		return nil, err
 	}
-	if c.Days != nil && !c.Days.Fits() {
+	if c.Days != nil && !a.Store.Fits(*c.Days) {
 		return nil, badCursor(in.Cursor)
 	}
 	f.AfterAt, f.AfterQueue, f.AfterSeq, f.AfterTrack, f.AfterEvent = c.At, c.Queue, c.Seq, c.Track, c.Event
-	var following *db.Window
-	f.Days, following = a.Store.Deliveries.DeliveryDays(f.Transaction, f.Ascending, c.Days)
-	found, err := a.Store.Deliveries.Deliveries(ctx, contextID(ctx), f)
+	found, following, err := a.Store.Deliveries.Page(ctx, contextID(ctx), &f, c.Days)
 	if err != nil {
 		return nil, err
 	}

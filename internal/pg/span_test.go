@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
@@ -549,4 +550,53 @@ func planned(t *testing.T, c *pgx.Conn, explain string) (locks, buffers int) {
 	pgworld.OK(t, tx.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks
 		WHERE pid = pg_backend_pid() AND locktype = 'relation' AND relation > 16383`).Scan(&locks))
 	return locks, plan[0].Planning.Hit + plan[0].Planning.Read
+}
+
+// What lies far back is on the first page, though the spans between are those of several windows: a page goes on with
+// the next window while it is not full. A cursor that names more spans than a page reads is none of ours.
+func TestAPageGoesOnWithTheNextWindow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.At(time.Date(w.Now.Year()+1, 5, 20, 12, 0, 0, 0, time.UTC))
+	w.Dispatcher("T", nil)
+	w.Post("q", "T", "old")
+	old := w.Now.Add(time.Hour)
+	w.At(w.Now.Add(200 * 24 * time.Hour))
+	w.Post("p", "T", "new")
+	today := outbox.DayOf(w.Now)
+	w.Exec(`SELECT postern.ensure_days($1::date, $2::date, 'week')`, (today - 210).Time(), (today + 10).Time())
+	w.Exec(`INSERT INTO postern.delivery (queue_id, seq, day, context_id, event, subscription_id, at, state, created_at)
+		VALUES (1, 1, $1, $2, 'done', -1, $3, 'failed', $3)`, (today - 200).Time(), w.ID, old)
+	spans, err := db.ReadSpans(w.Ctx, w.S.Pool())
+	w.Must(err)
+	w.S.Remember(days(spans))
+	for name, f := range map[string]pgreads.ListFilter{
+		"received before":           {ReceivedBefore: old, Limit: 1},
+		"both":                      {Limit: 2},
+		"both, from the oldest":     {Limit: 2, Ascending: true},
+		"received since":            {ReceivedAfter: old.Add(-2 * time.Hour), Limit: 2},
+		"of two queues":             {Queues: []string{"p", "q"}, Limit: 2},
+		"with room for more":        {Limit: 50},
+		"the rest behind the first": {Limit: 1},
+	} {
+		list, next, err := w.S.Reads.ListTransactions(w.Ctx, w.ID, f)
+		w.Must(err)
+		if name == "the rest behind the first" {
+			f.From, f.Limit = next, 50
+			list, next, err = w.S.Reads.ListTransactions(w.Ctx, w.ID, f)
+			w.Must(err)
+		}
+		if n := min(f.Limit, 2); len(list) != n && !(len(list) == 1 && f.From != nil) || f.Limit == 50 && next != nil {
+			t.Errorf("%s: a page of %d, next %+v", name, len(list), next)
+		}
+	}
+	found, _, err := w.S.Deliveries.Page(w.Ctx, w.ID, &deliveries.DeliveryFilter{Before: old.Add(time.Hour), Limit: 1}, nil)
+	w.Must(err)
+	if len(found) != 1 {
+		t.Errorf("a page of %d deliveries", len(found))
+	}
+	wide := pgreads.ListFilter{Limit: 10, From: &pgreads.ListCursor{Days: &db.Window{First: 1, Until: 1 << 15}}}
+	if _, _, err := w.S.Reads.ListTransactions(w.Ctx, w.ID, wide); fault.CodeOf(err) != "bad_cursor" {
+		t.Errorf("a cursor of %d spans: %v", len(w.S.Spans()), err)
+	}
 }

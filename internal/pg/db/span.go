@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -38,11 +39,33 @@ type Window struct {
 	Until outbox.Day `json:"u,omitempty"`
 }
 
-// Fits says whether both are days that an id can have.
-func (w Window) Fits() bool { return min(w.First, w.Until) >= 0 && max(w.First, w.Until) < 1<<16 }
-
 // WindowSpans is how many spans a window has at most: a statement locks the partitions of them all, and plans them.
 const WindowSpans = 60
+
+// Fits says whether a page may read a window that a cursor names: both are days that an id can have, and it has no more
+// spans than one that was made here, and those that were made since.
+func (db *DB) Fits(w Window) bool {
+	if min(w.First, w.Until) < 0 || max(w.First, w.Until) >= 1<<16 {
+		return false
+	}
+	n := 0
+	for _, s := range db.Spans() {
+		if s.Last >= w.First && (w.Until == 0 || s.First < w.Until) {
+			n++
+		}
+	}
+	return n <= 2*WindowSpans
+}
+
+// Windows returns what says whether a page that is not full may go on with the window that follows: twenty times, and
+// for two seconds.
+func Windows() (more func() bool) {
+	left, began := 20, time.Now()
+	return func() bool {
+		left--
+		return left > 0 && time.Since(began) < 2*time.Second
+	}
+}
 
 // Below returns the window of the newest spans that lie before a day, 0 for any, and whether there are days before it.
 func (db *DB) Below(until outbox.Day) (w Window, more bool) {

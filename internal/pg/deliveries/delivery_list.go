@@ -132,6 +132,28 @@ func (s *Store) DeliveryDays(of *outbox.ID, ascending bool, from *db.Window) (da
 	return days, &w
 }
 
+// Page lists deliveries from the days in which a list goes on, nil for a new one, and from those that follow while it
+// is not full, for as long as db.Windows lets it. It leaves in f the days in which it ended; following are those behind
+// them, nil for none.
+func (s *Store) Page(
+	ctx context.Context, contextID int32, f *DeliveryFilter, from *db.Window,
+) (list []*DeliveryRow, following *db.Window, err error) {
+	more, limit := db.Windows(), f.Limit
+	for {
+		f.Days, following = s.DeliveryDays(f.Transaction, f.Ascending, from)
+		f.Limit = limit - len(list)
+		part, err := s.Deliveries(ctx, contextID, *f)
+		if err != nil {
+			return nil, nil, err
+		}
+		list = append(list, part...)
+		if following == nil || len(list) == limit || !more() {
+			return list, following, nil
+		}
+		from, f.AfterAt = following, time.Time{}
+	}
+}
+
 // Deliveries lists deliveries of some days by their time: those of one transaction with the hooks of its worker; of all
 // others the hooks that failed.
 func (s *Store) Deliveries(ctx context.Context, contextID int32, f DeliveryFilter) ([]*DeliveryRow, error) {

@@ -56,16 +56,41 @@ type ListCursor struct {
 // begins, nil at the end. A page looks at a bounded number of rows, so that it may be short, even empty,
 // before the end.
 //
-// It reads the partitions of at most db.WindowSpans spans, the newest first, or the oldest. Where there are more, the
-// next page goes on with others once these have no more: so the order is that of receipt but for transactions whose day
+// A statement reads the partitions of at most db.WindowSpans spans, the newest first, or the oldest. Where there are
+// more, the page goes on with others once these have no more, for as long as db.Windows lets it, and then the next: so the order is that of receipt but for transactions whose day
 // is later than that of their receipt by a whole window, after a clock was set back.
 //
 // The newest ones are looked for in the span of the newest alone, with those that are made ahead, and only a page that
 // is not full then in the others: the cost of a page does not grow with the age of the database.
 func (s *Store) ListTransactions(ctx context.Context, contextID int32, f ListFilter) (list []*pg.Transaction, next *ListCursor, err error) {
+	limit := f.Limit
 	if f.Examined == 0 {
 		f.Examined = 50000
 	}
+	more := db.Windows()
+	for {
+		part, next, err := s.window(ctx, contextID, f)
+		if err != nil {
+			return nil, nil, err
+		}
+		list = append(list, part...)
+		if next == nil || !next.At.IsZero() || len(list) == limit || !more() {
+			return list, next, nil
+		}
+		f.From, f.Limit = next, limit-len(list)
+	}
+}
+
+// within notes in a cursor the days in which the list goes on.
+func (f ListFilter) within(next *ListCursor) *ListCursor {
+	if next != nil && f.days != (db.Window{}) {
+		next.Days = &f.days
+	}
+	return next
+}
+
+// window is a page of transactions from the days of one window, and where the list goes on.
+func (s *Store) window(ctx context.Context, contextID int32, f ListFilter) (list []*pg.Transaction, next *ListCursor, err error) {
 	following, err := s.choose(ctx, contextID, &f)
 	if err != nil {
 		return nil, nil, err
@@ -85,14 +110,6 @@ func (s *Store) ListTransactions(ctx context.Context, contextID int32, f ListFil
 	return list, f.within(next), nil
 }
 
-// within notes in a cursor the days in which the list goes on.
-func (f ListFilter) within(next *ListCursor) *ListCursor {
-	if next != nil && f.days != (db.Window{}) {
-		next.Days = &f.days
-	}
-	return next
-}
-
 // choose chooses the days of a page, and those that follow it; nil for none. Nothing is received after the day under
 // which it is stored.
 func (s *Store) choose(ctx context.Context, contextID int32, f *ListFilter) (following *db.Window, err error) {
@@ -101,7 +118,7 @@ func (s *Store) choose(ctx context.Context, contextID int32, f *ListFilter) (fol
 		return nil, err
 	}
 	known := f.From != nil && f.From.Days != nil
-	if known && !f.From.Days.Fits() {
+	if known && !s.Fits(*f.From.Days) {
 		return nil, fault.New(fault.Invalid, "bad_cursor", "the cursor is none of ours: begin without one")
 	}
 	var received outbox.Day // the first day that can have any
