@@ -24,6 +24,10 @@ const batchPath = "/transactions:batch"
 func (a *API) readBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody {
+			if err := checkMedia(r); err != nil {
+				a.refuseBody(w, r, err)
+				return
+			}
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -46,12 +50,11 @@ func (a *API) readBody(next http.Handler) http.Handler {
 			err = fault.New(fault.Invalid, "too_large", "the %s has more than %d bytes, the limit of a %s body", name, limit, name)
 		case len(body) > 0:
 			err = a.checkBody(r, body)
+		default:
+			err = checkMedia(r)
 		}
 		if err != nil {
-			if strings.Contains(r.URL.Path, peerDispatch) {
-				err = toWorkerCaller(err)
-			}
-			a.refuse(w, r, err)
+			a.refuseBody(w, r, err)
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -60,22 +63,53 @@ func (a *API) readBody(next http.Handler) http.Handler {
 	})
 }
 
+// refuseBody answers a request whose body is refused; a worker's caller, in the words of the contract of workers.
+func (a *API) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
+	if strings.Contains(r.URL.Path, peerDispatch) {
+		err = toWorkerCaller(err)
+	}
+	a.refuse(w, r, err)
+}
+
+// checkMedia refuses a request that writes, has no body, and names another media type than JSON: those that a page may
+// send unasked, of text and of forms, move no lever.
+func checkMedia(r *http.Request) error {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return nil
+	}
+	_, err := mediaOf(r)
+	return err
+}
+
+// mediaOf says as what a body is read: as JSON, also where nothing is said, or as JSON by lines. Another is refused.
+func mediaOf(r *http.Request) (media string, err error) {
+	said := r.Header.Get("Content-Type")
+	media, _, err = mime.ParseMediaType(said)
+	switch {
+	case said == "", err == nil && (media == "application/json" || strings.HasSuffix(media, "+json")):
+		return "application/json", nil
+	case err == nil && media == ndjson && r.URL.Path == batchPath:
+		return ndjson, nil
+	}
+	return "", fault.New(fault.Invalid, "unsupported_media_type",
+		"Content-Type %q: send application/json", fault.Clip(said))
+}
+
 // checkBody refuses what is not JSON, and names what huma should take it for.
 func (a *API) checkBody(r *http.Request, body []byte) error {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return fault.New(fault.Invalid, "unsupported_media_type",
 			"Content-Encoding %q: send the body as it is, without an encoding", fault.Clip(e))
 	}
-	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	switch {
-	case r.Header.Get("Content-Type") == "", err == nil && (media == "application/json" || strings.HasSuffix(media, "+json")):
-		r.Header.Set("Content-Type", "application/json")
-		return a.strict(body)
-	case err == nil && media == ndjson && r.URL.Path == batchPath:
-		r.Header.Set("Content-Type", ndjson)
+	media, err := mediaOf(r)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", media)
+	if media == ndjson {
 		return nil
 	}
-	return fault.New(fault.Invalid, "unsupported_media_type", "Content-Type %q: send application/json", fault.Clip(r.Header.Get("Content-Type")))
+	return a.strict(body)
 }
 
 // strict refuses JSON that we do not accept.
