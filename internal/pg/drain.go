@@ -361,8 +361,15 @@ func (in *ingest) turnDown(ctx context.Context, t *db.Txn, sub *Submission, why 
 		in.hashes[taskKey{sub.ContextID, sub.UID}] = keyRow{task.ID, sub.Hash}
 	}
 	in.tasks = append(in.tasks, task)
-	in.e.outcomes = append(in.e.outcomes, &outcomeRow{ID: task.ID, Context: sub.ContextID, Was: outbox.WAITING, State: outbox.FAILED,
-		Code: why.Code, Error: message})
+	in.e.outcomes = append(in.e.outcomes, &outcomeRow{
+		ID:      task.ID,
+		Type:    task.Type,
+		Context: sub.ContextID,
+		Was:     outbox.WAITING,
+		State:   outbox.FAILED,
+		Code:    why.Code,
+		Error:   message,
+	})
 	return nil
 }
 

@@ -3,6 +3,7 @@ package pg_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -148,4 +149,20 @@ func TestOneQueueThatCannotBeDrainedSlowsNoOther(t *testing.T) {
 		t.Errorf("the order is %s", got)
 	}
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+}
+
+// What is turned down is counted under its type, as all that ends is.
+func TestWhatIsTurnedDownIsCountedUnderItsType(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("T", nil)
+	var counted []string
+	w.S.Count = func(typ string, entered outbox.State) { counted = append(counted, typ+" "+string(entered)) }
+	w.unjudged("q", "x y", "T", `'{}'`, "tags", `NULL`)
+	if out := w.drainAll(w.S); out.Refused != 1 {
+		t.Fatalf("drained %+v", out)
+	}
+	if !slices.Contains(counted, "T FAILED") || slices.Contains(counted, " FAILED") {
+		t.Errorf("counted %q", counted)
+	}
 }
