@@ -181,14 +181,16 @@ func (s *Store) workersOf(ctx context.Context, u *Unended) ([]string, error) {
 	return list, db.Known(err)
 }
 
-// found makes of an unended transaction what a node that resumes its attempt would have in hand.
-func (s *Store) found(ctx context.Context, u *Unended, attempt int) (*Lease, error) {
+// found makes of an unended transaction what a node that resumes it in a phase of an attempt would have in hand. Attempts
+// of the lost time have used up retries, as each attempt behind the first does.
+func (s *Store) found(ctx context.Context, u *Unended, phase outbox.Phase, attempt int) (*Lease, error) {
 	now, err := s.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
 	row := *u.row
-	row.Cur, row.Phase, row.Attempt, row.Fence = u.ID.Seq, outbox.PhaseDispatching, attempt, s.Fence(u.row.Fence, now)
+	row.Cur, row.Phase, row.Attempt, row.Fence = u.ID.Seq, phase, attempt, s.Fence(u.row.Fence, now)
+	row.Retries += max(attempt-u.counted(), 0)
 	load := newLoader(s, []*QueueRow{&row})
 	b := &pgx.Batch{}
 	load.queue(b)
@@ -202,6 +204,15 @@ func (s *Store) found(ctx context.Context, u *Unended, attempt int) (*Lease, err
 	return l, err
 }
 
+// counted is the attempt that the retries of the row lead to: the next one where its failure was counted, else its own.
+func (u *Unended) counted() int {
+	switch u.row.Phase {
+	case outbox.PhaseRetry, outbox.PhaseDelay:
+		return u.row.Attempt + 1
+	}
+	return max(u.row.Attempt, 1)
+}
+
 // Reconciled records the answer of a worker about an attempt that our rows do not have, by the decision of a node
 // that asked after it resumed the queue: included, done, failed, pending. False: the row changed meanwhile, and stays
 // as it was.
@@ -209,13 +220,44 @@ func (s *Store) found(ctx context.Context, u *Unended, attempt int) (*Lease, err
 // Why nothing is overwritten: the row is locked, and owner, fence, phase, position and attempt are compared with
 // those of the question (adopt). Its fence rises in the same commit, so that no earlier owner writes afterwards.
 func (s *Store) Reconciled(ctx context.Context, u *Unended, attempt, maxRetries int, st outbox.Status) (bool, error) {
-	l, err := s.found(ctx, u, attempt)
+	l, err := s.found(ctx, u, outbox.PhaseDispatching, attempt)
 	if err != nil {
 		return false, err
 	}
-	a := &Answer{Lease: l, StartedAt: l.Now(), BlockHeight: st.BlockHeight, found: u.row,
-		Step: sequencer.Asked(l.Flight(maxRetries), st, l.Dispatcher.Dispatcher, rand.Float64())}
-	a.Result.Hash, a.Result.Nonce, a.Result.Done = st.Hash, st.Nonce, st.Done
+	return s.learn(ctx, u, l, st, st.Hash, sequencer.Asked(l.Flight(maxRetries), st, l.Dispatcher.Dispatcher, rand.Float64()))
+}
+
+// Submitted is the lease under which the answer about a hash can be recorded; nil where the transaction is not the one
+// of its queue that waits for its inclusion.
+func (s *Store) Submitted(ctx context.Context, u *Unended) (*Lease, error) {
+	if !u.Goes || u.Busy || u.row.Phase != outbox.PhaseInclusion && u.row.Phase != outbox.PhaseWaitingInclusion {
+		return nil, nil
+	}
+	l, err := s.found(ctx, u, u.row.Phase, u.row.Attempt)
+	if err != nil || len(l.Hashes()) == 0 {
+		return nil, err
+	}
+	return l, nil
+}
+
+// ReconciledHash records that a hash is included, or has failed, as a poll does. What is neither stays as it is: the
+// polls behind the release decide about it, by their times. False: nothing was recorded. Why nothing is overwritten:
+// see Reconciled; a poll that was out when the quarantine was entered has the fence of before.
+func (s *Store) ReconciledHash(ctx context.Context, u *Unended, l *Lease, maxRetries int, st outbox.Status) (bool, error) {
+	if st.State != outbox.StatusIncluded && st.State != outbox.StatusFailed {
+		return false, nil
+	}
+	step := sequencer.Polled(l.Flight(maxRetries), st, l.Dispatcher.Dispatcher, rand.Float64())
+	if step.Err == nil && step.Phase == outbox.PhaseWaitingInclusion {
+		return false, nil // not deep enough
+	}
+	return s.learn(ctx, u, l, st, l.Hashes()[0], step)
+}
+
+// learn settles what was learned under a lease that no node has.
+func (s *Store) learn(ctx context.Context, u *Unended, l *Lease, st outbox.Status, hash string, step sequencer.Step) (bool, error) {
+	a := &Answer{Lease: l, StartedAt: l.Now(), BlockHeight: st.BlockHeight, found: u.row, Step: step}
+	a.Result.Hash, a.Result.Nonce, a.Result.Done = hash, st.Nonce, st.Done
 	if a.Step.Err != nil {
 		return false, a.Step.Err
 	}
@@ -226,13 +268,17 @@ func (s *Store) Reconciled(ctx context.Context, u *Unended, attempt, maxRetries 
 	return err == nil && !out[0].Fenced, err
 }
 
-// adopt gives a queue without an owner the answer of its worker about an attempt. If the queue has changed since, it
-// stays, and the answer counts as a late one.
+// adopt gives a queue without an owner the answer of its worker about an attempt, or about the hash that it waits for.
+// If the queue has changed since, it stays, and the answer counts as a late one.
 func (st *settlement) adopt(a *Answer) {
 	id, was := a.Lease.ID(), a.found
 	q := st.queues[id.Queue]
 	if q == nil || q.Node != 0 || was.Node != 0 || q.Fence != was.Fence || q.Phase != was.Phase || q.Cur != was.Cur || q.Attempt != was.Attempt ||
 		q.Head != was.Head || q.Next != was.Next || st.ended[positionOf(id)] {
+		return
+	}
+	if q.Phase == a.Lease.Phase && q.Phase != outbox.PhaseDispatching { // a hash: what waits for it goes on from there
+		q.Fence = a.Lease.Fence
 		return
 	}
 	for n := q.Attempt; n < a.Lease.Attempt; n++ { // each attempt that did not end it has a row
@@ -254,7 +300,7 @@ func (st *settlement) adopt(a *Answer) {
 	if _, shared := st.s.Conf.shared.Load(q.Lane); !shared && q.Lane != 0 {
 		st.e.holders = map[int32]int64{q.Lane: q.ID}
 	}
-	q.Fence, q.Attempt, q.NotBefore = a.Lease.Fence, a.Lease.Attempt, zeroTime
+	q.Fence, q.Attempt, q.Retries, q.NotBefore = a.Lease.Fence, a.Lease.Attempt, a.Lease.Retries, zeroTime
 }
 
 // Reread reads again where a transaction stands, behind the end of one before it in its queue.
@@ -267,7 +313,7 @@ func (s *Store) Reread(ctx context.Context, u *Unended) error {
 	if err := collectQueues(rows, &list); err != nil {
 		return db.Known(err)
 	}
-	if len(list) > 0 {
+	if u.Goes = false; len(list) > 0 {
 		u.at(list[0])
 	}
 	return nil

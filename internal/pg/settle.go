@@ -409,6 +409,9 @@ func (st *settlement) attempt(a *Answer, step string) *attemptRow {
 	if q := st.queues[l.ID().Queue]; q != nil && step != "late" {
 		row.Node = q.Node
 	}
+	if a.found != nil && step == "late" {
+		row.Fence = a.found.Fence // the one that its question began under: no row has had a later one of it
+	}
 	if row.Fee == "" {
 		row.Fee = a.Result.Fee
 	}

@@ -104,10 +104,14 @@ func (r *reconciler) one(ctx context.Context, u *pg.Unended) (moved bool, err er
 		return false, nil
 	}
 	attempt, last, none := r.ask(ctx, u)
+	nothing := none.State == outbox.StatusUnknown || none.State == outbox.StatusUnsupported && u.Dispatcher.Idempotent
 	switch {
 	case ctx.Err() != nil:
 		return false, nil
-	case attempt == 0 && none.State == outbox.StatusUnknown, attempt == 0 && none.State == outbox.StatusUnsupported && u.Dispatcher.Idempotent:
+	case attempt == 0 && nothing:
+		if moved, err = r.hash(ctx, u); err != nil || moved {
+			break
+		}
 		r.count(&r.found.Unknown)
 		return false, nil
 	case attempt == 0 && none.State == outbox.StatusUnsupported:
@@ -119,17 +123,44 @@ func (r *reconciler) one(ctx context.Context, u *pg.Unended) (moved bool, err er
 	case !u.Goes:
 		r.open(u, pg.OpenAhead, fmt.Sprintf("its worker knows attempt %d (%s), but what stands before it in its queue has not ended", attempt, last.State))
 		return false, nil
-	}
-	moved, err = r.s.Reconciled(ctx, u, attempt, r.maxRetries(ctx, u), last)
-	switch {
-	case err != nil:
-		return false, err
-	case !moved:
-		r.open(u, pg.OpenBusy, "it changed while its worker was asked")
 	default:
+		moved, err = r.token(ctx, u, attempt, last)
+	}
+	if err == nil && moved {
 		r.count(&r.found.Moved)
 	}
-	return moved, nil
+	return moved, err
+}
+
+// token records what a worker says of the last attempt that it knows. Where that is a hash, the worker is asked about it
+// at once, as a node would at its first poll: what stands behind it can be recorded only once it has ended.
+func (r *reconciler) token(ctx context.Context, u *pg.Unended, attempt int, said outbox.Status) (moved bool, err error) {
+	moved, err = r.s.Reconciled(ctx, u, attempt, r.maxRetries(ctx, u), said)
+	if err == nil && !moved {
+		r.open(u, pg.OpenBusy, "it changed while its worker was asked")
+	}
+	if err != nil || !moved {
+		return false, err
+	}
+	if err := r.s.Reread(ctx, u); err != nil {
+		return false, err
+	}
+	_, err = r.hash(ctx, u)
+	return true, err
+}
+
+// hash asks about the hash that a transaction waits for, if it waits for one, and records its end.
+func (r *reconciler) hash(ctx context.Context, u *pg.Unended) (moved bool, err error) {
+	l, err := r.s.Submitted(ctx, u)
+	if err != nil || l == nil {
+		return false, err
+	}
+	asked := remote.Signed(ctx, u.Dispatcher.Secret)
+	said := r.worker.StatusBatch(asked, l.WorkerURL(), u.Type, l.Hashes()[:1])
+	if ctx.Err() != nil {
+		return false, nil
+	}
+	return r.s.ReconciledHash(ctx, u, l, r.maxRetries(ctx, u), said[0])
 }
 
 // ask asks for one token after the other, until one is unknown to every worker that may have it. attempt is the highest

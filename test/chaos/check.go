@@ -91,7 +91,7 @@ func (e *evidence) checkTokens(say found) {
 		}
 		owner[c.Token] = c.UID
 		if c.Did != "stale" {
-			if s, known := sender[c.Token]; known && s != c.Sender && len(e.quiet) == 0 { // see release: what was open is sent again
+			if s, known := sender[c.Token]; known && s != c.Sender {
 				say("a token is one sender's", "%s: %s and %s", c.Token, s, c.Sender)
 			}
 			sender[c.Token] = c.Sender
@@ -115,7 +115,7 @@ func (e *evidence) checkQuestions(say found) {
 			before, again := last[c.Token]
 			a, was := asked[c.Token]
 			switch {
-			case !again, len(e.quiet) > 0 && before.At.Before(e.quiet[len(e.quiet)-1].from):
+			case !again:
 			case !was || a.At.Before(before.At):
 				say("asked before it is sent again", "%s of %s, at %s and %s", c.Token, c.UID, clock(before.At), clock(c.At))
 			case a.Said != "unknown":
