@@ -106,12 +106,14 @@ func (s *Store) Peers(ctx context.Context, n Node) (p Peers, err error) {
 // No other process ever gets its id, so that the row was either forgotten, a day after the node's death, or never was
 // in this database.
 func (s *Store) Reincarnate(ctx context.Context, n Node) (Node, error) {
-	err := s.Pool().QueryRow(ctx, `UPDATE postern.node SET dead_at = NULL, heartbeat_at = coalesce($2::timestamptz, clock_timestamp())
-		WHERE node_id = $1 RETURNING epoch`, n.ID, s.LeaseNow()).Scan(&n.Epoch)
+	err := s.WriteRow(ctx, `UPDATE postern.node
+		SET dead_at = NULL, heartbeat_at = coalesce($2::timestamptz, clock_timestamp())
+		WHERE node_id = $1
+		RETURNING epoch`, []any{n.ID, s.LeaseNow()}, &n.Epoch)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return n, fault.New(fault.Conflict, "node_gone", "node %s (%d) has no row in the database any more", n.Name, n.ID)
 	}
-	return n, db.Known(err)
+	return n, err
 }
 
 // Leave ends a node that stops by itself. The next Release releases the queues that it still owns.

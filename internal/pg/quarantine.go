@@ -167,10 +167,10 @@ func (s *Store) CompareDeployment(ctx context.Context, by db.By, name string) (w
 	if name == "" {
 		return "", nil
 	}
-	err = s.Pool().QueryRow(ctx, `WITH given AS (UPDATE postern.store SET deployment = $1 WHERE deployment = '' RETURNING deployment)
-		SELECT coalesce((SELECT deployment FROM given), (SELECT deployment FROM postern.store))`, name).Scan(&was)
+	err = s.WriteRow(ctx, `WITH given AS (UPDATE postern.store SET deployment = $1 WHERE deployment = '' RETURNING deployment)
+		SELECT coalesce((SELECT deployment FROM given), (SELECT deployment FROM postern.store))`, []any{name}, &was)
 	if err != nil {
-		return "", db.Known(err)
+		return "", err
 	}
 	if was == "" { // another has given it meanwhile
 		err = s.Pool().QueryRow(ctx, `SELECT deployment FROM postern.store`).Scan(&was)

@@ -98,12 +98,12 @@ func (s *Store) dropSpan(ctx context.Context, span db.Span, before time.Time) (h
 	if err := s.forgetKeys(ctx, span, before, awaitedQueues, awaitedSeqs); err != nil {
 		return "", err
 	}
-	err = s.Pool().QueryRow(ctx, "SELECT postern.drop_day($1, $2, $3, $4, $5)",
-		first, last, before, queues, seqs).Scan(&by)
+	err = s.WriteRow(ctx, "SELECT postern.drop_day($1, $2, $3, $4, $5)",
+		[]any{first, last, before, queues, seqs}, &by)
 	if db.SQLState(err) == "55P03" { // of the partition itself
 		return "the tables are in use: it is tried again in an hour", nil
 	}
-	return deref(by), db.Known(err)
+	return deref(by), err
 }
 
 // survivors are the positions of what has not ended of a span, or more than retainMost of them. As its last day is
@@ -140,7 +140,7 @@ func (s *Store) survivors(ctx context.Context, first, last time.Time) (queues, s
 func (s *Store) forgetKeys(ctx context.Context, span db.Span, before time.Time, queues, seqs []int64) error {
 	for queue, seq, n := int64(-1), int64(0), retainAtOnce; n == retainAtOnce; {
 		began := time.Now()
-		err := s.Pool().QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT t.context_id, t.uid, t.queue_id, t.seq FROM postern.task t
+		err := s.WriteRow(ctx, `WITH c AS MATERIALIZED (SELECT t.context_id, t.uid, t.queue_id, t.seq FROM postern.task t
 				WHERE t.day BETWEEN $1 AND $8 AND (t.queue_id, t.seq) > ($2, $3)
 					AND EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day) AND o.done_at < $5)
 					AND NOT EXISTS (SELECT FROM ROWS FROM (unnest($6::bigint[]), unnest($7::bigint[])) a(queue_id, seq) WHERE (a.queue_id, a.seq) = (t.queue_id, t.seq))
@@ -151,9 +151,9 @@ func (s *Store) forgetKeys(ctx context.Context, span db.Span, before time.Time, 
 				AND NOT EXISTS (SELECT FROM postern.ripple r WHERE (r.queue_id, r.seq) = (c.queue_id, c.seq) OFFSET 0)),
 			f AS (DELETE FROM postern.redrive r USING c WHERE (r.queue_id, r.seq) = (c.queue_id, c.seq))
 			SELECT count(*), coalesce((SELECT l.queue_id FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $2), coalesce((SELECT l.seq FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $3) FROM c`,
-			span.First.Time(), queue, seq, retainAtOnce, before, queues, seqs, span.Last.Time()).Scan(&n, &queue, &seq)
+			[]any{span.First.Time(), queue, seq, retainAtOnce, before, queues, seqs, span.Last.Time()}, &n, &queue, &seq)
 		if err != nil {
-			return db.Known(err)
+			return err
 		}
 		if n == retainAtOnce {
 			if err := Rest(ctx, time.Since(began)); err != nil {

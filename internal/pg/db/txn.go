@@ -234,6 +234,22 @@ func (db *DB) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.Com
 	return tag, Known(err)
 }
 
+// WriteRow is Exec for a statement that returns one row, which is read into dest; without one it is pgx.ErrNoRows.
+func (db *DB) WriteRow(ctx context.Context, sql string, args []any, dest ...any) error {
+	if j := JointOf(ctx); j != nil {
+		return j.run(ctx, func(t *Txn) error { return t.Conn.QueryRow(ctx, sql, args...).Scan(dest...) })
+	}
+	if err := db.writers.enter(ctx); err != nil {
+		return err
+	}
+	defer db.writers.leave()
+	_, err := db.writeOne(ctx, sql, args, dest...)
+	if IsNoRows(err) {
+		return err
+	}
+	return Known(written(err))
+}
+
 // Rollback gives up what the transaction holds; fn may then return nil.
 func (t *Txn) Rollback(ctx context.Context) error {
 	if t.Joint != nil {

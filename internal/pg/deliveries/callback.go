@@ -89,6 +89,6 @@ func (s *Store) ReleaseCallbacks(ctx context.Context) (int64, error) {
 	if err != nil || len(queues) == 0 {
 		return 0, db.Known(err)
 	}
-	tag, err := s.Pool().Exec(ctx, nextCallbacksSQL, queues, s.Clock())
-	return tag.RowsAffected(), db.Known(err)
+	tag, err := s.Exec(ctx, nextCallbacksSQL, queues, s.Clock())
+	return tag.RowsAffected(), err
 }

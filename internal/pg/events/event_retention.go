@@ -3,8 +3,6 @@ package events
 import (
 	"context"
 	"time"
-
-	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // forgetEvents removes events that ended before a time, with their histories, in chunks. Those of the last page that
@@ -16,7 +14,7 @@ import (
 func (s *Store) forgetEvents(ctx context.Context, before time.Time) error {
 	at, id := time.Time{}, ""
 	return s.InChunks(ctx, func(atOnce int) (n int, err error) {
-		err = s.Pool().QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT x.* FROM postern.context c CROSS JOIN LATERAL (
+		err = s.WriteRow(ctx, `WITH c AS MATERIALIZED (SELECT x.* FROM postern.context c CROSS JOIN LATERAL (
 				SELECT e.created_at, e.event_id, e.source_id, e.updated_at, e.status FROM postern.event e
 				WHERE e.context_id = c.context_id AND e.created_at < $1 AND (e.created_at, e.event_id) > ($2, coalesce(nullif($3, '')::uuid, '00000000-0000-0000-0000-000000000000'))
 				ORDER BY e.created_at, e.event_id LIMIT $4) x ORDER BY x.created_at, x.event_id LIMIT $4),
@@ -26,8 +24,8 @@ func (s *Store) forgetEvents(ctx context.Context, before time.Time) error {
 			drops AS (DELETE FROM postern.event_drop x USING old WHERE x.event_id = old.event_id),
 			events AS (DELETE FROM postern.event x USING old WHERE x.event_id = old.event_id)
 			SELECT count(*), coalesce(max(c.created_at), $2), coalesce((SELECT l.event_id::text FROM c l ORDER BY l.created_at DESC, l.event_id DESC LIMIT 1), $3) FROM c`,
-			before, at, id, atOnce).Scan(&n, &at, &id)
-		return n, db.Known(err)
+			[]any{before, at, id, atOnce}, &n, &at, &id)
+		return n, err
 	})
 }
 

@@ -28,21 +28,39 @@ func (s *Store) ToolsDue(ctx context.Context, limit int) ([]*DueTool, error) {
 	if quarantine.Whole() {
 		return nil, nil
 	}
-	rows, err := s.Db(ctx).Query(ctx, `WITH n AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
-		due AS MATERIALIZED (SELECT t.tool_id, coalesce(t.check_at <= n.now, false) AS probe, coalesce(t.refresh_at <= n.now, false) AS again FROM postern.tool t, n
-			WHERE t.removed_at IS NULL AND t.context_id <> ALL ($4) AND (t.check_at <= n.now OR t.refresh_at <= n.now) ORDER BY t.tool_id LIMIT $2 FOR NO KEY UPDATE OF t SKIP LOCKED)
-		UPDATE postern.tool t SET check_at = CASE WHEN d.probe THEN n.now + t.check_every ELSE t.check_at END,
-			refresh_at = CASE WHEN d.again THEN n.now + least(t.ttl, $3) ELSE t.refresh_at END
-		FROM due d, n WHERE t.tool_id = d.tool_id RETURNING `+toolColumns+`, d.probe, d.again`, s.Clock(), limit, failedAgain, quarantine.Contexts())
-	if err != nil {
-		return nil, db.Known(err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*DueTool, error) {
-		v := &DueTool{Tool: &Tool{}}
-		return v, row.Scan(append(v.fields(), &v.Check, &v.Refresh)...)
+	var list []*DueTool
+	err := s.Run(ctx, func(t *db.Txn) error {
+		b := &pgx.Batch{}
+		b.Queue(toolsDueSQL, s.Clock(), limit, failedAgain, quarantine.Contexts()).Query(func(rows pgx.Rows) (err error) {
+			list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*DueTool, error) {
+				v := &DueTool{Tool: &Tool{}}
+				return v, row.Scan(append(v.fields(), &v.Check, &v.Refresh)...)
+			})
+			return err
+		})
+		return t.Commit(ctx, b)
 	})
-	return list, db.Known(err)
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
 }
+
+// toolsDueSQL moves the next times of tools that are due, and returns them.
+const toolsDueSQL = `WITH n AS (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
+	due AS MATERIALIZED (
+		SELECT t.tool_id, coalesce(t.check_at <= n.now, false) AS probe, coalesce(t.refresh_at <= n.now, false) AS again
+		FROM postern.tool t, n
+		WHERE t.removed_at IS NULL AND t.context_id <> ALL ($4) AND (t.check_at <= n.now OR t.refresh_at <= n.now)
+		ORDER BY t.tool_id
+		LIMIT $2
+		FOR NO KEY UPDATE OF t SKIP LOCKED)
+	UPDATE postern.tool t
+	SET check_at = CASE WHEN d.probe THEN n.now + t.check_every ELSE t.check_at END,
+		refresh_at = CASE WHEN d.again THEN n.now + least(t.ttl, $3) ELSE t.refresh_at END
+	FROM due d, n
+	WHERE t.tool_id = d.tool_id
+	RETURNING ` + toolColumns + `, d.probe, d.again`
 
 // ToolChecked stores what a probe brought: why the tool is not ready, "" if it is. One that began before the tool was
 // registered anew changes nothing. Changed: it has become ready, or has ceased to be.
@@ -51,13 +69,13 @@ func (s *Store) ToolChecked(ctx context.Context, v *Tool, why string) (changed b
 	if why != "" {
 		health = "failing"
 	}
-	err = s.Db(ctx).QueryRow(ctx, `WITH n AS (SELECT coalesce($5::timestamptz, clock_timestamp()) AS now),
+	err = s.WriteRow(ctx, `WITH n AS (SELECT coalesce($5::timestamptz, clock_timestamp()) AS now),
 		old AS MATERIALIZED (SELECT t.tool_id, t.health FROM postern.tool t WHERE t.tool_id = $1 AND t.version = $2 AND t.removed_at IS NULL FOR NO KEY UPDATE),
 		made AS (UPDATE postern.tool t SET health = $3, health_error = $4, failures = CASE WHEN $3 = 'ready' THEN 0 ELSE t.failures + 1 END, checked_at = n.now,
 				health_since = CASE WHEN t.health = $3 THEN t.health_since ELSE n.now END
 			FROM old, n WHERE t.tool_id = old.tool_id)
-		SELECT coalesce((SELECT old.health <> $3 FROM old), false)`, v.ID, v.Version, health, why, s.Clock()).Scan(&changed)
-	return changed, db.Known(err)
+		SELECT coalesce((SELECT old.health <> $3 FROM old), false)`, []any{v.ID, v.Version, health, why, s.Clock()}, &changed)
+	return changed, err
 }
 
 // ToolRefreshed stores what a look at /meta brought: its definition, or why there is none; then the one that is known

@@ -54,8 +54,8 @@ func (s *Store) RollUp(ctx context.Context) (n int, err error) {
 		n++
 	}
 	for _, table := range []string{"rolled", "rolling", "rolling_part", "rollup", "rollup_time", "rollup_failure", "rollup_sender", "rollup_delivery"} {
-		if _, err := s.Pool().Exec(ctx, `DELETE FROM postern.`+table+` r WHERE r.hour < $1::timestamptz - interval '`+rollupKept+`'`, now); err != nil {
-			return n, db.Known(err)
+		if _, err := s.Exec(ctx, `DELETE FROM postern.`+table+` r WHERE r.hour < $1::timestamptz - interval '`+rollupKept+`'`, now); err != nil {
+			return n, err
 		}
 	}
 	return n, nil
@@ -68,13 +68,13 @@ func (s *Store) rollHour(ctx context.Context, hour time.Time, atOnce int, pace f
 	for run := (*time.Time)(nil); ; {
 		began := time.Now()
 		var ended *bool
-		if err := s.Pool().QueryRow(ctx, `SELECT run, ended FROM postern.roll_on($1, $2, $3)`, hour, atOnce, run).Scan(&run, &ended); err != nil {
-			return db.Known(err)
+		err := s.WriteRow(ctx, `SELECT run, ended FROM postern.roll_on($1, $2, $3)`, []any{hour, atOnce, run}, &run, &ended)
+		if err != nil {
+			return err
 		}
 		if ended == nil || *ended {
 			return nil
 		}
-		var err error
 		if atOnce, err = pace(ctx, atOnce, time.Since(began)); err != nil {
 			return err
 		}
