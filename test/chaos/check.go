@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 
@@ -103,10 +104,13 @@ func (e *evidence) checkTokens(say found) {
 }
 
 // checkQuestions: a token that was called is called again only after its worker was asked about it, and knew nothing.
+// The log has a call when it ends, and one that hung ends behind those that began later.
 func (e *evidence) checkQuestions(say found) {
 	last := map[string]call{}
 	asked := map[string]call{}
-	for _, c := range e.calls {
+	calls := slices.Clone(e.calls)
+	slices.SortStableFunc(calls, func(a, b call) int { return a.At.Compare(b.At) })
+	for _, c := range calls {
 		switch c.Did {
 		case "asked":
 			asked[c.Token] = c
@@ -121,9 +125,7 @@ func (e *evidence) checkQuestions(say found) {
 			case a.Said != "unknown":
 				say("asked before it is sent again", "%s of %s was %s when it was asked about, and was called again", c.Token, c.UID, a.Said)
 			}
-			if !again || c.At.After(before.At) {
-				last[c.Token] = c
-			}
+			last[c.Token] = c
 		}
 	}
 }

@@ -36,6 +36,7 @@ type result struct {
 	Violations   map[string][]string `json:"violations"`
 	Stalled      []string            `json:"stalled_queues"`
 	Standing     int                 `json:"standing_on_purpose"`
+	Found        int                 `json:"held_and_found_out"`
 	Verify       string              `json:"verify"`
 	SettledAfter float64             `json:"settled_after_s"`
 	Recovery     map[string]recovery `json:"recovery"`
@@ -230,7 +231,7 @@ func only(counts map[string]int, names ...string) bool {
 // count fills in what is only counted.
 func (w *world) count(ctx context.Context, c *pgx.Conn, rows []row) *result {
 	out := &result{Faults: w.counts, Skipped: w.skipped, Storms: w.storms, Posted: len(w.client.posts), Answers: w.client.counts, Ended: map[string]int{},
-		Exits: map[string]int{}, Troubles: w.troubles, Dir: w.dir, Standing: len(w.standing), Recovery: w.recoveries(), Before: w.before,
+		Exits: map[string]int{}, Troubles: w.troubles, Dir: w.dir, Standing: len(w.standing), Found: w.found, Recovery: w.recoveries(), Before: w.before,
 		After: w.usage(ctx), Largest: w.largest}
 	for _, p := range w.client.posts {
 		out.Unknown += p.Unknown

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -98,6 +99,13 @@ func (w *worker) log(c call) {
 	w.file.Write(append(line, '\n'))
 	w.file.Sync()
 	w.calls = append(w.calls, c)
+}
+
+// executed says whether a transaction was executed well.
+func (w *worker) executed(uid string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.calls, func(c call) bool { return c.UID == uid && (c.Did == "done" || c.Did == "sent") })
 }
 
 // instead answers in the worker's place, as what stands before it would, and says whether it did.

@@ -44,6 +44,7 @@ type world struct {
 	wrong    map[string][]string // violations that show while faults happen
 	quiet    []span              // in which the worker may not be called
 	probes   int
+	found    int // by an operator, of what was held
 }
 
 type span struct{ from, to time.Time }
@@ -266,9 +267,36 @@ func (w *world) heal(ctx context.Context) {
 	}
 }
 
+// findOut is the operator who looks at the worker after what is held, since its answers were lies until the retries were
+// used up, and says what came of it.
+func (w *world) findOut(ctx context.Context) {
+	held, err := w.query(ctx, `SELECT coalesce(string_agg(t.id || ' ' || t.uid, ','), '')
+		FROM postern.transactions t
+		CROSS JOIN LATERAL postern.id_place(t.id::text) p
+		JOIN postern.mark m ON (m.queue_id, m.seq, m.kind) = (p.queue_id, p.seq, 'unknown')`)
+	if err != nil || held == "" {
+		return
+	}
+	for _, one := range strings.Split(held, ",") {
+		id, uid, _ := strings.Cut(one, " ")
+		lever := "was-not-done"
+		if w.worker.executed(uid) {
+			lever = "was-done"
+		}
+		if _, err := w.client.ask(ctx, "POST", "/transactions/"+id+"/"+lever, `{"reason":"looked at the worker"}`); err != nil {
+			w.note(err)
+			continue
+		}
+		w.mu.Lock()
+		w.found++
+		w.mu.Unlock()
+	}
+}
+
 // awaitEnd waits until nothing is under way any more but what stands on purpose.
 func (w *world) awaitEnd(ctx context.Context, until time.Time) {
 	for time.Now().Before(until) && wait(ctx, time.Second) {
+		w.findOut(ctx)
 		left, err := w.query(ctx, `SELECT count(*)::text FROM postern.tx
 			WHERE state NOT IN ('DONE', 'FAILED', 'UNRESOLVED', 'CANCELLED') AND coalesce(uid, '') NOT LIKE 'still-%'
 				AND coalesce(uid, '') NOT LIKE 'poison-%'`)
