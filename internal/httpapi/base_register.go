@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // operation is what all routes have in common.
@@ -77,7 +80,14 @@ func register[I, O any](a *API, op huma.Operation, h func(context.Context, *I) (
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		ctx, t, end := a.try(ctx, in)
 		defer end()
+		committed := func() bool { return false }
+		if op.Method != http.MethodGet && !tellsItself[op.Path] {
+			ctx, committed = db.Noting(ctx)
+		}
 		out, err := h(ctx, in)
+		if err != nil && committed() {
+			err = behindCommit(err)
+		}
 		if err != nil {
 			return nil, a.problem(ctx, err)
 		}
@@ -86,6 +96,21 @@ func register[I, O any](a *API, op huma.Operation, h func(context.Context, *I) (
 		}
 		return out, nil
 	})
+}
+
+// tellsItself are the routes that say of each transaction whether it was stored. They commit names of queues besides.
+var tellsItself = map[string]bool{"/transactions": true, batchPath: true}
+
+// behindCommit is the error of a request that has committed something before it failed. Where it says that nothing was
+// done, as that of a database which could not be read any more, it is unknown how much was.
+func behindCommit(err error) error {
+	f := fault.As(err)
+	if f.Kind != fault.Retry || f.Code == "commit_unknown" {
+		return err
+	}
+	return fault.New(fault.Retry, "commit_unknown",
+		"it was done, or a part of it, and then could not be read (%s): send it again, with the same Idempotency-Key if it has one", f.Detail).
+		After(f.RetryAfter).Because(err)
 }
 
 // now is the deciding clock, or ours where the database does not answer.

@@ -193,8 +193,11 @@ func (a *API) batchAnswer(ctx context.Context, subs []*pg.Submission, answers []
 	var known map[outbox.ID]*pg.Transaction
 	if len(again) > 0 {
 		var err error
-		if known, err = a.Store.Transactions(ctx, contextID(ctx), again); err != nil {
-			return nil, err
+		known, err = a.Store.Transactions(ctx, contextID(ctx), again)
+		for i, acc := range answers { // others are stored, whether these can be read or not
+			if errs[i] == nil && acc.Replay {
+				errs[i] = err
+			}
 		}
 	}
 	out := &batchOutput{Status: http.StatusCreated}

@@ -96,8 +96,12 @@ func (a *API) postTransaction(ctx context.Context, in *postInput) (*transactionO
 		t = accepted(sub, acc, scopeOf(ctx).Context.Name)
 	}
 	t, applied, err := a.wait(ctx, acc.ID, t, wait)
-	if err != nil {
+	if err != nil && acc.Replay {
 		return nil, err
+	}
+	if err != nil { // it is stored, whether it can be read or not
+		a.Log.WarnContext(ctx, "what was posted could not be read back", "tx", acc.ID, "error", err)
+		t = accepted(sub, acc, scopeOf(ctx).Context.Name)
 	}
 	out := showTransaction(t)
 	out.Status, out.Location, out.Applied = 201, location(acc.ID), applied

@@ -189,6 +189,7 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 	case err == nil && tag.String() == "COMMIT" && warning == nil:
 		t.done = true
 		t.db.witness.saw(t.Newest)
+		note(ctx)
 		return nil
 	case err == nil && tag.String() == "ROLLBACK":
 		t.done = true
@@ -222,7 +223,9 @@ func (db *DB) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.Com
 	defer db.writers.leave()
 	hold := db.beforeCommit
 	if hold == nil {
-		tag, err = db.pool.Exec(ctx, sql, args...)
+		if tag, err = db.pool.Exec(ctx, sql, args...); err == nil {
+			note(ctx)
+		}
 		return tag, Known(written(err))
 	}
 	err = pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
@@ -244,6 +247,9 @@ func (db *DB) WriteRow(ctx context.Context, sql string, args []any, dest ...any)
 	}
 	defer db.writers.leave()
 	_, err := db.writeOne(ctx, sql, args, dest...)
+	if err == nil {
+		note(ctx)
+	}
 	if IsNoRows(err) {
 		return err
 	}
