@@ -15,7 +15,7 @@ import (
 func TestASeedFixesTheSchedule(t *testing.T) {
 	drawn := func(seed uint64) string {
 		var b bytes.Buffer
-		all, err := chosen("")
+		all, err := chosen("", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestASeedFixesTheSchedule(t *testing.T) {
 
 // Each kind of fault happens within the seeds of a few minutes.
 func TestEachFaultIsDrawn(t *testing.T) {
-	all, _ := chosen("")
+	all, _ := chosen("", "")
 	seen := map[string]bool{}
 	for seed := range uint64(20) {
 		for _, p := range plan(seed, 120, 2*time.Second, all) {

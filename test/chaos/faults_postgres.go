@@ -48,11 +48,6 @@ func noFaketime(w *world) string {
 	return ""
 }
 
-func noNodeClock(*world) string {
-	return "a program in Go asks the kernel for the time past libfaketime, and --debug-clock moves the database's time for " +
-		"one process, which no clock of a machine does"
-}
-
 // clockAhead restarts the server with its clock ten minutes further. The server begins an hour behind.
 func clockAhead(ctx context.Context, w *world, _ *rand.Rand) {
 	w.pg.offset += 10 * time.Minute

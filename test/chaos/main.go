@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -70,6 +71,11 @@ type options struct {
 	plain    bool // nothing is sent twice
 }
 
+// has says whether the schedule has one of these kinds.
+func (o *options) has(names ...string) bool {
+	return slices.ContainsFunc(o.schedule, func(p planned) bool { return slices.Contains(names, p.kind.name) })
+}
+
 func main() {
 	var o options
 	flag.IntVar(&o.seconds, "seconds", 60, "how long things are broken")
@@ -78,17 +84,18 @@ func main() {
 	flag.IntVar(&o.queues, "queues", 40, "queues that are posted to")
 	flag.DurationVar(&o.every, "every", 2*time.Second, "from one fault to the next, on average")
 	names := flag.String("faults", "", "kinds of faults, with commas between (all that can be mixed): "+known())
+	without := flag.String("without", "", "kinds of faults that are left out, with commas between")
 	flag.DurationVar(&o.settle, "settle", 60*time.Second, "how long everything may take to end after the last fault")
 	flag.StringVar(&o.bin, "bin", "bin/postern", "the binary of Postern")
 	flag.IntVar(&o.idle, "idle", 1000, "connections of the fault idle")
 	flag.IntVar(&o.drips, "drips", 100, "connections of the fault drip")
 	keep := flag.Bool("keep", false, "keep logs and database also if nothing is wrong")
 	only := flag.Bool("schedule", false, "print the schedule, and do nothing")
-	twinsToo := flag.String("twins", "", "run the scenarios of these twins (all, or names with commas between) and say which are caught; -bin has the tag twin")
+	twinsToo := flag.String("twins", "", "run the scenarios of these twins (all, short, or names with commas between) and say which are caught; -bin has the tag twin")
 	table := flag.String("table", "", "file that -twins writes its table into")
 	flag.Parse()
 	var err error
-	if o.faults, err = chosen(*names); err != nil {
+	if o.faults, err = chosen(*names, *without); err != nil {
 		fail(2, err)
 	}
 	o.schedule = plan(o.seed, o.seconds, o.every, o.faults)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -37,26 +38,31 @@ func print(out io.Writer, schedule []planned) {
 	}
 }
 
-// chosen returns the faults that a list of names picks; those that can be mixed for "".
-func chosen(names string) (list []fault, err error) {
+// chosen returns the faults that a list of names picks, those that can be mixed for "", less those of another list.
+func chosen(names, without string) (list []fault, err error) {
 	if names == "" {
 		for _, f := range faults {
 			if !f.apart {
 				list = append(list, f)
 			}
 		}
-		return list, nil
+	} else if list, err = named(names); err != nil {
+		return nil, err
 	}
-	for _, name := range strings.Split(names, ",") {
-		found := false
-		for _, f := range faults {
-			if f.name == name {
-				list, found = append(list, f), true
-			}
-		}
-		if !found {
+	out, err := named(without)
+	return slices.DeleteFunc(list, func(f fault) bool {
+		return slices.ContainsFunc(out, func(o fault) bool { return o.name == f.name })
+	}), err
+}
+
+// named are the faults of a list of names.
+func named(names string) (list []fault, err error) {
+	for _, name := range strings.FieldsFunc(names, func(r rune) bool { return r == ',' }) {
+		i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
+		if i < 0 {
 			return nil, fmt.Errorf("fault %q is not known: want one of %s", name, known())
 		}
+		list = append(list, faults[i])
 	}
 	return list, nil
 }

@@ -120,40 +120,92 @@ var twins = []twin{
 	},
 }
 
-// runTwins runs the scenarios of twins, and writes which of them were caught.
-func runTwins(ctx context.Context, bin, names, table string) error {
-	var missed []string
-	var lines []string
-	for _, t := range twins {
-		if names != "all" && !slices.Contains(strings.Split(names, ","), t.name) {
-			continue
+// picked lists the twins that names picks: all, short (those of some seconds, one for each promise that they break), or
+// names with commas between.
+func picked(names string) (list []*twin, err error) {
+	left := map[string]bool{}
+	for _, name := range strings.Split(names, ",") {
+		left[name] = true
+	}
+	for i := range twins {
+		t := &twins[i]
+		if left[t.name] || names == "all" || names == "short" && slices.Contains(short, t.name) {
+			list = append(list, t)
 		}
+		delete(left, t.name)
+	}
+	delete(left, "all")
+	delete(left, "short")
+	for name := range left {
+		return nil, fmt.Errorf("twin %q is not known: test/chaos/twins.md lists them; all, and short for %s", name, strings.Join(short, ", "))
+	}
+	return list, nil
+}
+
+// short are the twins that a change can be tried with in few minutes.
+var short = []string{"lost_commit_is_no", "position_from_sequence", "effect_before_intent", "attempt_without_row",
+	"sender_not_given_back", "callback_in_memory", "redirect_followed"}
+
+// runTwins runs the scenarios of twins, and says after each which of them were caught. The table has each as soon as it
+// was caught, beside those of earlier runs, so that a run that was broken off goes on with the names that it lacks.
+func runTwins(ctx context.Context, bin, names, table string) error {
+	list, err := picked(names)
+	if err != nil {
+		return err
+	}
+	var missed []string
+	begun := time.Now()
+	for i, t := range list {
+		fmt.Printf("%d of %d, %s after the start: %s: %s\n", i+1, len(list), time.Since(begun).Round(time.Second), t.name, t.planted)
 		began := time.Now()
 		by, err := t.run(ctx, bin)
 		took := time.Since(began).Seconds()
-		if err != nil {
-			return fmt.Errorf("%s: %w", t.name, err)
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		if !slices.Contains(by, t.caught) {
+		if err != nil || !slices.Contains(by, t.caught) {
 			missed = append(missed, t.name)
-			fmt.Printf("MISSED %-24s %5.1f s, want %q, found %q\n", t.name, took, t.caught, by)
+			fmt.Printf("  MISSED in %.0f s: want %q, found %q %v\n", took, t.caught, by, err)
 			continue
 		}
-		fmt.Printf("caught %-24s %5.1f s by %s\n", t.name, took, t.caught)
-		lines = append(lines, fmt.Sprintf("| `%s` | %s | %s | %.0f |", t.name, t.planted, t.by(), took))
-	}
-	if table != "" {
-		head := "# Planted faults, and what found them\n\n`make chaos-twins` writes this table. Each fault is planted behind the build tag `twin` " +
-			"(`internal/twin`), and has a scenario\nof its own in `test/chaos/twins.go`.\n\n| twin | planted | caught by | seconds |\n|---|---|---|---|\n"
-		if err := os.WriteFile(table, []byte(head+strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		fmt.Printf("  caught in %.0f s by %s\n", took, t.caught)
+		if table == "" {
+			continue
+		}
+		line := fmt.Sprintf("| `%s` | %s | %s | %.0f |", t.name, t.planted, t.by(), took)
+		if err := intoTable(table, t.name, line); err != nil {
 			return err
 		}
 	}
+	fmt.Printf("%d of %d caught, in %s\n", len(list)-len(missed), len(list), time.Since(begun).Round(time.Second))
 	if len(missed) > 0 {
-		return fmt.Errorf("not caught: %s", strings.Join(missed, ", "))
+		return fmt.Errorf("not caught: %s; again with -twins %s", strings.Join(missed, ", "), strings.Join(missed, ","))
 	}
 	return nil
 }
+
+// intoTable puts the line of a twin into the table, and keeps those of the others.
+func intoTable(path, name, line string) error {
+	text, _ := os.ReadFile(path)
+	have := map[string]string{name: line}
+	for _, old := range strings.Split(string(text), "\n") {
+		if parts := strings.SplitN(old, "`", 3); len(parts) == 3 && parts[0] == "| " && parts[1] != name {
+			have[parts[1]] = old
+		}
+	}
+	out := tableHead
+	for _, t := range twins {
+		if have[t.name] != "" {
+			out += have[t.name] + "\n"
+		}
+	}
+	return os.WriteFile(path, []byte(out), 0o644)
+}
+
+const tableHead = "# Planted faults, and what found them\n\n" +
+	"`make chaos-twins` writes this table. Each fault is planted behind the build tag `twin` (`internal/twin`), and has a scenario\n" +
+	"of its own in `test/chaos/twins.go`.\n\n" +
+	"| twin | planted | caught by | seconds |\n|---|---|---|---|\n"
 
 // by is how the table names what caught it.
 func (t *twin) by() string {
@@ -183,7 +235,7 @@ func (t *twin) run(ctx context.Context, bin string) (by []string, err error) {
 		o.every = 2 * time.Second
 	}
 	if t.faults != "-" {
-		if o.faults, err = chosen(t.faults); err != nil {
+		if o.faults, err = chosen(t.faults, ""); err != nil {
 			return nil, err
 		}
 		o.schedule = plan(o.seed, o.seconds, o.every, o.faults)

@@ -256,9 +256,9 @@ func (w *worker) status(out http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(out, answer)
 }
 
-// told takes a callback.
+// told takes a callback. A page in its place, which is a 200, has taken it.
 func (w *worker) told(out http.ResponseWriter, r *http.Request) {
-	if w.instead(w.behaves(), out, r) {
+	if mode := w.behaves(); w.instead(mode, out, r) && mode != "html" {
 		return
 	}
 	var body struct {

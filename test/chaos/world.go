@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,6 +44,9 @@ type world struct {
 	quiet    []span              // in which the worker may not be called
 	probes   int
 	found    int // by an operator, of what was held
+
+	clockBin string // the program whose clock can be moved
+	noClock  string // why there is none
 }
 
 type span struct{ from, to time.Time }
@@ -66,6 +68,11 @@ func begin(ctx context.Context, o options) (w *world, err error) {
 	}(w)
 	if w.bin, err = filepath.Abs(o.bin); err != nil {
 		return nil, err
+	}
+	if o.has("clock-node") {
+		if w.clockBin, err = buildClock(ctx, w.bin); err != nil {
+			w.noClock = err.Error()
+		}
 	}
 	if err = w.startPostgres(ctx, o); err != nil {
 		return nil, err
@@ -91,14 +98,11 @@ func begin(ctx context.Context, o options) (w *world, err error) {
 
 // startPostgres starts a server, and its standby where one is needed.
 func (w *world) startPostgres(ctx context.Context, o options) (err error) {
-	has := func(names ...string) bool {
-		return slices.ContainsFunc(o.schedule, func(p planned) bool { return slices.Contains(names, p.kind.name) })
-	}
-	want := wants{disks: has("disk-full", "disk-full-wal"), clock: has("clock"), settings: o.settings}
+	want := wants{disks: o.has("disk-full", "disk-full-wal"), clock: o.has("clock"), settings: o.settings}
 	if w.pg, err = newPostgres(ctx, filepath.Join(w.dir, "pg"), want); err != nil {
 		return err
 	}
-	if has("failover", "standby-away") {
+	if o.has("failover", "standby-away") {
 		if w.other, err = findPostgres(filepath.Join(w.dir, "pg-2")); err != nil {
 			return err
 		}
