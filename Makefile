@@ -47,10 +47,10 @@ fuzz: ## each fuzz target for FUZZTIME (10s), one after the other, against a rea
 	$(GO) run ./internal/pgtest/cmd/with-postgres -- $(GO) run ./internal/pgtest/cmd/fuzz -time $(FUZZTIME) $(TARGETS)
 
 .PHONY: chaos-twins
-chaos-twins: ## programs with one planted fault each, and whether the harness finds it (ARGS="-twins no_fence,no_release"); writes test/chaos/twins.md
+chaos-twins: ## programs with one planted fault each, and whether the harness finds it (ARGS="-twins short" for some); writes test/chaos/twins.md
 	$(GO) build -tags twin -o bin/postern-twin ./cmd/postern
 	cd test/chaos && $(GO) build -o ../../bin/chaos .
-	bin/chaos -bin bin/postern-twin $(or $(ARGS),-twins all -table test/chaos/twins.md)
+	bin/chaos -bin bin/postern-twin -table test/chaos/twins.md $(or $(ARGS),-twins all)
 
 .PHONY: test-large
 test-large: ## the reports at ten million transactions: writes sql/report/large.md (some 12 GB and a quarter of an hour)

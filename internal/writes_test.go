@@ -18,8 +18,8 @@ import (
 var past = map[string]string{
 	"pg/conf.go makeLane":          "what the statement of its caller needs, made if it is not there",
 	"pg/db/lack.go DB.listLacks":   "it says the name of a function that it does not call",
-	"pg/db/lack.go DB.makeDay":     "what somebody else's statement needs: nothing of that was done, whatever becomes of this",
-	"pg/db/span.go DB.EnsureDays":  "what somebody else's statement needs: nothing of that was done, whatever becomes of this",
+	"pg/db/lack.go DB.makeDay":     "what another statement needs, of which nothing was done",
+	"pg/db/span.go DB.EnsureDays":  "what another statement needs, of which nothing was done",
 	"pg/merge/merge.go mergeGroup": "a session of its own, whose errors are shown as they are",
 }
 
@@ -32,11 +32,12 @@ var (
 	made = regexp.MustCompile(`(?i)\bEXECUTE\b.*\b(CREATE|DROP|ALTER)\b`)
 )
 
-// A statement that writes goes through Exec, WriteRow or Run, which call an answer that was lost commit_unknown. Query and
-// QueryRow of a pool say database_unavailable, which means that nothing was done.
+// A statement that writes goes through Exec, WriteRow or Run, which call an answer that was lost commit_unknown. Query
+// and QueryRow of a pool say database_unavailable, which means that nothing was done.
 func TestALostAnswerOfAWriteIsUnknown(t *testing.T) {
 	writers := writersOf(t)
-	if !slices.Contains(writers, "roll_on") || !slices.Contains(writers, "drop_day") || slices.Contains(writers, "salt") {
+	has := func(name string) bool { return slices.Contains(writers, name) }
+	if !has("roll_on") || !has("drop_day") || has("salt") {
 		t.Fatalf("of the functions of the schema, those that write are %v", writers)
 	}
 	calls := regexp.MustCompile(`\bpostern\.(` + strings.Join(writers, "|") + `)\(`)

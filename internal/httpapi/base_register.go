@@ -108,8 +108,8 @@ func behindCommit(err error) error {
 	if f.Kind != fault.Retry || f.Code == "commit_unknown" {
 		return err
 	}
-	return fault.New(fault.Retry, "commit_unknown",
-		"it was done, or a part of it, and then could not be read (%s): send it again, with the same Idempotency-Key if it has one", f.Detail).
+	return fault.New(fault.Retry, "commit_unknown", "it was done, or a part of it, and then could not be read (%s): "+
+		"send it again, with the same Idempotency-Key if it has one", f.Detail).
 		After(f.RetryAfter).Because(err)
 }
 

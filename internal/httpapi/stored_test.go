@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What was stored is told so, although it cannot be read back: a table that only readers need is locked. A request that
-// says that nothing was done, such as "overloaded", has done nothing.
+// A post that was stored is answered so, although it cannot be read back: a table that only readers need is locked. A
+// request that says that nothing was done, such as "overloaded", has done nothing.
 func TestWhatIsStoredIsToldThoughItCannotBeRead(t *testing.T) {
 	d := newDoor(t)
 	d.want(201, "PUT", "/dispatchers/T", `{"worker_url": "noop:"}`)

@@ -34,7 +34,7 @@ func TestAWriteThatReturnsARowIsUnknownWhenItsSessionEnds(t *testing.T) {
 	}
 }
 
-// It is noted whether anything was committed under a context: by a lever, and not by a read, a refusal or a dry run.
+// Noting notes whether anything was committed under a context: by a lever, and not by a read, a refusal or a dry run.
 func TestWhatWasCommittedIsNoted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -44,8 +44,11 @@ func TestWhatWasCommittedIsNoted(t *testing.T) {
 		do   func(context.Context) error
 		want bool
 	}{
-		"a lever": {func(ctx context.Context) error { _, err := w.S.PauseQueue(ctx, w.By, "q", true); return err }, true},
-		"a read":  {func(ctx context.Context) error { _, err := w.S.Quarantine(ctx); return err }, false},
+		"a lever": {func(ctx context.Context) error {
+			_, err := w.S.PauseQueue(ctx, w.By, "q", true)
+			return err
+		}, true},
+		"a read": {func(ctx context.Context) error { _, err := w.S.Quarantine(ctx); return err }, false},
 		"a dry run": {func(ctx context.Context) error {
 			ctx, end := w.S.DryRun(ctx)
 			defer end()

@@ -181,8 +181,8 @@ func (s *Store) workersOf(ctx context.Context, u *Unended) ([]string, error) {
 	return list, db.Known(err)
 }
 
-// found makes of an unended transaction what a node that resumes it in a phase of an attempt would have in hand. Attempts
-// of the lost time have used up retries, as each attempt behind the first does.
+// found makes of an unended transaction what a node that resumes it in a phase of an attempt would have in hand.
+// Attempts of the lost time have used up retries, as each attempt behind the first does.
 func (s *Store) found(ctx context.Context, u *Unended, phase outbox.Phase, attempt int) (*Lease, error) {
 	now, err := s.Now(ctx)
 	if err != nil {
@@ -224,7 +224,8 @@ func (s *Store) Reconciled(ctx context.Context, u *Unended, attempt, maxRetries 
 	if err != nil {
 		return false, err
 	}
-	return s.learn(ctx, u, l, st, st.Hash, sequencer.Asked(l.Flight(maxRetries), st, l.Dispatcher.Dispatcher, rand.Float64()))
+	step := sequencer.Asked(l.Flight(maxRetries), st, l.Dispatcher.Dispatcher, rand.Float64())
+	return s.learn(ctx, u, l, st, st.Hash, step)
 }
 
 // Submitted is the lease under which the answer about a hash can be recorded; nil where the transaction is not the one
@@ -240,10 +241,12 @@ func (s *Store) Submitted(ctx context.Context, u *Unended) (*Lease, error) {
 	return l, nil
 }
 
-// ReconciledHash records that a hash is included, or has failed, as a poll does. What is neither stays as it is: the
-// polls behind the release decide about it, by their times. False: nothing was recorded. Why nothing is overwritten:
-// see Reconciled; a poll that was out when the quarantine was entered has the fence of before.
-func (s *Store) ReconciledHash(ctx context.Context, u *Unended, l *Lease, maxRetries int, st outbox.Status) (bool, error) {
+// ReconciledHash records that a hash is included, or has failed, as a poll does. A hash that is neither stays as it is:
+// the polls behind the release decide about it, by their times. False: nothing was recorded. Why nothing is
+// overwritten: see Reconciled; a poll that was out when the quarantine was entered has the fence of before.
+func (s *Store) ReconciledHash(
+	ctx context.Context, u *Unended, l *Lease, maxRetries int, st outbox.Status,
+) (bool, error) {
 	if st.State != outbox.StatusIncluded && st.State != outbox.StatusFailed {
 		return false, nil
 	}
@@ -255,7 +258,9 @@ func (s *Store) ReconciledHash(ctx context.Context, u *Unended, l *Lease, maxRet
 }
 
 // learn settles what was learned under a lease that no node has.
-func (s *Store) learn(ctx context.Context, u *Unended, l *Lease, st outbox.Status, hash string, step sequencer.Step) (bool, error) {
+func (s *Store) learn(
+	ctx context.Context, u *Unended, l *Lease, st outbox.Status, hash string, step sequencer.Step,
+) (bool, error) {
 	a := &Answer{Lease: l, StartedAt: l.Now(), BlockHeight: st.BlockHeight, found: u.row, Step: step}
 	a.Result.Hash, a.Result.Nonce, a.Result.Done = hash, st.Nonce, st.Done
 	if a.Step.Err != nil {
@@ -277,7 +282,7 @@ func (st *settlement) adopt(a *Answer) {
 		q.Head != was.Head || q.Next != was.Next || st.ended[positionOf(id)] {
 		return
 	}
-	if q.Phase == a.Lease.Phase && q.Phase != outbox.PhaseDispatching { // a hash: what waits for it goes on from there
+	if q.Phase == a.Lease.Phase && q.Phase != outbox.PhaseDispatching { // a hash: its transaction goes on from there
 		q.Fence = a.Lease.Fence
 		return
 	}

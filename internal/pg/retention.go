@@ -151,7 +151,8 @@ func (s *Store) forgetKeys(ctx context.Context, span db.Span, before time.Time, 
 				AND NOT EXISTS (SELECT FROM postern.ripple r WHERE (r.queue_id, r.seq) = (c.queue_id, c.seq) OFFSET 0)),
 			f AS (DELETE FROM postern.redrive r USING c WHERE (r.queue_id, r.seq) = (c.queue_id, c.seq))
 			SELECT count(*), coalesce((SELECT l.queue_id FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $2), coalesce((SELECT l.seq FROM c l ORDER BY l.queue_id DESC, l.seq DESC LIMIT 1), $3) FROM c`,
-			[]any{span.First.Time(), queue, seq, retainAtOnce, before, queues, seqs, span.Last.Time()}, &n, &queue, &seq)
+			[]any{span.First.Time(), queue, seq, retainAtOnce, before, queues, seqs, span.Last.Time()},
+			&n, &queue, &seq)
 		if err != nil {
 			return err
 		}

@@ -189,7 +189,8 @@ func TestARestoredDatabaseAsksWhatWasDoneInTheLostTime(t *testing.T) {
 	var calls = len(h.fake.Calls(remotetest.Match{Op: remotetest.OpDispatch}))
 	v := h.reconcile(pg.Quarantine{})
 	if v.Asked != 9 || v.Moved != 7 || v.Unknown != 2 || v.Open != 0 {
-		t.Errorf("asked about %d, moved %d, %d unknown and %d open: want 9, 7 (four that waited, the retry, the late one and the accepted one), 2 and 0", v.Asked, v.Moved, v.Unknown, v.Open)
+		t.Errorf("asked about %d, moved %d, %d unknown and %d open: want 9, 7 (four that waited, the retry, the late one "+
+			"and the accepted one), 2 and 0", v.Asked, v.Moved, v.Unknown, v.Open)
 	}
 	h.await(slices.Concat(waiting, retried, accepted, late), time.Minute, outbox.DONE)
 	h.await(never, time.Minute, outbox.WAITING)
@@ -216,7 +217,8 @@ func TestARestoredDatabaseAsksWhatWasDoneInTheLostTime(t *testing.T) {
 func TestARestoredDatabaseLearnsWhatWasDoneBehindAHash(t *testing.T) {
 	h := newHouse(t)
 	h.fake.Dedupe(false)
-	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, Type: "DONE"}, remotetest.Done(map[string]any{"ok": true}))
+	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, Type: "DONE"},
+		remotetest.Done(map[string]any{"ok": true}))
 	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, Type: "FAILS"}, remotetest.Fail("x", "not now"))
 	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, UID: "p1"}, remotetest.Accept("0xp1"))
 	for _, typ := range []string{"DONE", "ACCEPTED", "FAILS"} {
@@ -256,7 +258,8 @@ func TestARestoredDatabaseLearnsWhatWasDoneBehindAHash(t *testing.T) {
 	calls := len(h.fake.Calls(remotetest.Match{Op: remotetest.OpDispatch}))
 	v := h.reconcile(pg.Quarantine{})
 	if v.Asked != 9 || v.Moved != 9 || v.Unknown != 0 || v.Open != 0 {
-		t.Errorf("asked about %d, moved %d, %d unknown and %d open: want 9, 9, 0 and 0", v.Asked, v.Moved, v.Unknown, v.Open)
+		t.Errorf("asked about %d, moved %d, %d unknown and %d open: want 9, 9, 0 and 0",
+			v.Asked, v.Moved, v.Unknown, v.Open)
 	}
 	h.await(slices.Concat(done, later), time.Minute, outbox.DONE)
 	h.await(failed, time.Minute, outbox.FAILED)

