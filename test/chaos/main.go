@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -47,6 +46,9 @@ type result struct {
 	Exits        map[string]int      `json:"exits"`
 	Troubles     []string            `json:"troubles,omitempty"`
 	Dir          string              `json:"dir,omitempty"`
+
+	times map[string][]time.Duration // of Recovery
+	late  map[string]int
 }
 
 // wrong says whether anything was found.
@@ -89,6 +91,7 @@ func main() {
 	flag.StringVar(&o.bin, "bin", "bin/postern", "the binary of Postern")
 	flag.IntVar(&o.idle, "idle", 1000, "connections of the fault idle")
 	flag.IntVar(&o.drips, "drips", 100, "connections of the fault drip")
+	runs := flag.Int("runs", 1, "how many runs, each with the next seed; their sum is the last line")
 	keep := flag.Bool("keep", false, "keep logs and database also if nothing is wrong")
 	only := flag.Bool("schedule", false, "print the schedule, and do nothing")
 	twinsToo := flag.String("twins", "", "run the scenarios of these twins (all, short, or names with commas between) and say which are caught; -bin has the tag twin")
@@ -111,21 +114,7 @@ func main() {
 		}
 		return
 	}
-	print(os.Stderr, o.schedule)
-	out, err := chaos(ctx, o)
-	if err != nil {
-		fail(3, err)
-	}
-	for kind, why := range out.Skipped {
-		fmt.Fprintf(os.Stderr, "not shown: %s: %s\n", kind, why)
-	}
-	if !out.wrong() && !*keep {
-		os.RemoveAll(out.Dir)
-		out.Dir = ""
-	}
-	line, _ := json.Marshal(out)
-	fmt.Println(string(line))
-	if out.wrong() {
+	if wrong := runAll(ctx, o, *runs, *keep); wrong > 0 {
 		os.Exit(1)
 	}
 }
@@ -238,8 +227,9 @@ func only(counts map[string]int, names ...string) bool {
 // count fills in what is only counted.
 func (w *world) count(ctx context.Context, c *pgx.Conn, rows []row) *result {
 	out := &result{Faults: w.counts, Skipped: w.skipped, Storms: w.storms, Posted: len(w.client.posts), Answers: w.client.counts, Ended: map[string]int{},
-		Exits: map[string]int{}, Troubles: w.troubles, Dir: w.dir, Standing: len(w.standing), Found: w.found, Recovery: w.recoveries(), Before: w.before,
-		After: w.usage(ctx), Largest: w.largest}
+		Exits: map[string]int{}, Troubles: w.troubles, Dir: w.dir, Standing: len(w.standing), Found: w.found,
+		Recovery: recoveries(w.times, w.late), Before: w.before,
+		times: w.times, late: w.late, After: w.usage(ctx), Largest: w.largest}
 	for _, p := range w.client.posts {
 		out.Unknown += p.Unknown
 		if p.Acked {

@@ -120,16 +120,16 @@ func (w *world) answers(p *process) func(context.Context) bool {
 }
 
 // recoveries sums up what was measured.
-func (w *world) recoveries() map[string]recovery {
+func recoveries(measured map[string][]time.Duration, late map[string]int) map[string]recovery {
 	all := map[string]recovery{}
-	for kind, times := range w.times {
+	for kind, times := range measured {
 		slices.Sort(times)
 		at := func(q float64) float64 {
 			return seconds(times[min(len(times)-1, int(math.Ceil(q*float64(len(times))))-1)])
 		}
-		all[kind] = recovery{N: len(times), P50: at(0.5), P99: at(0.99), Max: seconds(times[len(times)-1]), Late: w.late[kind]}
+		all[kind] = recovery{N: len(times), P50: at(0.5), P99: at(0.99), Max: seconds(times[len(times)-1]), Late: late[kind]}
 	}
-	for kind, n := range w.late {
+	for kind, n := range late {
 		if _, known := all[kind]; !known {
 			all[kind] = recovery{Late: n}
 		}
