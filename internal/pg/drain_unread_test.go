@@ -151,7 +151,7 @@ func TestOneQueueThatCannotBeDrainedSlowsNoOther(t *testing.T) {
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
-// What is turned down is counted under its type, as all that ends is.
+// A post that is turned down is counted under its type, as all that ends is.
 func TestWhatIsTurnedDownIsCountedUnderItsType(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

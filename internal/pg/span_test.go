@@ -552,7 +552,7 @@ func planned(t *testing.T, c *pgx.Conn, explain string) (locks, buffers int) {
 	return locks, plan[0].Planning.Hit + plan[0].Planning.Read
 }
 
-// What lies far back is on the first page, though the spans between are those of several windows: a page goes on with
+// A transaction of long ago is on the first page, though the spans between are those of several windows: a page goes on with
 // the next window while it is not full. A cursor that names more spans than a page reads is none of ours.
 func TestAPageGoesOnWithTheNextWindow(t *testing.T) {
 	t.Parallel()
