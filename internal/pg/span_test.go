@@ -552,8 +552,8 @@ func planned(t *testing.T, c *pgx.Conn, explain string) (locks, buffers int) {
 	return locks, plan[0].Planning.Hit + plan[0].Planning.Read
 }
 
-// A transaction of long ago is on the first page, though the spans between are those of several windows: a page goes on with
-// the next window while it is not full. A cursor that names more spans than a page reads is none of ours.
+// A transaction of long ago is on the first page, though the spans between are those of several windows: a page goes on
+// with the next window while it is not full. A cursor that names more spans than a page reads is none of ours.
 func TestAPageGoesOnWithTheNextWindow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
