@@ -125,7 +125,8 @@ func TestAPageGoesOnWithTheNextWindow(t *testing.T) {
 			t.Errorf("%s: a page of %d, next %+v", name, len(list), next)
 		}
 	}
-	found, _, err := w.S.Deliveries.Page(w.Ctx, w.ID, &deliveries.DeliveryFilter{Before: old.Add(time.Hour), Limit: 1}, nil)
+	before := &deliveries.DeliveryFilter{Before: old.Add(time.Hour), Limit: 1}
+	found, _, err := w.S.Deliveries.Page(w.Ctx, w.ID, before, nil)
 	w.Must(err)
 	if len(found) != 1 {
 		t.Errorf("a page of %d deliveries", len(found))
