@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -183,6 +184,20 @@ func TestThePageAboutConceptsHasTheMachinesThatRun(t *testing.T) {
 	}
 }
 
+// anchors are those of the headings of a page, as they are made where it is shown.
+func anchors(page string) (list []string) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
+		letters := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		list = append(list, strings.ReplaceAll(letters, " ", "-"))
+	}
+	return list
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 func TestTheLinksOfTheDocsLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../../docs/*.md")
@@ -198,8 +213,12 @@ func TestTheLinksOfTheDocsLeadSomewhere(t *testing.T) {
 			if strings.HasPrefix(m[1], "http") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join("../../docs", m[1])); err != nil {
+			target, err := os.ReadFile(filepath.Join("../../docs", m[1]))
+			if err != nil && m[2] != "" || !exists(filepath.Join("../../docs", m[1])) {
 				t.Errorf("%s links to %s: %v", page, m[1], err)
+			}
+			if m[2] != "" && !slices.Contains(anchors(string(target)), m[2][1:]) {
+				t.Errorf("%s links to %s%s: the page has no such heading", page, m[1], m[2])
 			}
 		}
 		for _, m := range regexp.MustCompile("`(?:deploy|examples|api|internal)/[a-z_./-]+`").FindAllString(string(text), -1) {
