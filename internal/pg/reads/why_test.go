@@ -50,7 +50,7 @@ var waits = []struct {
 		w.Later(time.Minute)
 		return id
 	}},
-	{"held", "not_before", "its own", "may go out", "cancel", false, func(w *world) outbox.ID {
+	{"held", "not_before", "posted with not_before", "may go out", "cancel", false, func(w *world) outbox.ID {
 		w.Node("n")
 		sub := w.Sub("q", "T", "a")
 		sub.NotBefore = w.Now.Add(time.Hour)
