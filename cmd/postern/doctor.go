@@ -131,8 +131,8 @@ func examine(cmd *cobra.Command, cfg app.Config) (found []doctor.Finding, code i
 	return once(append(found, reach(cmd.Context(), workers, found)...)), code, nil
 }
 
-// once leaves out what follows from an address that no node may call: that calls to it come to nothing, that queues wait
-// for it, and that it answers here. The line of the address says what to do.
+// once leaves out what follows from an address that no node may call: that calls to it come to nothing, that queues
+// wait for it, and that it answers here. The line of the address says what to do.
 func once(found []doctor.Finding) []doctor.Finding {
 	barred := ""
 	for _, f := range found {

@@ -324,8 +324,8 @@ func TestAProcessorBelongsToAnActorOfItsContext(t *testing.T) {
 	d.refused(422, "invalid", "PUT", "/processors/main", `{"owner": "`+gone.str("actor")+`"}`)
 }
 
-// Where credentials are wanted, dev is no actor. A key of a system admin may own a processor of any context, and a member
-// of system may.
+// Where credentials are wanted, dev is no actor. A key of a system admin may own a processor of any context, and a
+// member of system may.
 func TestAnAdminOfSystemMayOwnAProcessor(t *testing.T) {
 	d, root := closedDoor(t)
 	const in = "Postern-Context: default"

@@ -156,8 +156,8 @@ func (n *Node) other(ctx context.Context, place remote.Place, typ string) (name 
 	return "", true
 }
 
-// othersMay says whether another live node may call a URL that this one may not. Then what goes there is put
-// back for leftAgain, and no try is counted or told: each node that finds it does the same, until one finds it that may.
+// othersMay says whether another live node may call a URL that this one may not. Then what goes there is put back for
+// leftAgain, and no try is counted or told: each node that finds it does the same, until one finds it that may.
 func (n *Node) othersMay(ctx context.Context, url string) bool {
 	if n.Reach == nil {
 		return false

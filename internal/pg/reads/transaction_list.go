@@ -57,8 +57,9 @@ type ListCursor struct {
 // before the end.
 //
 // A statement reads the partitions of at most db.WindowSpans spans, the newest first, or the oldest. Where there are
-// more, the page goes on with others once these have no more, for as long as db.Windows lets it, and then the next: so the order is that of receipt but for transactions whose day
-// is later than that of their receipt by a whole window, after a clock was set back.
+// more, the page goes on with others once these have no more, for as long as db.Windows lets it, and then the next: so
+// the order is that of receipt but for transactions whose day is later than that of their receipt by a whole window,
+// after a clock was set back.
 //
 // The newest ones are looked for in the span of the newest alone, with those that are made ahead, and only a page that
 // is not full then in the others: the cost of a page does not grow with the age of the database.
