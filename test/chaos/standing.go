@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -119,17 +120,23 @@ func (w *world) checkStanding(ctx context.Context, api string, rows []row, say f
 	return stalled
 }
 
+// why asks what a transaction waits for, and asks again for a while where the answer says so, as a user would on a
+// machine that is busy.
 func (w *world) why(ctx context.Context, api, id string) (*why, error) {
-	r, err := http.NewRequestWithContext(ctx, "GET", api+"/transactions/"+id+"/why", nil)
-	if err != nil {
-		return nil, err
+	for end := time.Now().Add(20 * time.Second); ; wait(ctx, 200*time.Millisecond) {
+		r, err := http.NewRequestWithContext(ctx, "GET", api+"/transactions/"+id+"/why", nil)
+		if err != nil {
+			return nil, err
+		}
+		status, answer := w.client.do(r)
+		y := &why{}
+		if err := json.Unmarshal(answer, y); err == nil && status == 200 {
+			return y, nil
+		}
+		if time.Now().After(end) || status != 0 && !retryable(answer) {
+			return nil, fmt.Errorf("%d %s", status, answer)
+		}
 	}
-	status, answer := w.client.do(r)
-	y := &why{}
-	if err := json.Unmarshal(answer, y); err != nil || status != 200 {
-		return nil, fmt.Errorf("%d %s", status, answer)
-	}
-	return y, nil
 }
 
 // blockers are the statements that say whether a blocker is there, for the queue $1 and the position $2: none of them
