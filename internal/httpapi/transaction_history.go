@@ -96,12 +96,12 @@ func (a *API) getAttempts(ctx context.Context, in *attemptsInput) (*attemptsOutp
 	if err := p.read(filters, &shown); err != nil {
 		return nil, err
 	}
-	found, err := a.Store.Reads.Attempts(ctx, contextID(ctx), id)
+	found, err := a.Store.Reads.Attempts(ctx, contextID(ctx), id, max(shown, 0), limit)
 	if err != nil {
 		return nil, err
 	}
 	out := &attemptsOutput{}
-	out.Body, out.Link, err = cutTo(ctx, &p, limit, filters, found[min(max(shown, 0), len(found)):],
+	out.Body, out.Link, err = cutTo(ctx, &p, limit, filters, found,
 		func(reads.Dispatch) int { return shown + limit }, plainly(attemptOf))
 	return out, err
 }

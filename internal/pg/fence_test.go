@@ -284,7 +284,7 @@ func TestACallThatWasCutOffStaysInTheHistory(t *testing.T) {
 			}
 			second := a.Claim(a.n2, pgworld.Everything())[0]
 			a.Settle(a.Answer(second, pgworld.Done()))
-			list, err := a.S.Reads.Attempts(a.Ctx, a.ID, first.ID())
+			list, err := a.S.Reads.Attempts(a.Ctx, a.ID, first.ID(), 0, 500)
 			a.Must(err)
 			if len(list) != 2 || list[0].Fence != first.Fence || list[0].Code != code || list[0].Node != a.n1.Name || list[0].Step != "unknown" ||
 				list[1].Fence != second.Fence || list[1].Node != a.n2.Name || list[0].StartedAt.Before(first.Since.Add(-time.Microsecond)) {

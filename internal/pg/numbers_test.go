@@ -40,7 +40,7 @@ func TestAnIDOfALostTransactionIsNoneOfAnother(t *testing.T) {
 		codes[0] = fault.CodeOf(err)
 		_, err = w.S.PostedBy(w.Ctx, w.ID, id)
 		codes[1] = fault.CodeOf(err)
-		_, err = w.S.Reads.Attempts(w.Ctx, w.ID, id)
+		_, err = w.S.Reads.Attempts(w.Ctx, w.ID, id, 0, 500)
 		codes[2] = fault.CodeOf(err)
 		if open, err := w.S.Open(w.Ctx, w.ID, id); err != nil || !open {
 			codes[3] = "not_found"

@@ -33,7 +33,7 @@ func TestAbandonFreesTheRoomOfTheNode(t *testing.T) {
 	h.must(err)
 	h.await(y, 20*time.Second, outbox.DONE)
 	attempts := func() (list []string) {
-		got, err := s.Reads.Attempts(h.ctx, s.Context("default").ID, x)
+		got, err := s.Reads.Attempts(h.ctx, s.Context("default").ID, x, 0, 500)
 		h.must(err)
 		for _, a := range got {
 			list = append(list, a.Step)

@@ -37,7 +37,7 @@ func (w *world) tells(id outbox.ID, events string, attempts ...string) {
 	if s := strings.Join(got, " "); s != events {
 		w.T.Errorf("the history is %s, want %s", s, events)
 	}
-	calls, err := w.S.Reads.Attempts(w.Ctx, w.ID, id)
+	calls, err := w.S.Reads.Attempts(w.Ctx, w.ID, id, 0, 500)
 	w.Must(err)
 	got = nil
 	for _, c := range calls {
@@ -92,9 +92,36 @@ func TestACallEndsAfterItBeganWhateverTheClocksSay(t *testing.T) {
 			t.Errorf("%s is older than %s before it", h[i+1].Event, h[i].Event)
 		}
 	}
-	d, err := w.S.Reads.Attempts(w.Ctx, w.ID, id)
+	d, err := w.S.Reads.Attempts(w.Ctx, w.ID, id, 0, 500)
 	w.Must(err)
 	if len(d) != 1 || d[0].StartedAt.After(*d[0].Answered) {
 		t.Errorf("%+v", d)
+	}
+}
+
+// A page of attempts reads its own rows: of a call that was made again for a day, not all. The one in flight is on the
+// last page.
+func TestAPageOfAttemptsReadsItsOwnRows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("T", nil)
+	id := w.Post("q", "T", "a")[0]
+	n := w.Node("n")
+	l := w.Claim(n, pgworld.Everything())[0]
+	w.Settle(w.Answer(l, outbox.Answer{Class: outbox.ClassBlocked, Code: "BUSY", Message: "not now", Told: true}))
+	_, err := w.S.Pool().Exec(w.Ctx, `
+		INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, class, code, nothing_done, answered_at)
+		SELECT queue_id, seq, day, attempt, fence + i, 'dispatch', 'blocked', 'call ' || i, true,
+			answered_at + i * interval '1 ms'
+		FROM postern.attempt, generate_series(1, 2000) i`)
+	w.Must(err)
+	w.Later(time.Hour)
+	w.Claim(n, pgworld.Everything())
+	for skip, want := range map[int]string{0: "51 BUSY call 50", 1000: "51 call 1000 call 1050", 1990: "12 call 1990 "} {
+		list, err := w.S.Reads.Attempts(w.Ctx, w.ID, id, skip, 50)
+		w.Must(err)
+		if got := fmt.Sprintf("%d %s %s", len(list), list[0].Code, list[len(list)-1].Code); got != want {
+			t.Errorf("behind %d there are %s, want %s", skip, got, want)
+		}
 	}
 }

@@ -23,7 +23,10 @@ type Dispatch struct {
 // past is everything that is recorded of one transaction.
 type past struct {
 	t        *pg.Transaction
-	recorded []pg.Attempt // oldest first
+	recorded []pg.Attempt      // oldest first: all of them, or those of a page
+	last     map[int]call      // of a page, by attempt: its last call
+	included []pg.Attempt      // of a page: how accepted ones went on
+	unknown  map[int]time.Time // by attempt: when a call without an outcome was recorded last
 	outcome  *outcomePast
 	current  *Dispatch // the dispatch in flight
 	held     *auditRow // since when, and why, it is held, or was until it ended; nil: it was not
@@ -41,23 +44,25 @@ type auditRow struct {
 	actor, action, reason string
 }
 
-// past reads what is recorded, in one batch.
-func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID) (*past, error) {
+// some are the rows of a page of attempts.
+type some struct{ skip, limit int }
+
+// past reads what is recorded, in one batch; of the attempts all, or those of a page and one more.
+func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID, page *some) (*past, error) {
 	t, err := s.Transaction(ctx, contextID, id)
 	if err != nil {
 		return nil, err
 	}
 	id = t.ID // it may have been moved
-	p := &past{t: t}
+	p := &past{t: t, unknown: map[int]time.Time{}, last: map[int]call{}}
 	paths, err := s.PathsOf(ctx, t)
 	if err != nil {
 		return nil, err
 	}
 	b := &pgx.Batch{}
 	key := []any{id.Queue, id.Seq, id.Day.Time()}
-	b.Queue(pg.AttemptsSQL+` WHERE (a.queue_id, a.seq, a.day) = ($1, $2, $3) ORDER BY a.answered_at, a.attempt, a.step`, key...).Query(func(rows pgx.Rows) error {
-		return pg.ScanAttempts(rows, func(_ int64, a pg.Attempt) { p.recorded = append(p.recorded, a) })
-	})
+	p.readAttempts(b, key, page)
+	p.readUnknown(b, key)
 	p.readOutcome(b, key)
 	p.readCurrent(b, id)
 	p.readHeld(b, id)
@@ -90,8 +95,63 @@ func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID) (*past,
 // told says whether the call of an attempt that began at a time is among what is recorded, as one without an outcome:
 // then no other call is out, and the attempt is asked about, or held. idle says that no node has it in hand.
 func (p *past) told(attempt int, idle bool, began time.Time) bool {
-	return slices.ContainsFunc(p.recorded, func(a pg.Attempt) bool {
-		return a.Attempt == attempt && a.Step == "unknown" && (idle || !a.AnsweredAt.Before(began))
+	at, known := p.unknown[attempt]
+	return known && (idle || !at.Before(began))
+}
+
+// readAttempts reads the rows of calls, oldest first. A page has no rows of how accepted ones went on, which belong to
+// their calls: they are read beside it, and there is one for an attempt at most.
+func (p *past) readAttempts(b *pgx.Batch, key []any, page *some) {
+	const of = ` WHERE (a.queue_id, a.seq, a.day) = ($1, $2, $3)`
+	const order = ` ORDER BY a.answered_at, a.attempt, a.step`
+	if page == nil {
+		b.Queue(pg.AttemptsSQL+of+order, key...).Query(func(rows pgx.Rows) error {
+			return pg.ScanAttempts(rows, func(_ int64, a pg.Attempt) { p.recorded = append(p.recorded, a) })
+		})
+		return
+	}
+	b.Queue(pg.AttemptsSQL+of+` AND a.step <> 'inclusion'`+order+` OFFSET $4 LIMIT $5`,
+		append(key[:len(key):len(key)], page.skip, page.limit+1)...).Query(func(rows pgx.Rows) error {
+		return pg.ScanAttempts(rows, func(_ int64, a pg.Attempt) { p.recorded = append(p.recorded, a) })
+	})
+	b.Queue(pg.AttemptsSQL+of+` AND a.step = 'inclusion'`+order, key...).Query(func(rows pgx.Rows) error {
+		return pg.ScanAttempts(rows, func(_ int64, a pg.Attempt) { p.included = append(p.included, a) })
+	})
+	b.Queue(`
+		SELECT DISTINCT ON (attempt) attempt, fence, step
+		FROM postern.attempt
+		WHERE (queue_id, seq, day) = ($1, $2, $3) AND step IN ('dispatch', 'unknown')
+		ORDER BY attempt, answered_at DESC, step DESC`, key...).Query(func(rows pgx.Rows) error {
+		var c call
+		_, err := pgx.ForEachRow(rows, []any{&c.attempt, &c.fence, &c.step}, func() error {
+			p.last[c.attempt] = c
+			return nil
+		})
+		return err
+	})
+}
+
+// call names the row of a call.
+type call struct {
+	attempt int
+	fence   int64
+	step    string
+}
+
+// readUnknown reads when a call without an outcome was recorded last.
+func (p *past) readUnknown(b *pgx.Batch, key []any) {
+	b.Queue(`
+		SELECT attempt, max(answered_at)
+		FROM postern.attempt
+		WHERE (queue_id, seq, day) = ($1, $2, $3) AND step = 'unknown'
+		GROUP BY attempt`, key...).Query(func(rows pgx.Rows) error {
+		var attempt int
+		var at time.Time
+		_, err := pgx.ForEachRow(rows, []any{&attempt, &at}, func() error {
+			p.unknown[attempt] = at
+			return nil
+		})
+		return err
 	})
 }
 
@@ -158,14 +218,14 @@ func before(started *time.Time, ended time.Time) {
 	}
 }
 
-// Attempts lists the dispatches of a transaction, oldest first, the one in flight and the last one
-// included; or NotFound.
-func (s *Store) Attempts(ctx context.Context, contextID int32, id outbox.ID) ([]Dispatch, error) {
-	p, err := s.past(ctx, contextID, id)
+// Attempts lists a page of the dispatches of a transaction, oldest first, the one in flight and the last one included;
+// or NotFound. skip are those before it. There may be one more than limit, which says that there are more.
+func (s *Store) Attempts(ctx context.Context, contextID int32, id outbox.ID, skip, limit int) ([]Dispatch, error) {
+	p, err := s.past(ctx, contextID, id, &some{skip, limit})
 	if err != nil {
 		return nil, err
 	}
-	list := p.dispatches()
+	list := p.dispatches(limit)
 	for i := range list {
 		list[i].Token = p.t.ID.Token(p.t.ReceivedAt, list[i].Attempt.Attempt)
 	}
@@ -187,47 +247,58 @@ func (p *past) pulled(action string) bool {
 	return slices.ContainsFunc(p.audit, func(a auditRow) bool { return a.action == action })
 }
 
-func (p *past) dispatches() []Dispatch {
+// dispatches are the rows of a page, with what came of those that were accepted and of the last call; at the end of
+// the list also a call that has no row: the one in flight, or the one whose answer ended the transaction.
+func (p *past) dispatches(limit int) []Dispatch {
 	list := []Dispatch{}
-	last := func(n int) *Dispatch { // the last dispatch of an attempt
-		for i := len(list) - 1; i >= 0; i-- {
-			if list[i].Attempt.Attempt == n && !list[i].Late {
-				return &list[i]
-			}
-		}
-		return nil
-	}
+	lasts := map[int]*Dispatch{} // by attempt: its last call, where it is of this page
 	for _, a := range p.recorded {
 		at := a.AnsweredAt
-		if a.Step == "inclusion" { // how an accepted one went on
-			if d := last(a.Attempt); d != nil {
-				d.Class, d.Code, d.Error = a.Class, a.Code, a.Error // the worker answered when it accepted
-				continue
-			}
-		}
 		list = append(list, Dispatch{Attempt: a, Answered: &at, Late: a.Step == "late"})
 	}
+	for i := range list {
+		if a := list[i].Attempt; p.last[a.Attempt] == (call{a.Attempt, a.Fence, a.Step}) {
+			lasts[a.Attempt] = &list[i]
+		}
+	}
+	for _, a := range p.included {
+		if d := lasts[a.Attempt]; d != nil {
+			d.Class, d.Code, d.Error = a.Class, a.Code, a.Error // the worker answered when it accepted
+		}
+	}
+	atEnd := len(list) <= limit
 	switch o := p.outcome; {
 	case o != nil && o.Attempt.Attempt > 0 && o.Was != outbox.RETRY && o.Was != outbox.WAITING:
 		if p.ruled() {
 			break // the rows of its calls have what was answered to them
 		}
-		d := last(o.Attempt.Attempt)
-		if d == nil || o.Was == outbox.DISPATCHING {
+		d := lasts[o.Attempt.Attempt]
+		if _, recorded := p.last[o.Attempt.Attempt]; !recorded || o.Was == outbox.DISPATCHING {
+			if !atEnd {
+				break
+			}
 			a := o.Attempt
 			a.Step = "dispatch"
 			list = append(list, Dispatch{Attempt: a})
 			d = &list[len(list)-1]
 		}
-		d.Class, d.Code, d.Error = o.Class, o.Code, o.Error
-		if d.Answered == nil { // else it answered when it accepted, and the outcome came later
-			d.Answered = &o.DoneAt
+		if d != nil {
+			p.ended(d)
 		}
-		if o.Code == "abandoned" && o.Was == outbox.DISPATCHING { // no answer came
-			d.Answered = nil
-		}
-	case p.current != nil:
+	case p.current != nil && atEnd:
 		list = append(list, *p.current)
 	}
 	return list
+}
+
+// ended writes what the outcome says into the last call.
+func (p *past) ended(d *Dispatch) {
+	o := p.outcome
+	d.Class, d.Code, d.Error = o.Class, o.Code, o.Error
+	if d.Answered == nil { // else it answered when it accepted, and the outcome came later
+		d.Answered = &o.DoneAt
+	}
+	if o.Code == "abandoned" && o.Was == outbox.DISPATCHING { // no answer came
+		d.Answered = nil
+	}
 }

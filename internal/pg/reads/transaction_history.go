@@ -26,7 +26,7 @@ type Transition struct {
 // History lists every transition of a transaction, oldest first, or NotFound. It is put together from its
 // body, attempts, outcome, queue row and audit; nothing is stored for it.
 func (s *Store) History(ctx context.Context, contextID int32, id outbox.ID) ([]Transition, error) {
-	p, err := s.past(ctx, contextID, id)
+	p, err := s.past(ctx, contextID, id, nil)
 	if err != nil {
 		return nil, err
 	}

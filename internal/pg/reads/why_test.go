@@ -400,7 +400,7 @@ func TestHistoryAndAttemptsTellTheWholeLife(t *testing.T) {
 		if got := events(); got != list {
 			t.Errorf("history\n%s, want\n%s", got, list)
 		}
-		d, err := w.S.Reads.Attempts(w.Ctx, w.ID, id)
+		d, err := w.S.Reads.Attempts(w.Ctx, w.ID, id, 0, 500)
 		w.Must(err)
 		if len(d) != attempts {
 			t.Errorf("%d attempts, want %d: %+v", len(d), attempts, d)
@@ -435,7 +435,7 @@ func TestHistoryAndAttemptsTellTheWholeLife(t *testing.T) {
 	w.Must(err)
 	story += " Abandoned>UNRESOLVED"
 	want(story, 2)
-	list, err := w.S.Reads.Attempts(w.Ctx, w.ID, id)
+	list, err := w.S.Reads.Attempts(w.Ctx, w.ID, id, 0, 500)
 	w.Must(err)
 	if d := list[1]; d.Answered == nil || d.Answered.Sub(*d.StartedAt) >= time.Minute {
 		t.Errorf("its worker accepted it a minute before it was abandoned: %+v", d)
