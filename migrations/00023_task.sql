@@ -22,8 +22,8 @@ CREATE TABLE postern.task (
     CONSTRAINT one_task_per_position PRIMARY KEY (queue_id, seq, day)
 ) PARTITION BY RANGE (day);
 -- The condition holds for all, and keeps those who look for a row by its key from this index: a day that is empty when
--- their plan is made costs the same by either, and once it is full this one would be read whole. Whoever wants the
--- order of time says it too.
+-- their plan is made costs the same by either, and once it is full this one would be read whole. A query that
+-- wants the order of time says it too.
 CREATE INDEX task_by_time ON postern.task (context_id, created_at, queue_id, seq) WHERE created_at > '-infinity';
 
 -- The legal ends of sequencer.Transaction; a function for the reason that queue_keeps_its_rules gives.
@@ -93,8 +93,8 @@ CREATE TABLE postern.attempt (
     CONSTRAINT one_row_per_attempt_and_step PRIMARY KEY (queue_id, seq, day, attempt, fence, step)
 ) PARTITION BY RANGE (day);
 
--- What somebody is to be told, whoever that is: a worker by its hook, the endpoint that a transaction named
--- (callback), or a subscription, in which it then has a position. One row per event and endpoint.
+-- What is to be told to others: to a worker by its hook, to the endpoint that a transaction named
+-- (callback), or to a subscription, in which it then has a position. One row per event and endpoint.
 CREATE TABLE postern.delivery (
     queue_id        bigint NOT NULL,
     seq             bigint NOT NULL,
@@ -178,7 +178,7 @@ BEGIN
     WHILE d <= last LOOP
         FOREACH t IN ARRAY ARRAY['task', 'outcome', 'attempt', 'delivery'] LOOP
             IF to_regclass(format('postern.%I', t || '_' || to_char(d, 'YYYYMMDD'))) IS NULL THEN
-                -- In two steps, since the second takes a weaker lock than PARTITION OF would: nobody waits for it.
+                -- In two steps, since the second takes a weaker lock than PARTITION OF would: none waits for it.
                 EXECUTE format('CREATE TABLE postern.%I (LIKE postern.%I INCLUDING ALL)', t || '_' || to_char(d, 'YYYYMMDD'), t);
                 EXECUTE format('ALTER TABLE postern.%I ATTACH PARTITION postern.%I FOR VALUES FROM (%L) TO (%L)',
                     t, t || '_' || to_char(d, 'YYYYMMDD'), d, d + 1);

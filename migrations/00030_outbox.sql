@@ -4,9 +4,9 @@
 -- is inserted past submit is worth as much as what came through it.
 -- +goose Up
 
--- stage_id orders what is staged: whoever was called after another one's commit has the higher one, also
+-- stage_id orders what is staged: a call after another one's commit has the higher one, also
 -- after a failover in which the clock went back. Numbers are drawn at the call and seen at the commit, so
--- that a lower one may appear behind a higher one: nobody remembers how far he has read.
+-- that a lower one may appear behind a higher one: no reader may remember how far it has read.
 CREATE TABLE postern.outbox (
     stage_id    bigint GENERATED ALWAYS AS IDENTITY (CACHE 1),
     context_id  int NOT NULL,
@@ -276,7 +276,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Refuses what depends on itself, or on what nobody has posted or staged yet; so what is staged depends only on
+-- Refuses what depends on itself, or on what has not been posted or staged yet; so what is staged depends only on
 -- what has a lower stage_id or a place already, and there are no cycles. (The number of s is drawn before this looks:
 -- what another one staged between the two has a higher one, and is refused.) Of what is named by uid the drain finds
 -- the place.

@@ -108,7 +108,7 @@ END $$;
 -- Fetches up to max events after what was acknowledged, in order, as a part of the caller's SQL transaction;
 -- nothing, while another transaction that fetched has not ended. Effect and checkpoint commit together with
 -- postern.ack, or neither does: the events then come again. Only the checkpoint's row is locked, for which
--- nobody waits but other consumers.
+-- only other consumers wait.
 -- +goose StatementBegin
 CREATE FUNCTION postern.feed(subscription text, max int, context text DEFAULT NULL)
 RETURNS TABLE (cursor text, at timestamptz, event text, uid text, transaction_id uuid, body jsonb) LANGUAGE plpgsql AS $$

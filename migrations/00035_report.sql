@@ -14,8 +14,8 @@ CREATE TABLE postern.rolled (
     took  interval NOT NULL
 );
 
--- A run over an hour: how far it is, and when it last moved. What its slices amount to are parts, numbered; whoever
--- comes after a process that died goes on with them.
+-- A run over an hour: how far it is, and when it last moved. What its slices amount to are parts, numbered; the
+-- next process goes on with them after one that died.
 CREATE TABLE postern.rolling (
     hour     timestamptz CONSTRAINT one_run_per_hour PRIMARY KEY,
     begun    timestamptz NOT NULL,
@@ -90,7 +90,7 @@ CREATE TABLE postern.rollup_sender (
     CONSTRAINT one_rollup_per_sender PRIMARY KEY (hour, context_id, sender_id)
 );
 
--- What the endpoint of a subscription took in an hour, counted by whoever records it, in the same statement.
+-- What the endpoint of a subscription took in an hour, counted in the statement that records it.
 CREATE TABLE postern.rollup_delivery (
     context_id      int NOT NULL,
     hour            timestamptz NOT NULL,
@@ -215,7 +215,7 @@ END $$;
 
 -- Does one step of the run over an hour that began then, or of the one that is there, or begins one (null): reads a
 -- slice, or adds up parts when all are there, or writes the figures. Says whether that was the end; null where the run
--- is over already. Steps of a run come one after the other behind its row, whoever does them, so that no slice counts
+-- is over already. Steps of a run come one after the other behind its row, in any process, so that no slice counts
 -- twice.
 -- +goose StatementBegin
 CREATE FUNCTION postern.roll_on(of_hour timestamptz, most int, INOUT run timestamptz, OUT ended boolean) LANGUAGE plpgsql AS $$

@@ -2,12 +2,12 @@
 -- grants what it makes.
 --
 --   postern_migrator  owns the schemas and runs the migrations
---   postern_app       the service and nobody else: all rows of all contexts, no DDL
+--   postern_app       the service alone: all rows of all contexts, no DDL
 --   postern_submit    applications: submit, feed, ack and the views, in the contexts that they were given
 --   postern_reporter  people and dashboards: the views without bodies, in the contexts that they were given
 --   postern_verify    reads everything: invariants, support
 --
--- Row-level security keeps contexts apart for whoever is none of app, verify and the owner of the tables. The
+-- Row-level security keeps contexts apart for all but app, verify and the owner of the tables. The
 -- policy's sub-select runs once a statement; the service has a policy of its own that is always true, and so a
 -- plan without a filter.
 -- +goose Up
@@ -77,8 +77,8 @@ CREATE POLICY tenant_writes ON postern.checkpoint AS RESTRICTIVE FOR UPDATE USIN
 ALTER FUNCTION postern.ensure_days SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
 REVOKE EXECUTE ON FUNCTION postern.ensure_days FROM PUBLIC;
 
--- Makes the roles that are missing, and grants each what it may. Roles belong to the whole server: whoever
--- migrates without the right to make them calls this later, as one who has it. Two databases of one server may
+-- Makes the roles that are missing, and grants each what it may. Roles belong to the whole server: an
+-- operator who migrated without the right to make them calls this later, with it. Two databases of one server may
 -- come here at once.
 -- +goose StatementBegin
 CREATE FUNCTION postern.make_roles() RETURNS void LANGUAGE plpgsql AS $$

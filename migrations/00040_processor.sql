@@ -120,7 +120,7 @@ CASE was WHEN '' THEN state IN ('Done', 'Queued') WHEN 'Queued' THEN state IN ('
 END $$;
 -- +goose StatementEnd
 
--- A batch, and the record of its execution: whoever sent it, how far it has come, how it ended.
+-- A batch, and the record of its execution: who sent it, how far it has come, how it ended.
 CREATE TABLE postern.batch (
     batch_id         bigint NOT NULL CONSTRAINT one_row_per_batch PRIMARY KEY,
     context_id       int NOT NULL,
@@ -241,8 +241,8 @@ JOIN postern.batch_line m ON m.processor_id = p.processor_id AND m.priority = 1
 LEFT JOIN postern.batch x ON x.processor_id = p.processor_id AND x.state = 'Executing'
 WHERE p.removed_at IS NULL AND p.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
--- done is how many actions were executed. place rises from the head of a line on, and is null for whoever stands in
--- none; it is no position, which would have to be counted.
+-- done is how many actions were executed. place rises from the head of a line on, and is null for a batch
+-- in none; it is no position, which would have to be counted.
 CREATE VIEW report.batches WITH (security_barrier) AS
 SELECT c.name AS context, p.name AS processor, CASE b.priority WHEN 0 THEN 'High' ELSE 'Med' END AS priority, l.place, b.batch_id AS id, b.label, b.state,
     json_array_length(b.messages) AS functions,

@@ -5,7 +5,7 @@ CREATE TABLE postern.channel (
     context_id  int NOT NULL,
     name        text NOT NULL,
     capacity    int NOT NULL DEFAULT 100 CONSTRAINT channel_capacity_is_positive CHECK (capacity > 0),
-    max_retries int NOT NULL DEFAULT 5 CONSTRAINT channel_retries_are_positive CHECK (max_retries > 0), -- with 0, what nobody saw would be dropped
+    max_retries int NOT NULL DEFAULT 5 CONSTRAINT channel_retries_are_positive CHECK (max_retries > 0), -- with 0, it would be dropped unseen
     retry_every interval NOT NULL DEFAULT '5 s',
     stale_after interval NOT NULL DEFAULT '5 min',
     sweep_every interval NOT NULL DEFAULT '30 s',

@@ -103,7 +103,7 @@ CREATE TABLE postern.event_move (
     CONSTRAINT one_move_at_a_time PRIMARY KEY (event_id, n)
 );
 
--- Events of which a channel has dropped the message: whoever moves events on tells them.
+-- Events of which a channel has dropped the message: the node that moves events on tells them.
 CREATE TABLE postern.event_drop (
     event_id uuid CONSTRAINT one_drop_per_event PRIMARY KEY,
     reason   text NOT NULL

@@ -10,7 +10,7 @@ CREATE TABLE postern.tool (
     max_answer    int NOT NULL,
     sign          text NOT NULL CONSTRAINT tool_signature_is_known CHECK (sign IN ('', 'ed25519')), -- how calls are signed
     ttl           interval NOT NULL,           -- for so long is believed what its /meta said
-    check_every   interval NOT NULL,           -- 0: nobody asks whether it is ready
+    check_every   interval NOT NULL,           -- 0: it is not asked whether it is ready
     discovered    boolean NOT NULL,            -- the schemas are those of its /meta
     input_schema  json NOT NULL,
     output_schema json NOT NULL,

@@ -6,7 +6,7 @@
 -- from then on have the width that goes with it.
 ALTER TABLE postern.retained ADD COLUMN keep int;
 
--- With its salt a key says the whole id, so that nobody looks for the transaction in the partitions of all days.
+-- With its salt a key says the whole id, so that no statement looks for the transaction in the partitions of all days.
 ALTER TABLE postern.idempotency ADD COLUMN salt int NOT NULL DEFAULT 0;
 UPDATE postern.idempotency i SET salt = postern.salt(t.created_at, t.moved_from)
 FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day);
@@ -62,7 +62,7 @@ BEGIN
     FOREACH t IN ARRAY ARRAY['task', 'outcome', 'attempt', 'delivery'] LOOP
         part := t || postern.span_name(first, last);
         CONTINUE WHEN to_regclass(format('postern.%I', part)) IS NOT NULL;
-        -- In two steps, since the second takes a weaker lock than PARTITION OF would: nobody waits for it.
+        -- In two steps, since the second takes a weaker lock than PARTITION OF would: none waits for it.
         EXECUTE format('CREATE TABLE postern.%I (LIKE postern.%I INCLUDING ALL)', part, t);
         EXECUTE format('ALTER TABLE postern.%I ATTACH PARTITION postern.%I FOR VALUES
             FROM (%L) TO (%L)', t, part, first, last + 1);

@@ -32,7 +32,7 @@ var eventSamples = []eventSample{
 	{"an answer that tells of an error: the call did well", "dev.script.divide@1", `{"a": 1, "b": 0}`, "Successful", "", 0},
 	{"its answer breaks its schema", "dev.script.broken@1", `{"text": "x"}`, "Dead", "schema_mismatch", 0},
 	{"its input breaks its schema: the tool is not called", "dev.postern.add@1", `{"a": "two"}`, "Dead", "schema_mismatch", 0},
-	{"a tool that nobody registered", "dev.nobody.knows@1", `{}`, "Dead", "unknown_tool", 0},
+	{"a tool that is not registered", "dev.nobody.knows@1", `{}`, "Dead", "unknown_tool", 0},
 }
 
 // event is what the demo reads of an event.

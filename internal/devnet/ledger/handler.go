@@ -134,7 +134,7 @@ func (l *Ledger) getAccount(r *http.Request) (int, any, error) {
 func (l *Ledger) getApp(r *http.Request) (int, any, error) {
 	out, ok := l.App(r.PathValue("name"))
 	if !ok {
-		return 0, nil, refuse(http.StatusNotFound, devnet.CodeNotFound, "nobody called an app %.80q", out.Name)
+		return 0, nil, refuse(http.StatusNotFound, devnet.CodeNotFound, "there is no app %.80q", out.Name)
 	}
 	return http.StatusOK, out, nil
 }

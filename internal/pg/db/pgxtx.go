@@ -20,7 +20,7 @@ func (t *Txn) Begin(ctx context.Context) (pgx.Tx, error) {
 	return asTx{t}, t.Send(ctx, &pgx.Batch{})
 }
 
-var errNotYours = errors.New("the transaction is ended by whoever began it")
+var errNotYours = errors.New("the transaction is ended by the caller that began it")
 
 func (a asTx) Begin(context.Context) (pgx.Tx, error) { return nil, errNotYours }
 func (a asTx) Commit(context.Context) error          { return errNotYours }

@@ -28,7 +28,7 @@ var batches = []Invariant{
 	// S4.3
 	{
 		Name:     "batches stand in line",
-		Sentence: "who is Queued stands in the line of its processor and priority, nobody else stands anywhere, and each line knows how long it is",
+		Sentence: "who is Queued stands in the line of its processor and priority, no other batch stands in one, and each line knows how long it is",
 		SQL: `
 		SELECT 'batch ' || b.batch_id || ' is Queued and stands nowhere' FROM postern.batch b
 		WHERE b.state = 'Queued' AND NOT EXISTS (SELECT FROM postern.batch_place l WHERE (l.batch_id, l.processor_id, l.priority) = (b.batch_id, b.processor_id, b.priority))
