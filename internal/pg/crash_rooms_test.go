@@ -1,0 +1,402 @@
+package pg_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/channels"
+	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
+	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest/cut"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
+	"github.com/postern-dev/postern/internal/processor"
+)
+
+// The crashes of crash_test.go, for the statements of channels, deliveries, events and batches: wherever one ends, the
+// rows are those before it, those behind one of its commits, and never between; what it says is true; and the process
+// that asks again gets the same end.
+
+// roomTables are the tables that these statements change.
+var roomTables = []string{"queue_name", "queue", "ready", "timer", "sender", "task", "outcome", "attempt", "delivery",
+	"mark", "dependency", "ripple", "idempotency", "audit", "channel", "channel_message", "channel_message_end", "source",
+	"event", "event_move", "event_drop", "tool", "subscription", "checkpoint", "fanout", "processor", "batch_line",
+	"batch_place", "batch_call", "batch", "batch_action", "batch_callback", "batch_step"}
+
+// varies are the values that differ between two runs of one statement: times, clocks, and ids that are drawn or counted.
+var varies = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.+]+|\d{12,}` +
+	`|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}` +
+	`|"(subscription_id|queue_id|on_queue|tool_queue|result_queue|batch_id|audit_id|salt|body_hash|draw)":("[^"]*"|\d+)`)
+
+// roomOp is what a process does in one step. anew: it is another request each time, so that it is not repeated. reacts:
+// where one of its commits fails, it gives back what it has taken, or leaves it to the next step, so that its rows are
+// not compared before that. then is this next step of the process.
+type roomOp struct {
+	name         string
+	run          func(s *stores.Store) error
+	anew, reacts bool
+	then         func(s *stores.Store) error
+}
+
+// room is a world whose second process goes through a cutter.
+type room struct {
+	*world
+	cutter  *cut.Cutter
+	store   *stores.Store
+	pool    *pgxpool.Pool
+	monitor *pgxpool.Pool
+	begin   time.Time
+	tried   int
+}
+
+func newRoom(w *world) *room {
+	w.T.Helper()
+	url := w.url()
+	r := &room{world: w, cutter: cut.New(w.T, url), begin: w.Now, monitor: w.Second(1)}
+	var err error
+	r.pool, err = pg.Connect(w.Ctx, r.cutter.URL(url), 1)
+	w.Must(err)
+	w.T.Cleanup(r.pool.Close)
+	r.store, err = stores.Open(w.Ctx, r.pool, pgworld.Quiet)
+	w.Must(err)
+	r.store.SetNow(&w.Now)
+	for _, table := range roomTables {
+		w.Exec(`CREATE TABLE public.base_` + table + ` AS TABLE postern.` + table)
+	}
+	return r
+}
+
+// back brings the rows of the beginning again.
+func (r *room) back() {
+	r.T.Helper()
+	for db.Fill(r.Ctx, r.pool) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	r.At(r.begin)
+	b := &pgx.Batch{}
+	for _, table := range roomTables {
+		columns := given(r.T, r.Ctx, r.monitor, table)
+		b.Queue(`DELETE FROM postern.` + table)
+		b.Queue(`INSERT INTO postern.` + table + ` (` + columns + `) OVERRIDING SYSTEM VALUE SELECT ` + columns +
+			` FROM public.base_` + table)
+	}
+	r.Must(r.monitor.SendBatch(r.Ctx, b).Close())
+}
+
+// rows are all rows, a line each.
+func (r *room) rows() string {
+	r.T.Helper()
+	var parts []string
+	for _, table := range roomTables {
+		parts = append(parts, `SELECT '`+table+` ' || row_to_json(t)::text FROM postern.`+table+` t`)
+	}
+	got, err := r.monitor.Query(r.Ctx, strings.Join(parts, "\nUNION ALL "))
+	r.Must(err)
+	lines, err := pgx.CollectRows(got, pgx.RowTo[string])
+	r.Must(err)
+	for i, l := range lines {
+		lines[i] = varies.ReplaceAllString(l, "*")
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// undisturbed runs a statement twice without a crash, and notes the rows behind each commit of the second time.
+func (r *room) undisturbed(o roomOp) (w worlds) {
+	r.T.Helper()
+	for range 2 {
+		r.back()
+		w = worlds{rows: []string{r.rows()}}
+		r.cutter.Arm(nil, func(_ bool, statements int) {
+			now, first := r.rows(), 1
+			if n := len(w.txns); n > 0 {
+				first = w.txns[n-1].last + 1
+			}
+			if statements < first {
+				return
+			}
+			w.txns = append(w.txns, txn{first, statements, now != w.last()})
+			if now != w.last() {
+				w.rows = append(w.rows, now)
+			}
+		})
+		err := o.run(r.store)
+		r.cutter.Disarm()
+		if err != nil {
+			r.T.Fatalf("%s: %v", o.name, err)
+		}
+	}
+	return w
+}
+
+// crash runs a statement that is cut at a point, judges what that left, and does it again.
+func (r *room) crash(o roomOp, w worlds, at cut.Point) (hit bool) {
+	r.T.Helper()
+	r.back()
+	heard := w.rows[0]
+	r.cutter.Arm(&at, func(told bool, _ int) {
+		if told {
+			heard = r.rows()
+		}
+	})
+	err := o.run(r.store)
+	killed := r.cutter.Disarm()
+	if len(killed) == 0 {
+		return false
+	}
+	r.tried++
+	r.untilGone(killed)
+	got := r.rows()
+	name := fmt.Sprintf("%s, cut %s statement %d of %v (fatal: %v), says %v", o.name, at.Where, at.Statement, w.txns,
+		at.Fatal, err)
+	unknown := err != nil && strings.Contains(err.Error(), "did not say whether")
+	switch {
+	case o.reacts: // the invariants hold, and what comes of it is compared below
+	case !slices.Contains(w.rows, got):
+		r.T.Errorf("%s, and leaves what is neither before nor after:%s", name, difference(w.last(), got))
+	case err == nil && got != w.last():
+		r.T.Errorf("%s, and it is not done:%s", name, difference(w.last(), got))
+	case err != nil && !unknown && got != heard:
+		r.T.Errorf("%s, and yet it changed:%s", name, difference(heard, got))
+	}
+	pgworld.HoldsTrue(r.T, r.Ctx, r.monitor)
+	if o.anew || r.T.Failed() {
+		return true
+	}
+	for db.Fill(r.Ctx, r.pool) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	err = o.run(r.store)
+	if err == nil && o.then != nil {
+		err = o.then(r.store)
+	}
+	if err != nil {
+		r.T.Errorf("%s, and again: %v", name, err)
+	}
+	if got := r.rows(); once(got) != once(w.last()) {
+		r.T.Errorf("%s, and again, which is not as if it had been done once:%s", name, difference(w.last(), got))
+	}
+	pgworld.HoldsTrue(r.T, r.Ctx, r.monitor)
+	return true
+}
+
+func (r *room) untilGone(pids []uint32) {
+	r.T.Helper()
+	ids := make([]int32, len(pids))
+	for i, pid := range pids {
+		ids[i] = int32(pid)
+	}
+	for n := 1; n > 0; {
+		r.Must(r.monitor.QueryRow(r.Ctx, `SELECT count(*) FROM pg_stat_activity WHERE pid = ANY ($1)`, ids).Scan(&n))
+	}
+}
+
+// conduit is the channel of a room, as a process has it.
+func (w *world) conduit(s *stores.Store) *channels.Conduit[pgworld.Note] {
+	c, err := channels.OpenConduit[pgworld.Note](w.Ctx, s.Channels, w.ID, "c")
+	if err != nil {
+		return nil // the connection was cut at the read
+	}
+	return c
+}
+
+var errCut = errors.New("the channel could not be read")
+
+// of runs something on the channel of a process.
+func (w *world) of(do func(context.Context, *channels.Conduit[pgworld.Note]) error) func(*stores.Store) error {
+	return func(s *stores.Store) error {
+		c := w.conduit(s)
+		if c == nil {
+			return errCut
+		}
+		return do(w.Ctx, c)
+	}
+}
+
+type conduit = channels.Conduit[pgworld.Note]
+
+func noted(id string) channels.Outgoing[pgworld.Note] {
+	return channels.Outgoing[pgworld.Note]{ID: id, Payload: pgworld.Note{N: 1}}
+}
+
+// rooms are the stages, and the statements that are tried in each.
+var rooms = map[string]func(w *world) []roomOp{
+	"channels": func(w *world) []roomOp {
+		n := w.Node("n")
+		c := w.Conduit(w.S, func(c *channels.ChannelSettings) { c.Capacity, c.MaxRetries = 3, 2 })
+		pgworld.Sent(w.T, c, "a", "b", "c", "d")
+		held := pgworld.Received(w.T, c, n, 1)[0]
+		w.Later(time.Hour)
+		return []roomOp{
+			{name: "send", run: w.of(func(ctx context.Context, c *conduit) error {
+				_, err := c.Send(ctx, noted("x"), noted("d"))
+				return err
+			})},
+			{name: "receive", run: w.of(func(ctx context.Context, c *conduit) error {
+				_, err := c.Receive(ctx, n, 5)
+				return err
+			})},
+			{name: "ack", run: w.of(func(ctx context.Context, c *conduit) error {
+				_, err := c.Ack(ctx, held.ID, held.Fence)
+				return err
+			})},
+			{name: "nack", anew: true, run: w.of(func(ctx context.Context, c *conduit) error {
+				return c.Nack(ctx, held.ID, held.Fence, "not now")
+			})},
+			{name: "sweep", run: w.of(func(ctx context.Context, c *conduit) error {
+				_, err := c.Sweep(ctx)
+				return err
+			})},
+			{name: "retry", anew: true, run: w.of(func(ctx context.Context, c *conduit) error {
+				_, err := c.Retry(ctx, 0)
+				return err
+			})},
+		}
+	},
+	"deliveries": func(w *world) []roomOp {
+		w.Dispatcher("T", nil)
+		n := w.Node("n")
+		sub := w.Subscribe(outbox.Subscription{Name: "s", Kind: "pull"})
+		w.CalledBack(n, "q", "a", "http://127.0.0.1:1/a")
+		w.CalledBack(n, "q", "b", "http://127.0.0.1:1/a")
+		w.Later(time.Minute)
+		return []roomOp{
+			{name: "number", run: func(s *stores.Store) error {
+				_, err := s.Deliveries.Deliver(w.Ctx, sub.ID, nil, 0)
+				return err
+			}},
+			{name: "hand out callbacks", anew: true, run: func(s *stores.Store) error {
+				_, err := s.Deliveries.Deliver(w.Ctx, deliveries.CallbackTrack, nil, 10)
+				return err
+			}},
+			{name: "release callbacks", run: func(s *stores.Store) error {
+				_, err := s.Deliveries.ReleaseCallbacks(w.Ctx)
+				return err
+			}},
+			{name: "subscribe", run: func(s *stores.Store) error {
+				_, err := s.Deliveries.PutSubscription(w.Ctx, w.By,
+					outbox.Subscription{Name: "t", Kind: "pull", OnError: "skip"}, nil, 0)
+				return err
+			}},
+		}
+	},
+	"events": func(w *world) []roomOp {
+		n := w.Node("n")
+		w.Dispatcher(leader.TypeResult, nil)
+		source := leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}, Buffer: 2}.WithDefaults()
+		_, err := w.S.Events.PutSource(w.Ctx, w.By, source, 0)
+		w.Must(err)
+		item := func(id string) leader.Item {
+			return leader.Item{Identity: id, JSON: json.RawMessage(`{"tool":"xyz.labs.add@1"}`), FQN: "xyz.labs.add@1"}
+		}
+		push := func(s *stores.Store, ids ...string) error {
+			var items []leader.Item
+			for _, id := range ids {
+				items = append(items, item(id))
+			}
+			_, err := s.Events.PushEvents(w.Ctx, w.By, "app", items, nil)
+			return err
+		}
+		w.Must(push(w.S, "a", "b"))
+		w.Later(time.Minute)
+		return []roomOp{
+			{name: "push", run: func(s *stores.Store) error { return push(s, "b", "c") }},
+			{name: "take", reacts: true, run: func(s *stores.Store) error {
+				work, err := s.Events.LeaderWork(w.Ctx)
+				if err == nil {
+					_, err = s.Events.TakeEvents(w.Ctx, work, n)
+				}
+				return err
+			}},
+			{name: "advance", run: func(s *stores.Store) error {
+				list, _, err := s.Events.LostEvents(w.Ctx, uuid.UUID{})
+				if err == nil {
+					_, err = s.Events.AdvanceEvents(w.Ctx, "n", list)
+				}
+				return err
+			}},
+		}
+	},
+	"batches": func(w *world) []roomOp {
+		w.By.Actor = "owner"
+		_, err := w.S.Batches.PutProcessor(w.Ctx, w.By,
+			batches.Processor{Name: "main", Owner: "owner", TickInterval: time.Second}, 0)
+		w.Must(err)
+		w.Dispatcher("ADD", func(d *outbox.Dispatcher) { d.Capabilities = []string{"atomic"} })
+		n := w.Node("n")
+		put := func(s *stores.Store) error {
+			shape := processor.MessageDetails{Message: processor.MessageShape{Name: "add"}}
+			f := processor.Function{Domain: "main", ContractAddress: "ADD", MessageDetails: shape}
+			a := processor.Actions{Atomic: &processor.Subroutine{Functions: []processor.Function{f}}}
+			m := []processor.Message{{Msg: json.RawMessage(`{"add":{"i":1}}`)}}
+			_, err := s.Batches.Enqueue(w.Ctx, w.By, "main", batches.NewBatch{Actions: a, Messages: m})
+			return err
+		}
+		advance := func(s *stores.Store) error { return s.Batches.AdvanceProcessor(w.Ctx, w.ID, "main") }
+		w.Must(put(w.S))
+		w.Must(put(w.S))
+		w.Later(2 * time.Second)
+		_, err = w.S.Batches.Tick(w.Ctx, w.By, "main")
+		w.Must(err)
+		for _, l := range w.Claim(n, pgworld.Everything()) {
+			w.Settle(w.Answer(l, pgworld.Done()))
+		}
+		w.Later(2 * time.Second)
+		return []roomOp{
+			{name: "enqueue", anew: true, run: put},
+			{name: "advance", run: advance},
+			{name: "tick", reacts: true, then: advance, run: func(s *stores.Store) error {
+				_, err := s.Batches.TickDue(w.Ctx, w.By, "main")
+				return err
+			}},
+			{name: "pause", run: func(s *stores.Store) error {
+				_, err := s.Batches.PauseProcessor(w.Ctx, w.By, "main", true)
+				return err
+			}},
+		}
+	},
+}
+
+func TestACrashAnywhereInTheRooms(t *testing.T) {
+	t.Parallel()
+	for name, set := range rooms {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.atNoon()
+			ops := set(w)
+			oneDay(t, w)
+			r := newRoom(w)
+			for _, o := range ops {
+				seen := r.undisturbed(o)
+				points, missed := seen.points(everyPoint()), 0
+				for _, at := range points {
+					if !r.crash(o, seen, at) {
+						missed++
+					}
+					if t.Failed() {
+						t.FailNow()
+					}
+				}
+				if len(points) == 0 || missed*2 > len(points) {
+					t.Errorf("%s: %d of %d points were not reached", o.name, missed, len(points))
+				}
+			}
+			t.Logf("%d crashes", r.tried)
+		})
+	}
+}
