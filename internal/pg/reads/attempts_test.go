@@ -117,7 +117,11 @@ func TestAPageOfAttemptsReadsItsOwnRows(t *testing.T) {
 	w.Must(err)
 	w.Later(time.Hour)
 	w.Claim(n, pgworld.Everything())
-	for skip, want := range map[int]string{0: "51 BUSY call 50", 1000: "51 call 1000 call 1050", 1990: "12 call 1990 "} {
+	for skip, want := range map[int]string{
+		0:    "51 BUSY call 50",
+		1000: "51 call 1000 call 1050",
+		1990: "12 call 1990 ",
+	} {
 		list, err := w.S.Reads.Attempts(w.Ctx, w.ID, id, skip, 50)
 		w.Must(err)
 		if got := fmt.Sprintf("%d %s %s", len(list), list[0].Code, list[len(list)-1].Code); got != want {
