@@ -34,14 +34,17 @@ import (
 
 // roomTables are the tables that these statements change.
 var roomTables = []string{"queue_name", "queue", "ready", "timer", "sender", "task", "outcome", "attempt", "delivery",
-	"mark", "dependency", "ripple", "idempotency", "audit", "channel", "channel_message", "channel_message_end", "source",
+	"mark", "dependency", "ripple", "idempotency", "audit", "channel", "channel_message", "channel_message_end",
+	"source",
 	"event", "event_move", "event_drop", "tool", "subscription", "checkpoint", "fanout", "processor", "batch_line",
 	"batch_place", "batch_call", "batch", "batch_action", "batch_callback", "batch_step"}
 
-// varies are the values that differ between two runs of one statement: times, clocks, and ids that are drawn or counted.
+// varies are the values that differ between two runs of one statement: times, clocks, and ids that are drawn or
+// counted.
 var varies = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.+]+|\d{12,}` +
 	`|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}` +
-	`|"(subscription_id|queue_id|on_queue|tool_queue|result_queue|batch_id|audit_id|salt|body_hash|draw)":("[^"]*"|\d+)`)
+	`|"(subscription_id|queue_id|on_queue|tool_queue|result_queue|batch_id|audit_id|salt|body_hash|draw)"` +
+	`:("[^"]*"|\d+)`)
 
 // roomOp is what a process does in one step. anew: it is another request each time, so that it is not repeated. reacts:
 // where one of its commits fails, it gives back what it has taken, or leaves it to the next step, so that its rows are
@@ -298,7 +301,12 @@ var rooms = map[string]func(w *world) []roomOp{
 	"events": func(w *world) []roomOp {
 		n := w.Node("n")
 		w.Dispatcher(leader.TypeResult, nil)
-		source := leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}, Buffer: 2}.WithDefaults()
+		source := leader.Source{
+			Name:   "app",
+			Kind:   "push",
+			Map:    leader.SourceMap{FQN: "/tool"},
+			Buffer: 2,
+		}.WithDefaults()
 		_, err := w.S.Events.PutSource(w.Ctx, w.By, source, 0)
 		w.Must(err)
 		item := func(id string) leader.Item {
