@@ -321,8 +321,16 @@ var rooms = map[string]func(w *world) []roomOp{
 			return err
 		}
 		w.Must(push(w.S, "a", "b"))
+		w.Source(nil)
 		w.Later(time.Minute)
+		leased, _, err := w.S.Events.LeaseSources(w.Ctx, n, 1, time.Hour)
+		w.Must(err)
+		page := leader.Page{Items: []leader.Item{item("x"), item("y")}, Cursor: json.RawMessage(`"2"`)}
 		return []roomOp{
+			{name: "store a page", anew: true, run: func(s *stores.Store) error {
+				_, err := s.Events.StorePage(w.Ctx, leased[0], page)
+				return err
+			}},
 			{name: "push", run: func(s *stores.Store) error { return push(s, "b", "c") }},
 			{name: "take", reacts: true, run: func(s *stores.Store) error {
 				work, err := s.Events.LeaderWork(w.Ctx)

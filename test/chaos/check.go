@@ -47,6 +47,7 @@ func (e *evidence) check(say found) {
 	e.checkExecuted(byUID, say)
 	e.checkOrder(say)
 	e.checkFences(say)
+	e.checkSenders(say)
 	e.checkTold(byUID, say)
 }
 
@@ -205,6 +206,25 @@ func (e *evidence) checkFences(say found) {
 	}
 }
 
+// checkSenders: where nothing made a process late, the calls of a sender do not overlap.
+func (e *evidence) checkSenders(say found) {
+	busy := map[string]call{}
+	calls := slices.Clone(e.calls)
+	slices.SortStableFunc(calls, func(a, b call) int { return a.At.Compare(b.At) })
+	for _, c := range calls {
+		if c.Sender == "" || c.Did == "stale" {
+			continue
+		}
+		if before, some := busy[c.Sender]; some && e.strict && c.At.Before(before.Done) && c.Queue != before.Queue {
+			say("a sender serves one queue at a time", "%s is called for %s at %s, and for %s until %s", c.Sender, c.UID,
+				clock(c.At), before.UID, clock(before.Done))
+		}
+		if c.Done.After(busy[c.Sender].Done) {
+			busy[c.Sender] = c
+		}
+	}
+}
+
 // checkTold: each end that somebody wants to hear of is told at least once, or will be.
 func (e *evidence) checkTold(byUID map[string]row, say found) {
 	told := map[string]bool{}
@@ -268,6 +288,9 @@ var invariants = map[string]string{
 	"a late process changes nothing": `SELECT 'queue ' || o.queue_id || ' position ' || o.seq || ' ended under the fence ' || o.fence
 		FROM postern.outcome o JOIN postern.attempt a USING (queue_id, seq, day)
 		WHERE a.code IN ('node_lost', 'handed_back') AND o.fence <= a.fence`,
+	"a nonce is one transaction's": `SELECT s.account || ' nonce ' || n.nonce FROM (SELECT sender_id, nonce, queue_id, seq FROM postern.attempt
+			UNION ALL SELECT sender_id, nonce, queue_id, seq FROM postern.outcome) n JOIN postern.sender s USING (sender_id)
+		WHERE n.nonce IS NOT NULL GROUP BY 1 HAVING count(DISTINCT (n.queue_id, n.seq)) > 1`,
 	"sender and queue agree": `SELECT s.account FROM postern.sender s FULL JOIN (SELECT * FROM postern.queue WHERE sender_id IS NOT NULL) q
 		ON q.sender_id = s.sender_id WHERE s.queue_id IS DISTINCT FROM q.queue_id`,
 	"no owner is dead": `SELECT 'queue ' || q.queue_id FROM postern.queue q WHERE q.node_id IS NOT NULL AND NOT EXISTS (SELECT FROM postern.node n

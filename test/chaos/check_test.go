@@ -104,6 +104,10 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		{"nothing leaves a store that lost something", func(e *evidence) {
 			e.quiet = []span{{e.calls[0].At.Add(-time.Hour), e.calls[0].At.Add(time.Hour)}}
 		}},
+		{"a sender serves one queue at a time", func(e *evidence) {
+			e.calls[0].Sender, e.calls[0].Done = "s", e.calls[4].At.Add(1)
+			e.calls[4].Sender, e.calls[4].Queue = "s", "r"
+		}},
 		{"callbacks arrive", func(e *evidence) { e.calls[1].UID = "b" }},
 	} {
 		e := good()

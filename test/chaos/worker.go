@@ -26,8 +26,9 @@ type call struct {
 	N       int       `json:"n"`
 	// done, sent, failed: executed. again: answered from memory. stale: refused. asked: a question, Said is what it
 	// was told. told: a callback. nothing: it came, and was not executed.
-	Did  string `json:"did"`
-	Said string `json:"said,omitempty"`
+	Did   string `json:"did"`
+	Said  string `json:"said,omitempty"`
+	Nonce int    `json:"nonce,omitempty"` // under which the sender executed it, counted from 1
 }
 
 // executed says whether this call did what it was to do.
@@ -41,6 +42,8 @@ type worker struct {
 	file     *os.File
 	calls    []call
 	did      map[string]string // by token
+	nonces   map[string]int    // by token, of what a sender did
+	next     map[string]int    // by sender
 	fences   map[string]int64  // by queue, or by the transaction of none
 	mode     string
 	settings workerSettings
@@ -63,7 +66,8 @@ func newWorker(path string, s workerSettings) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{listener: l, file: f, did: map[string]string{}, fences: map[string]int64{}, settings: s}
+	w := &worker{listener: l, file: f, did: map[string]string{}, nonces: map[string]int{}, next: map[string]int{},
+		fences: map[string]int64{}, settings: s}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /dispatch/{type}", w.dispatch)
 	mux.HandleFunc("POST /status/{type}", w.status)
@@ -210,6 +214,10 @@ func (w *worker) execute(c *call, fails, pretends bool) (status int, answer stri
 	w.fences[line] = max(w.fences[line], c.Fence)
 	if c.executed() {
 		w.did[c.Token] = c.Did
+		if c.Sender != "" && c.Did != "failed" {
+			w.next[c.Sender]++
+			c.Nonce, w.nonces[c.Token] = w.next[c.Sender], w.next[c.Sender]
+		}
 		answer = w.say(c.Did, c.Token)
 	}
 	return 200, answer
@@ -220,10 +228,18 @@ func (w *worker) say(did, token string) string {
 	case "failed":
 		return `{"error":{"code":"not_yet","message":"try again","class":"retry"}}`
 	case "sent":
-		return fmt.Sprintf(`{"hash":%q,"done":null,"error":null}`, "0x"+token)
+		return fmt.Sprintf(`{"hash":%q,"nonce":%s,"done":null,"error":null}`, "0x"+token, w.nonce(token))
 	default:
-		return `{"done":{"ok":true}}`
+		return `{"done":{"ok":true},"nonce":` + w.nonce(token) + `}`
 	}
+}
+
+// nonce is the one of a token, in JSON.
+func (w *worker) nonce(token string) string {
+	if n := w.nonces[token]; n > 0 {
+		return fmt.Sprintf(`"%d"`, n)
+	}
+	return "null"
 }
 
 func (w *worker) status(out http.ResponseWriter, r *http.Request) {
@@ -249,7 +265,8 @@ func (w *worker) status(out http.ResponseWriter, r *http.Request) {
 		answer = `{"state":"failed","failure_reason":"try again"}`
 	case "sent", "done":
 		said = "included"
-		answer = fmt.Sprintf(`{"state":"included","hash":%q,"block_height":"7","failure_reason":null}`, "0x"+token)
+		answer = fmt.Sprintf(`{"state":"included","hash":%q,"nonce":%s,"block_height":"7","failure_reason":null}`,
+			"0x"+token, w.nonce(token))
 	}
 	w.log(call{At: time.Now(), Token: token, Did: "asked", Said: said})
 	out.Header().Set("Content-Type", "application/json")
