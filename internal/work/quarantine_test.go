@@ -279,6 +279,47 @@ func TestARestoredDatabaseLearnsWhatWasDoneBehindAHash(t *testing.T) {
 	h.sound()
 }
 
+// A row that changes while the worker is asked, as by the end of a transaction that this one depends on, is read again,
+// and the answer recorded.
+func TestARowThatChangesDuringTheQuestionsIsReadAgain(t *testing.T) {
+	h := newHouse(t)
+	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, Type: "DONE"},
+		remotetest.Done(map[string]any{"ok": true}))
+	h.dispatcher("DONE", nil)
+	ids := h.post("q", "DONE", "a", "b")
+	c := h.copied()
+	stop := h.engine("lost", nil)
+	h.await(ids, time.Minute, outbox.DONE)
+	stop()
+	h.fake.IncludeAll(true)
+
+	h = c
+	h.must(h.s.EnterQuarantine(h.ctx, h.by, pg.Quarantine{Reason: "restored"}))
+	worker := &meddling{Worker: remote.Mux{Next: remotetest.Client(t)}, meddle: func() {
+		_, err := h.s.Pool().Exec(h.ctx, `UPDATE postern.queue SET fence = fence + 1`)
+		h.must(err)
+	}}
+	v, err := work.Reconcile(h.ctx, h.s, worker, h.by, pg.Quarantine{}, true)
+	h.must(err)
+	if v.Moved != 2 || v.Open != 0 {
+		t.Errorf("moved %d, and %d are open: want 2 and 0", v.Moved, v.Open)
+	}
+	h.await(ids, time.Minute, outbox.DONE)
+	h.sound()
+}
+
+// meddling is a worker beside whose answers something else happens.
+type meddling struct {
+	remote.Worker
+	meddle func()
+}
+
+func (m *meddling) Status(ctx context.Context, url, typ, token, hash string) outbox.Status {
+	st := m.Worker.Status(ctx, url, typ, token, hash)
+	m.meddle()
+	return st
+}
+
 // A transaction is open if its worker does not answer, or cannot be asked: it is listed, and an ordinary release is
 // refused.
 func TestWhatIsNotAnsweredIsOpen(t *testing.T) {

@@ -21,6 +21,7 @@ const (
 	reconcileParallel = 16
 	reconcileAttempts = 1000
 	reconcileMute     = 3
+	reconcileTries    = 5 // to record one answer: the end of another transaction may let this one go meanwhile
 )
 
 // Reconcile asks the workers about the next transactions that have not ended in a scope in quarantine, and returns how
@@ -138,15 +139,21 @@ func (r *reconciler) one(ctx context.Context, u *pg.Unended) (moved bool, err er
 func (r *reconciler) token(
 	ctx context.Context, u *pg.Unended, attempt int, said outbox.Status,
 ) (moved bool, err error) {
-	moved, err = r.s.Reconciled(ctx, u, attempt, r.maxRetries(ctx, u), said)
-	if err == nil && !moved {
+	for try := 0; try < reconcileTries && !moved; try++ {
+		moved, err = r.s.Reconciled(ctx, u, attempt, r.maxRetries(ctx, u), said)
+		if err == nil { // behind what moved, and behind what somebody else has changed
+			err = r.s.Reread(ctx, u)
+		}
+		if err != nil || !moved && (!u.Goes || u.Busy || attempt < u.Attempt) {
+			break
+		}
+	}
+	switch {
+	case err != nil:
+		return false, err
+	case !moved:
 		r.open(u, pg.OpenBusy, "it changed while its worker was asked")
-	}
-	if err != nil || !moved {
-		return false, err
-	}
-	if err := r.s.Reread(ctx, u); err != nil {
-		return false, err
+		return false, nil
 	}
 	_, err = r.hash(ctx, u)
 	return true, err
