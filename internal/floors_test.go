@@ -41,6 +41,7 @@ var floors = map[string]struct {
 	"internal/sequencer": {2, "decides seed 2: no I/O, no clock, no context"},
 	"internal/leader":    {2, "decides seed 1: no I/O, no clock, no context"},
 	"internal/processor": {2, "decides seed 4: no I/O, no clock, no context"},
+	"internal/flow":      {2, "decides seed 5: no I/O, no clock, no context"},
 
 	"internal/pg":        {3, "stores what floor 2 decides; knows no HTTP"},
 	"internal/remote":    {3, "clients of workers, tools and peers; knows no rows"},
@@ -93,6 +94,7 @@ var steps = map[string]struct {
 	"internal/pg/reads":      {4, "what is read for people"},
 	"internal/pg/batches":    {5, "processors and batches, which post transactions"},
 	"internal/pg/events":     {5, "sources, tools and events, which post transactions"},
+	"internal/pg/flows":      {5, "jobs, their tries and runners; jobs are transactions"},
 	"internal/pg/stores":     {6, "opens all of them"},
 }
 

@@ -189,6 +189,31 @@ const (
 	InsertBatchInputBodyPriorityMed  InsertBatchInputBodyPriority = "Med"
 )
 
+// Defines values for ItemStream.
+const (
+	ItemStreamRunner ItemStream = "runner"
+	ItemStreamStderr ItemStream = "stderr"
+	ItemStreamStdout ItemStream = "stdout"
+)
+
+// Defines values for JobTryViewState.
+const (
+	JobTryViewStateFailed    JobTryViewState = "Failed"
+	JobTryViewStateFinished  JobTryViewState = "Finished"
+	JobTryViewStateHeld      JobTryViewState = "Held"
+	JobTryViewStateOffered   JobTryViewState = "Offered"
+	JobTryViewStateWithdrawn JobTryViewState = "Withdrawn"
+)
+
+// Defines values for JobViewStatus.
+const (
+	JobViewStatusDispatched              JobViewStatus = "dispatched"
+	JobViewStatusError                   JobViewStatus = "error"
+	JobViewStatusFinished                JobViewStatus = "finished"
+	JobViewStatusStarted                 JobViewStatus = "started"
+	JobViewStatusWaitingForPrerequisites JobViewStatus = "waiting_for_prerequisites"
+)
+
 // Defines values for LaneViewKind.
 const (
 	LaneViewKindDispatcher LaneViewKind = "dispatcher"
@@ -201,6 +226,13 @@ const (
 const (
 	LeverOutputBodyResultDone    LeverOutputBodyResult = "done"
 	LeverOutputBodyResultPending LeverOutputBodyResult = "pending"
+)
+
+// Defines values for LogViewStream.
+const (
+	LogViewStreamRunner LogViewStream = "runner"
+	LogViewStreamStderr LogViewStream = "stderr"
+	LogViewStreamStdout LogViewStream = "stdout"
 )
 
 // Defines values for NewAPIKeyOnly.
@@ -325,6 +357,22 @@ const (
 	RoundViewStateBegun    RoundViewState = "begun"
 	RoundViewStateFinished RoundViewState = "finished"
 	RoundViewStateNone     RoundViewState = "none"
+)
+
+// Defines values for RunnerSettingsType.
+const (
+	RunnerSettingsTypeOsis   RunnerSettingsType = "osis"
+	RunnerSettingsTypePython RunnerSettingsType = "python"
+	RunnerSettingsTypeRust   RunnerSettingsType = "rust"
+	RunnerSettingsTypeV      RunnerSettingsType = "v"
+)
+
+// Defines values for RunnerViewState.
+const (
+	RunnerViewStateLive      RunnerViewState = "live"
+	RunnerViewStateNeverSeen RunnerViewState = "never_seen"
+	RunnerViewStatePaused    RunnerViewState = "paused"
+	RunnerViewStateSilent    RunnerViewState = "silent"
 )
 
 // Defines values for SenderViewState.
@@ -544,6 +592,15 @@ const (
 const (
 	ListEventsParamsOrderAsc  ListEventsParamsOrder = "asc"
 	ListEventsParamsOrderDesc ListEventsParamsOrder = "desc"
+)
+
+// Defines values for ListJobsParamsStatus.
+const (
+	ListJobsParamsStatusDispatched              ListJobsParamsStatus = "dispatched"
+	ListJobsParamsStatusError                   ListJobsParamsStatus = "error"
+	ListJobsParamsStatusFinished                ListJobsParamsStatus = "finished"
+	ListJobsParamsStatusStarted                 ListJobsParamsStatus = "started"
+	ListJobsParamsStatusWaitingForPrerequisites ListJobsParamsStatus = "waiting_for_prerequisites"
 )
 
 // Defines values for ListBatchesParamsPriority.
@@ -1254,6 +1311,27 @@ type CheckOutputBody struct {
 	WorkerURL string `json:"worker_url"`
 }
 
+// ClaimJobsInputBody defines model for ClaimJobsInputBody.
+type ClaimJobsInputBody struct {
+	// Epoch as registration gave it
+	Epoch int64 `json:"epoch"`
+
+	// Holds All that it holds.
+	Holds [][]interface{} `json:"holds"`
+
+	// Max how many jobs it has room for
+	Max int64 `json:"max"`
+}
+
+// ClaimedJobs defines model for ClaimedJobs.
+type ClaimedJobs struct {
+	Jobs []HeldJob `json:"jobs"`
+
+	// Lost in holds, and not its own: it ends these scripts
+	Lost [][]interface{} `json:"lost"`
+	TTL  string          `json:"ttl"`
+}
+
 // ClockBody defines model for ClockBody.
 type ClockBody struct {
 	// Advance how far to move ahead: set or advance, one of them
@@ -1444,7 +1522,7 @@ type DispatcherSettings struct {
 	// Unknown The fate of a transaction that was sent, whose worker cannot say what came of it, and that may not be sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
 	Unknown *DispatcherSettingsUnknown `json:"unknown,omitempty"`
 
-	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing.
+	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for the types job.<script type>.
 	WorkerURL string `json:"worker_url"`
 }
 
@@ -1513,7 +1591,7 @@ type DispatcherView struct {
 	Version  int64                  `json:"version"`
 	Warnings []string               `json:"warnings"`
 
-	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing.
+	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for the types job.<script type>.
 	WorkerURL string `json:"worker_url"`
 }
 
@@ -1541,6 +1619,12 @@ type Edge struct {
 
 // EdgeKind defines model for Edge.Kind.
 type EdgeKind string
+
+// EndTryOutputBody defines model for EndTryOutputBody.
+type EndTryOutputBody struct {
+	// Changed false: the same was said before
+	Changed bool `json:"changed"`
+}
 
 // EnterBody defines model for EnterBody.
 type EnterBody struct {
@@ -1673,6 +1757,22 @@ type ExecutionsOutputBody struct {
 	Next  *string     `json:"next"`
 }
 
+// FailTryInputBody defines model for FailTryInputBody.
+type FailTryInputBody struct {
+	// Code exit, signal, timed_out, stopped, memory, ...
+	Code     string  `json:"code"`
+	Error    *string `json:"error,omitempty"`
+	ExitCode *int64  `json:"exit_code,omitempty"`
+
+	// Final A retry would not do better.
+	Final     *bool   `json:"final,omitempty"`
+	Isolation *string `json:"isolation,omitempty"`
+
+	// Partial What the script left of a result.
+	Partial json.RawMessage `json:"partial,omitempty"`
+	Usage   *UsageView      `json:"usage,omitempty"`
+}
+
 // FeeSettings defines model for FeeSettings.
 type FeeSettings struct {
 	BumpPercent *int64 `json:"bump_percent,omitempty"`
@@ -1711,6 +1811,15 @@ type Filter struct {
 	QueuePrefix []string `json:"queue_prefix,omitempty"`
 	State       []string `json:"state,omitempty"`
 	Type        []string `json:"type,omitempty"`
+}
+
+// FinishTryInputBody defines model for FinishTryInputBody.
+type FinishTryInputBody struct {
+	Isolation *string `json:"isolation,omitempty"`
+
+	// Result An object whose values are strings, at most 64 KiB.
+	Result json.RawMessage `json:"result"`
+	Usage  *UsageView      `json:"usage,omitempty"`
 }
 
 // FromPort defines model for FromPort.
@@ -1784,6 +1893,31 @@ type HeldChannelMessage struct {
 	Payload json.RawMessage `json:"payload"`
 	Retries int64           `json:"retries"`
 	SentAt  time.Time       `json:"sent_at"`
+}
+
+// HeldJob defines model for HeldJob.
+type HeldJob struct {
+	Attempt int64             `json:"attempt"`
+	Context string            `json:"context"`
+	Env     map[string]string `json:"env"`
+	Fence   int64             `json:"fence"`
+
+	// Inputs results of the jobs that it needs, by their refs
+	Inputs json.RawMessage `json:"inputs,omitempty"`
+
+	// InputsOmitted GET /jobs/{id}/inputs has them
+	InputsOmitted *bool  `json:"inputs_omitted,omitempty"`
+	Job           string `json:"job"`
+	Network       bool   `json:"network"`
+	Script        string `json:"script"`
+	ScriptType    string `json:"script_type"`
+
+	// Timeout seconds
+	Timeout int64 `json:"timeout"`
+
+	// Token the same again after a lapse
+	Token string `json:"token"`
+	Try   string `json:"try"`
 }
 
 // HistoryOutputBody defines model for HistoryOutputBody.
@@ -1881,6 +2015,168 @@ type InvokeOutputBody struct {
 	Variant string `json:"variant"`
 }
 
+// Item defines model for Item.
+type Item struct {
+	// N from 1 within a try and its fence, without gaps
+	N      int64      `json:"n"`
+	Stream ItemStream `json:"stream"`
+	Text   string     `json:"text"`
+}
+
+// ItemStream defines model for Item.Stream.
+type ItemStream string
+
+// JobError defines model for JobError.
+type JobError struct {
+	// Cause the job whose failure this one suffers from
+	Cause   *string `json:"cause,omitempty"`
+	Code    string  `json:"code"`
+	Message string  `json:"message"`
+}
+
+// JobInput defines model for JobInput.
+type JobInput struct {
+	// EnvVars At most 128 KiB; not PATH, HOME, LD_* and POSTERN_*.
+	EnvVars map[string]string `json:"env_vars,omitempty"`
+
+	// Network The script may use the network of its runner.
+	Network *bool `json:"network,omitempty"`
+
+	// Queue The ordering key; null or absent for unordered work.
+	//
+	// Examples: claim-7f3
+	Queue *string `json:"queue,omitempty"`
+
+	// Ref 0 to 4294967295, the caller's own: it names one job.
+	Ref *int64 `json:"ref,omitempty"`
+
+	// Retries Further tries, 0 to 255; 0 unless said.
+	Retries *int64 `json:"retries,omitempty"`
+
+	// Script 1 byte to 256 KiB.
+	Script string `json:"script"`
+
+	// ScriptType Of the dispatcher job.<script_type>.
+	//
+	// Examples: python
+	ScriptType string `json:"script_type"`
+
+	// Timeout Seconds that each try may take; 600 unless said.
+	Timeout *int64 `json:"timeout,omitempty"`
+}
+
+// JobLogsOutputBody defines model for JobLogsOutputBody.
+type JobLogsOutputBody struct {
+	// After where the next look begins, also while there is nothing more
+	After string    `json:"after"`
+	Items []LogView `json:"items"`
+}
+
+// JobStepView defines model for JobStepView.
+type JobStepView struct {
+	At time.Time `json:"at"`
+
+	// By the actor or the runner; empty: it happened by itself
+	By     string `json:"by"`
+	Detail string `json:"detail"`
+	Event  string `json:"event"`
+
+	// From empty: there was nothing yet
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// JobStepsOutputBody defines model for JobStepsOutputBody.
+type JobStepsOutputBody struct {
+	Items []JobStepView `json:"items"`
+	Next  *string       `json:"next"`
+}
+
+// JobTryView defines model for JobTryView.
+type JobTryView struct {
+	Attempt  int64      `json:"attempt"`
+	EndedAt  *time.Time `json:"ended_at"`
+	Error    *JobError  `json:"error"`
+	ExitCode *int64     `json:"exit_code"`
+
+	// Final no other try follows
+	Final     bool       `json:"final"`
+	HeldAt    *time.Time `json:"held_at"`
+	ID        string     `json:"id"`
+	Isolation string     `json:"isolation"`
+
+	// Lapses how often a runner was lost that held it
+	Lapses    int64           `json:"lapses"`
+	OfferedAt time.Time       `json:"offered_at"`
+	Result    json.RawMessage `json:"result"`
+	Runner    *string         `json:"runner"`
+	State     JobTryViewState `json:"state"`
+	Token     string          `json:"token"`
+	Usage     json.RawMessage `json:"usage"`
+}
+
+// JobTryViewState defines model for JobTryView.State.
+type JobTryViewState string
+
+// JobTrysOutputBody defines model for JobTrysOutputBody.
+type JobTrysOutputBody struct {
+	Items []JobTryView `json:"items"`
+	Next  *string      `json:"next"`
+}
+
+// JobView defines model for JobView.
+type JobView struct {
+	// CallerID the actor that posted it
+	CallerID  string    `json:"caller_id"`
+	CreatedAt time.Time `json:"created_at"`
+
+	// Dependends ids of the jobs that it needs
+	Dependends []string   `json:"dependends"`
+	EndedAt    *time.Time `json:"ended_at"`
+
+	// EnvVars for readers without the values
+	EnvVars  map[string]string `json:"env_vars"`
+	Error    *JobError         `json:"error"`
+	ExitCode *int64            `json:"exit_code"`
+	ID       string            `json:"id"`
+	Network  bool              `json:"network"`
+	Queue    *string           `json:"queue"`
+	Ref      *int64            `json:"ref"`
+
+	// Result null before its end; of error, what its last try left
+	Result  json.RawMessage `json:"result"`
+	Retries int64           `json:"retries"`
+
+	// Runner that holds it, or held it last
+	Runner *string `json:"runner"`
+
+	// Script not in lists
+	Script     *string       `json:"script,omitempty"`
+	ScriptType string        `json:"script_type"`
+	StartedAt  *time.Time    `json:"started_at"`
+	Status     JobViewStatus `json:"status"`
+
+	// Stopping its runner is told to stop it
+	Stopping *bool `json:"stopping,omitempty"`
+
+	// Timeout seconds
+	Timeout int64 `json:"timeout"`
+
+	// Transaction the id of the transaction that carries it
+	Transaction *string   `json:"transaction"`
+	Tries       int64     `json:"tries"`
+	UpdatedAt   time.Time `json:"updated_at"`
+}
+
+// JobViewStatus defines model for JobView.Status.
+type JobViewStatus string
+
+// JobsOutputBody defines model for JobsOutputBody.
+type JobsOutputBody struct {
+	Items []JobView `json:"items"`
+	Next  *string   `json:"next"`
+}
+
 // JudgeChannelMessageInputBody defines model for JudgeChannelMessageInputBody.
 type JudgeChannelMessageInputBody struct {
 	// Fence as it was given by receive
@@ -1959,6 +2255,24 @@ type LivezOutputBody struct {
 	Status  string `json:"status"`
 	Version string `json:"version"`
 }
+
+// LogTryInputBody defines model for LogTryInputBody.
+type LogTryInputBody struct {
+	Lines []Item `json:"lines"`
+}
+
+// LogView defines model for LogView.
+type LogView struct {
+	At      time.Time     `json:"at"`
+	Attempt int64         `json:"attempt"`
+	N       int64         `json:"n"`
+	Stream  LogViewStream `json:"stream"`
+	Text    string        `json:"text"`
+	Try     string        `json:"try"`
+}
+
+// LogViewStream defines model for LogView.Stream.
+type LogViewStream string
 
 // MachineView defines model for MachineView.
 type MachineView struct {
@@ -2624,6 +2938,39 @@ type RefusedView struct {
 	ID     string `json:"id"`
 }
 
+// RegisterRunnerInputBody defines model for RegisterRunnerInputBody.
+type RegisterRunnerInputBody struct {
+	// Instance Names the process.
+	Instance string `json:"instance"`
+
+	// Isolation strict, partial or off
+	Isolation *string `json:"isolation,omitempty"`
+
+	// Missing By script type: the missing interpreter.
+	Missing map[string]string `json:"missing,omitempty"`
+
+	// ScriptTypes Whose interpreter is here.
+	ScriptTypes []string `json:"script_types"`
+
+	// Slots Scripts that it executes at once.
+	Slots *int64 `json:"slots,omitempty"`
+
+	// Takeover Take the name from a process that is alive.
+	Takeover *bool `json:"takeover,omitempty"`
+
+	// Version of the program
+	Version *string `json:"version,omitempty"`
+}
+
+// RegisterRunnerOutputBody defines model for RegisterRunnerOutputBody.
+type RegisterRunnerOutputBody struct {
+	// Epoch to be given with claim and renew
+	Epoch int64 `json:"epoch"`
+
+	// TTL without a claim or renew for so long what it holds goes to others
+	TTL string `json:"ttl"`
+}
+
 // ReleaseInputBody defines model for ReleaseInputBody.
 type ReleaseInputBody struct {
 	// Anyway Also where workers were not asked, or something is open.
@@ -2639,6 +2986,26 @@ type ReleaseInputBody struct {
 	//
 	// Examples: claim-7f3
 	Type *string `json:"type,omitempty"`
+}
+
+// RenewRunnerInputBody defines model for RenewRunnerInputBody.
+type RenewRunnerInputBody struct {
+	Epoch int64 `json:"epoch"`
+
+	// Holds All that it holds.
+	Holds [][]interface{} `json:"holds"`
+}
+
+// RenewRunnerOutputBody defines model for RenewRunnerOutputBody.
+type RenewRunnerOutputBody struct {
+	// Lost in holds, and not its own: it ends these scripts
+	Lost [][]interface{} `json:"lost"`
+
+	// Stop its own, to be stopped
+	Stop [][]interface{} `json:"stop"`
+
+	// TTL from the begin of this call, by the clock of the runner
+	TTL string `json:"ttl"`
 }
 
 // ResultView defines model for ResultView.
@@ -2728,6 +3095,90 @@ type RuleView struct {
 	On   string `json:"on"`
 	To   string `json:"to"`
 	When string `json:"when"`
+}
+
+// RunnerSettings defines model for RunnerSettings.
+type RunnerSettings struct {
+	Address *string `json:"address,omitempty"`
+
+	// Local true unless said. false: it takes what its topic names alone.
+	Local *bool `json:"local,omitempty"`
+
+	// Name If given, the name in the path.
+	//
+	// Examples: claim-7f3
+	Name      *string `json:"name,omitempty"`
+	PublicKey *string `json:"public_key,omitempty"`
+
+	// ScriptTypes Left out, without a type: what its process can execute.
+	ScriptTypes []string `json:"script_types,omitempty"`
+
+	// Slots Jobs that it holds at most; 1 unless said.
+	Slots *int64 `json:"slots,omitempty"`
+
+	// Topic runner and its name unless said.
+	//
+	// Examples: claim-7f3
+	Topic *string `json:"topic,omitempty"`
+
+	// TTL How long it may be silent, 3s to 1h; 15s unless said.
+	//
+	// Examples: 15s
+	TTL *string `json:"ttl,omitempty"`
+
+	// Type Its script types, where script_types is left out.
+	Type *RunnerSettingsType `json:"type,omitempty"`
+}
+
+// RunnerSettingsType Its script types, where script_types is left out.
+type RunnerSettingsType string
+
+// RunnerView defines model for RunnerView.
+type RunnerView struct {
+	// Able what its process says that it can execute
+	Able    []string `json:"able"`
+	Address string   `json:"address"`
+
+	// ClaimedAt when it last asked for jobs
+	ClaimedAt *time.Time `json:"claimed_at"`
+	CreatedAt time.Time  `json:"created_at"`
+
+	// Held jobs that it holds
+	Held int64 `json:"held"`
+
+	// Instance its process
+	Instance string `json:"instance"`
+
+	// Isolation how its process keeps scripts apart: strict, partial or off
+	Isolation string `json:"isolation"`
+	Local     bool   `json:"local"`
+
+	// Missing by script type: the interpreter that its process did not find
+	Missing map[string]string `json:"missing"`
+	Name    string            `json:"name"`
+
+	// Program the version of its process
+	Program   string `json:"program"`
+	PublicKey string `json:"public_key"`
+
+	// ScriptTypes what it may execute; empty: whatever it can
+	ScriptTypes []string        `json:"script_types"`
+	SeenAt      *time.Time      `json:"seen_at"`
+	Slots       int64           `json:"slots"`
+	State       RunnerViewState `json:"state"`
+	Topic       string          `json:"topic"`
+	TTL         string          `json:"ttl"`
+	Type        string          `json:"type"`
+	Version     int64           `json:"version"`
+}
+
+// RunnerViewState defines model for RunnerView.State.
+type RunnerViewState string
+
+// RunnersOutputBody defines model for RunnersOutputBody.
+type RunnersOutputBody struct {
+	Items []RunnerView `json:"items"`
+	Next  *string      `json:"next"`
 }
 
 // ScopeView defines model for ScopeView.
@@ -3464,6 +3915,14 @@ type TryView struct {
 	Status int64 `json:"status"`
 }
 
+// UsageView defines model for UsageView.
+type UsageView struct {
+	CPUMs       int64 `json:"cpu_ms"`
+	MaxRssKib   int64 `json:"max_rss_kib"`
+	OutputBytes int64 `json:"output_bytes"`
+	WallMs      int64 `json:"wall_ms"`
+}
+
 // Vertex defines model for Vertex.
 type Vertex struct {
 	// EntryPorts Inputs that the start of the walk brings.
@@ -4116,6 +4575,45 @@ type AnnounceIdentityParams struct {
 	DryRun *bool `query:"dry_run"`
 }
 
+// ListJobsParamsStatus is a part of ListJobs.
+type ListJobsParamsStatus string
+
+// ListJobsParams are the parameters of ListJobs; what is zero is not sent.
+type ListJobsParams struct {
+	CallerID   string               `query:"caller_id"`
+	Ref        string               `query:"ref"`
+	Status     ListJobsParamsStatus `query:"status"`
+	ScriptType string               `query:"script_type"`
+	// That had a try of it.
+	Runner string `query:"runner"`
+	Limit  int64  `query:"limit"`
+	// next of the page before, with the same filters.
+	Cursor string `query:"cursor"`
+}
+
+// GetJobParams are the parameters of GetJob; what is zero is not sent.
+type GetJobParams struct {
+	// How long to wait for its end, at most 60s.
+	Wait string `query:"wait"`
+	// wait=N, in seconds.
+	Prefer string `header:"Prefer"`
+}
+
+// CancelJobParams are the parameters of CancelJob; what is zero is not sent.
+type CancelJobParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+}
+
+// GetJobLogsParams are the parameters of GetJobLogs; what is zero is not sent.
+type GetJobLogsParams struct {
+	// after of the answer before: what came since.
+	After string `query:"after"`
+	Limit int64  `query:"limit"`
+}
+
 // ListNodesParams are the parameters of ListNodes; what is zero is not sent.
 type ListNodesParams struct {
 	Limit int64 `query:"limit"`
@@ -4491,6 +4989,80 @@ type PurgeQueueParams struct {
 
 // ResumeQueueParams are the parameters of ResumeQueue; what is zero is not sent.
 type ResumeQueueParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ListRunnersParams are the parameters of ListRunners; what is zero is not sent.
+type ListRunnersParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// DeleteRunnerParams are the parameters of DeleteRunner; what is zero is not sent.
+type DeleteRunnerParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PatchRunnerJSONBody is a part of PatchRunner.
+type PatchRunnerJSONBody map[string]interface{}
+
+// PatchRunnerParams are the parameters of PatchRunner; what is zero is not sent.
+type PatchRunnerParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PutRunnerParams are the parameters of PutRunner; what is zero is not sent.
+type PutRunnerParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// ClaimJobsParams are the parameters of ClaimJobs; what is zero is not sent.
+type ClaimJobsParams struct {
+	// How long to wait for a job, at most 60s; wins over Prefer: wait=N.
+	Wait string `query:"wait"`
+	// wait=N, in seconds.
+	Prefer string `header:"Prefer"`
+}
+
+// PauseRunnerParams are the parameters of PauseRunner; what is zero is not sent.
+type PauseRunnerParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ResumeRunnerParams are the parameters of ResumeRunner; what is zero is not sent.
+type ResumeRunnerParams struct {
 	// Kept in the audit row, with who and when.
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
@@ -5107,6 +5679,24 @@ type WasNotDoneTransactionsParams struct {
 	DryRun *bool `query:"dry_run"`
 }
 
+// FailTryParams are the parameters of FailTry; what is zero is not sent.
+type FailTryParams struct {
+	// Required: as the claim gave it.
+	PosternFence string `header:"Postern-Fence"`
+}
+
+// FinishTryParams are the parameters of FinishTry; what is zero is not sent.
+type FinishTryParams struct {
+	// Required: as the claim gave it.
+	PosternFence string `header:"Postern-Fence"`
+}
+
+// LogTryParams are the parameters of LogTry; what is zero is not sent.
+type LogTryParams struct {
+	// Required: as the claim gave it.
+	PosternFence string `header:"Postern-Fence"`
+}
+
 // PostActorJSONRequestBody defines body for PostActor for application/json ContentType.
 type PostActorJSONRequestBody = NewActor
 
@@ -5227,6 +5817,12 @@ type RedriveEventsJSONRequestBody = RedriveEventsInputBody
 // AnnounceIdentityJSONRequestBody defines body for AnnounceIdentity for application/json ContentType.
 type AnnounceIdentityJSONRequestBody = AnnounceInputBody
 
+// PostJobJSONRequestBody defines body for PostJob for application/json ContentType.
+type PostJobJSONRequestBody = JobInput
+
+// CancelJobJSONRequestBody defines body for CancelJob for application/json ContentType.
+type CancelJobJSONRequestBody = ReasonBody
+
 // BuryNodeJSONRequestBody defines body for BuryNode for application/json ContentType.
 type BuryNodeJSONRequestBody = ReasonBody
 
@@ -5304,6 +5900,27 @@ type PurgeQueueJSONRequestBody = PurgeInputBody
 
 // ResumeQueueJSONRequestBody defines body for ResumeQueue for application/json ContentType.
 type ResumeQueueJSONRequestBody = ReasonBody
+
+// PatchRunnerJSONRequestBody defines body for PatchRunner for application/json ContentType.
+type PatchRunnerJSONRequestBody PatchRunnerJSONBody
+
+// PutRunnerJSONRequestBody defines body for PutRunner for application/json ContentType.
+type PutRunnerJSONRequestBody = RunnerSettings
+
+// ClaimJobsJSONRequestBody defines body for ClaimJobs for application/json ContentType.
+type ClaimJobsJSONRequestBody = ClaimJobsInputBody
+
+// PauseRunnerJSONRequestBody defines body for PauseRunner for application/json ContentType.
+type PauseRunnerJSONRequestBody = ReasonBody
+
+// RegisterRunnerJSONRequestBody defines body for RegisterRunner for application/json ContentType.
+type RegisterRunnerJSONRequestBody = RegisterRunnerInputBody
+
+// RenewRunnerJSONRequestBody defines body for RenewRunner for application/json ContentType.
+type RenewRunnerJSONRequestBody = RenewRunnerInputBody
+
+// ResumeRunnerJSONRequestBody defines body for ResumeRunner for application/json ContentType.
+type ResumeRunnerJSONRequestBody = ReasonBody
 
 // PatchSenderJSONRequestBody defines body for PatchSender for application/json ContentType.
 type PatchSenderJSONRequestBody PatchSenderJSONBody
@@ -5436,6 +6053,15 @@ type WasDoneTransactionsJSONRequestBody = BulkInputBody
 
 // WasNotDoneTransactionsJSONRequestBody defines body for WasNotDoneTransactions for application/json ContentType.
 type WasNotDoneTransactionsJSONRequestBody = BulkInputBody
+
+// FailTryJSONRequestBody defines body for FailTry for application/json ContentType.
+type FailTryJSONRequestBody = FailTryInputBody
+
+// FinishTryJSONRequestBody defines body for FinishTry for application/json ContentType.
+type FinishTryJSONRequestBody = FinishTryInputBody
+
+// LogTryJSONRequestBody defines body for LogTry for application/json ContentType.
+type LogTryJSONRequestBody = LogTryInputBody
 
 // ValidateWalkJSONRequestBody defines body for ValidateWalk for application/json ContentType.
 type ValidateWalkJSONRequestBody = Walk
@@ -5703,6 +6329,14 @@ var Operations = []Operation{
 	{Name: "GetEventWhy", Method: "GET", Path: "/events/{id}/why", Summary: "What it waits for"},
 	{Name: "RedriveEvents", Method: "POST", Path: "/events:redrive", Summary: "Redrive many Dead events", Query: []string{"dry_run"}},
 	{Name: "AnnounceIdentity", Method: "POST", Path: "/identity/announce", Summary: "Say under which deployment this database runs", Query: []string{"reason", "dry_run"}},
+	{Name: "ListJobs", Method: "GET", Path: "/jobs", Summary: "List jobs, the newest first", Query: []string{"caller_id", "ref", "status", "script_type", "runner", "limit", "cursor"}},
+	{Name: "PostJob", Method: "POST", Path: "/jobs", Summary: "Have a runner execute a script"},
+	{Name: "GetJob", Method: "GET", Path: "/jobs/{id}", Summary: "Read one job", Query: []string{"wait"}},
+	{Name: "CancelJob", Method: "POST", Path: "/jobs/{id}/cancel", Summary: "End a job, or have its runner stop it", Query: []string{"reason", "dry_run"}},
+	{Name: "GetJobHistory", Method: "GET", Path: "/jobs/{id}/history", Summary: "What happened to a job"},
+	{Name: "GetJobInputs", Method: "GET", Path: "/jobs/{id}/inputs", Summary: "The results of the jobs that it needs"},
+	{Name: "GetJobLogs", Method: "GET", Path: "/jobs/{id}/logs", Summary: "The output of its tries", Query: []string{"after", "limit"}},
+	{Name: "GetJobTries", Method: "GET", Path: "/jobs/{id}/tries", Summary: "The tries of a job"},
 	{Name: "GetLimits", Method: "GET", Path: "/limits", Summary: "The limits in force"},
 	{Name: "GetLivez", Method: "GET", Path: "/livez", Summary: "Whether the process lives"},
 	{Name: "ListMachines", Method: "GET", Path: "/machines", Summary: "The state machines"},
@@ -5753,6 +6387,16 @@ var Operations = []Operation{
 	{Name: "ResumeQueue", Method: "POST", Path: "/queues/{name}/resume", Summary: "Go on, and accept again", Query: []string{"reason", "dry_run"}},
 	{Name: "GetQueueWhy", Method: "GET", Path: "/queues/{name}/why", Summary: "Why its head does not move"},
 	{Name: "GetReadyz", Method: "GET", Path: "/readyz", Summary: "Whether it should get requests, and why not"},
+	{Name: "ListRunners", Method: "GET", Path: "/runners", Summary: "List runners", Query: []string{"limit", "cursor"}},
+	{Name: "DeleteRunner", Method: "DELETE", Path: "/runners/{name}", Summary: "Remove a runner: what it holds is offered to others", Query: []string{"reason", "dry_run"}},
+	{Name: "GetRunner", Method: "GET", Path: "/runners/{name}", Summary: "Read one runner"},
+	{Name: "PatchRunner", Method: "PATCH", Path: "/runners/{name}", Summary: "Change the settings of a runner", Query: []string{"reason", "dry_run"}},
+	{Name: "PutRunner", Method: "PUT", Path: "/runners/{name}", Summary: "Create a runner or replace its settings", Query: []string{"reason", "dry_run"}},
+	{Name: "ClaimJobs", Method: "POST", Path: "/runners/{name}/claim", Summary: "Take jobs", Query: []string{"wait"}},
+	{Name: "PauseRunner", Method: "POST", Path: "/runners/{name}/pause", Summary: "Hand it no more jobs", Query: []string{"reason", "dry_run"}},
+	{Name: "RegisterRunner", Method: "POST", Path: "/runners/{name}/register", Summary: "A process begins to work as a runner"},
+	{Name: "RenewRunner", Method: "POST", Path: "/runners/{name}/renew", Summary: "The heartbeat of a runner, for all that it holds"},
+	{Name: "ResumeRunner", Method: "POST", Path: "/runners/{name}/resume", Summary: "Hand it jobs again", Query: []string{"reason", "dry_run"}},
 	{Name: "ListSenders", Method: "GET", Path: "/senders", Summary: "List senders", Query: []string{"limit", "cursor"}},
 	{Name: "DeleteSender", Method: "DELETE", Path: "/senders/{account}", Summary: "Take a sender out of use", Query: []string{"reason", "dry_run"}},
 	{Name: "GetSender", Method: "GET", Path: "/senders/{account}", Summary: "Read one sender"},
@@ -5821,6 +6465,9 @@ var Operations = []Operation{
 	{Name: "SuspendTransactions", Method: "POST", Path: "/transactions:suspend", Summary: "Keep many from going out", Query: []string{"dry_run"}},
 	{Name: "WasDoneTransactions", Method: "POST", Path: "/transactions:was-done", Summary: "Say of many that are held that they were done", Query: []string{"dry_run"}},
 	{Name: "WasNotDoneTransactions", Method: "POST", Path: "/transactions:was-not-done", Summary: "Say of many that are held that they were not done", Query: []string{"dry_run"}},
+	{Name: "FailTry", Method: "POST", Path: "/tries/{id}/fail", Summary: "A script did not end well"},
+	{Name: "FinishTry", Method: "POST", Path: "/tries/{id}/finish", Summary: "A script ended well"},
+	{Name: "LogTry", Method: "POST", Path: "/tries/{id}/log", Summary: "Append to the output of a try"},
 	{Name: "ValidateWalk", Method: "POST", Path: "/walks:validate", Summary: "Judge the definition of a walk, by vertex and port"},
 }
 
@@ -6256,6 +6903,54 @@ func (c *Client) AnnounceIdentity(ctx context.Context, params *AnnounceIdentityP
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
+// ListJobs: List jobs, the newest first. GET /jobs
+func (c *Client) ListJobs(ctx context.Context, params *ListJobsParams) (*Answer[JobsOutputBody], error) {
+	path := "/jobs"
+	return ask[JobsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// PostJob: Have a runner execute a script. POST /jobs
+func (c *Client) PostJob(ctx context.Context, body *PostJobJSONRequestBody) (*Answer[JobView], error) {
+	path := "/jobs"
+	return ask[JobView](ctx, c, "POST", path, nil, body)
+}
+
+// GetJob: Read one job. GET /jobs/{id}
+func (c *Client) GetJob(ctx context.Context, id string, params *GetJobParams) (*Answer[JobView], error) {
+	path := fmt.Sprintf("/jobs/%s", segment(id))
+	return ask[JobView](ctx, c, "GET", path, params, nil)
+}
+
+// CancelJob: End a job, or have its runner stop it. POST /jobs/{id}/cancel
+func (c *Client) CancelJob(ctx context.Context, id string, params *CancelJobParams, body *CancelJobJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/jobs/%s/cancel", segment(id))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// GetJobHistory: What happened to a job. GET /jobs/{id}/history
+func (c *Client) GetJobHistory(ctx context.Context, id string) (*Answer[JobStepsOutputBody], error) {
+	path := fmt.Sprintf("/jobs/%s/history", segment(id))
+	return ask[JobStepsOutputBody](ctx, c, "GET", path, nil, nil)
+}
+
+// GetJobInputs: The results of the jobs that it needs. GET /jobs/{id}/inputs
+func (c *Client) GetJobInputs(ctx context.Context, id string) (*Answer[interface{}], error) {
+	path := fmt.Sprintf("/jobs/%s/inputs", segment(id))
+	return ask[interface{}](ctx, c, "GET", path, nil, nil)
+}
+
+// GetJobLogs: The output of its tries. GET /jobs/{id}/logs
+func (c *Client) GetJobLogs(ctx context.Context, id string, params *GetJobLogsParams) (*Answer[JobLogsOutputBody], error) {
+	path := fmt.Sprintf("/jobs/%s/logs", segment(id))
+	return ask[JobLogsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// GetJobTries: The tries of a job. GET /jobs/{id}/tries
+func (c *Client) GetJobTries(ctx context.Context, id string) (*Answer[JobTrysOutputBody], error) {
+	path := fmt.Sprintf("/jobs/%s/tries", segment(id))
+	return ask[JobTrysOutputBody](ctx, c, "GET", path, nil, nil)
+}
+
 // GetLimits: The limits in force. GET /limits
 func (c *Client) GetLimits(ctx context.Context) (*Answer[Limits], error) {
 	path := "/limits"
@@ -6554,6 +7249,66 @@ func (c *Client) GetQueueWhy(ctx context.Context, name string) (*Answer[WhyView]
 func (c *Client) GetReadyz(ctx context.Context) (*Answer[ReadyzOutputBody], error) {
 	path := "/readyz"
 	return ask[ReadyzOutputBody](ctx, c, "GET", path, nil, nil)
+}
+
+// ListRunners: List runners. GET /runners
+func (c *Client) ListRunners(ctx context.Context, params *ListRunnersParams) (*Answer[RunnersOutputBody], error) {
+	path := "/runners"
+	return ask[RunnersOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// DeleteRunner: Remove a runner: what it holds is offered to others. DELETE /runners/{name}
+func (c *Client) DeleteRunner(ctx context.Context, name string, params *DeleteRunnerParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/runners/%s", segment(name))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
+}
+
+// GetRunner: Read one runner. GET /runners/{name}
+func (c *Client) GetRunner(ctx context.Context, name string) (*Answer[RunnerView], error) {
+	path := fmt.Sprintf("/runners/%s", segment(name))
+	return ask[RunnerView](ctx, c, "GET", path, nil, nil)
+}
+
+// PatchRunner: Change the settings of a runner. PATCH /runners/{name}
+func (c *Client) PatchRunner(ctx context.Context, name string, params *PatchRunnerParams, body *PatchRunnerJSONRequestBody) (*Answer[RunnerView], error) {
+	path := fmt.Sprintf("/runners/%s", segment(name))
+	return ask[RunnerView](ctx, c, "PATCH", path, params, body)
+}
+
+// PutRunner: Create a runner or replace its settings. PUT /runners/{name}
+func (c *Client) PutRunner(ctx context.Context, name string, params *PutRunnerParams, body *PutRunnerJSONRequestBody) (*Answer[RunnerView], error) {
+	path := fmt.Sprintf("/runners/%s", segment(name))
+	return ask[RunnerView](ctx, c, "PUT", path, params, body)
+}
+
+// ClaimJobs: Take jobs. POST /runners/{name}/claim
+func (c *Client) ClaimJobs(ctx context.Context, name string, params *ClaimJobsParams, body *ClaimJobsJSONRequestBody) (*Answer[ClaimedJobs], error) {
+	path := fmt.Sprintf("/runners/%s/claim", segment(name))
+	return ask[ClaimedJobs](ctx, c, "POST", path, params, body)
+}
+
+// PauseRunner: Hand it no more jobs. POST /runners/{name}/pause
+func (c *Client) PauseRunner(ctx context.Context, name string, params *PauseRunnerParams, body *PauseRunnerJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/runners/%s/pause", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// RegisterRunner: A process begins to work as a runner. POST /runners/{name}/register
+func (c *Client) RegisterRunner(ctx context.Context, name string, body *RegisterRunnerJSONRequestBody) (*Answer[RegisterRunnerOutputBody], error) {
+	path := fmt.Sprintf("/runners/%s/register", segment(name))
+	return ask[RegisterRunnerOutputBody](ctx, c, "POST", path, nil, body)
+}
+
+// RenewRunner: The heartbeat of a runner, for all that it holds. POST /runners/{name}/renew
+func (c *Client) RenewRunner(ctx context.Context, name string, body *RenewRunnerJSONRequestBody) (*Answer[RenewRunnerOutputBody], error) {
+	path := fmt.Sprintf("/runners/%s/renew", segment(name))
+	return ask[RenewRunnerOutputBody](ctx, c, "POST", path, nil, body)
+}
+
+// ResumeRunner: Hand it jobs again. POST /runners/{name}/resume
+func (c *Client) ResumeRunner(ctx context.Context, name string, params *ResumeRunnerParams, body *ResumeRunnerJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/runners/%s/resume", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ListSenders: List senders. GET /senders
@@ -6962,6 +7717,24 @@ func (c *Client) WasDoneTransactions(ctx context.Context, params *WasDoneTransac
 func (c *Client) WasNotDoneTransactions(ctx context.Context, params *WasNotDoneTransactionsParams, body *WasNotDoneTransactionsJSONRequestBody) (*Answer[BulkOutputBody], error) {
 	path := "/transactions:was-not-done"
 	return ask[BulkOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// FailTry: A script did not end well. POST /tries/{id}/fail
+func (c *Client) FailTry(ctx context.Context, id string, params *FailTryParams, body *FailTryJSONRequestBody) (*Answer[EndTryOutputBody], error) {
+	path := fmt.Sprintf("/tries/%s/fail", segment(id))
+	return ask[EndTryOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// FinishTry: A script ended well. POST /tries/{id}/finish
+func (c *Client) FinishTry(ctx context.Context, id string, params *FinishTryParams, body *FinishTryJSONRequestBody) (*Answer[EndTryOutputBody], error) {
+	path := fmt.Sprintf("/tries/%s/finish", segment(id))
+	return ask[EndTryOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// LogTry: Append to the output of a try. POST /tries/{id}/log
+func (c *Client) LogTry(ctx context.Context, id string, params *LogTryParams, body *LogTryJSONRequestBody) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/tries/%s/log", segment(id))
+	return ask[struct{}](ctx, c, "POST", path, params, body)
 }
 
 // ValidateWalk: Judge the definition of a walk, by vertex and port. POST /walks:validate

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/machine"
 	"github.com/postern-dev/postern/internal/processor"
@@ -68,7 +69,7 @@ func machinesCommand() *cobra.Command {
 
 // pick returns the tables of that name, or all.
 func pick(args []string) ([]machine.Table, error) {
-	tables := slices.Concat(sequencer.Tables(), leader.Tables(), processor.Tables())
+	tables := slices.Concat(sequencer.Tables(), leader.Tables(), processor.Tables(), flow.Tables())
 	if len(args) == 0 {
 		return tables, nil
 	}
@@ -92,6 +93,7 @@ var pages = []struct {
 	{"internal/sequencer/machine.md", sequencer.Tables, sequencer.Meanings},
 	{"internal/leader/machine.md", leader.Tables, leader.Meanings},
 	{"internal/processor/machine.md", processor.Tables, processor.Meanings},
+	{"internal/flow/machine.md", flow.Tables, flow.Meanings},
 }
 
 // writePages renders every page into the checkout that the working directory is the root of.

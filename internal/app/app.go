@@ -158,7 +158,7 @@ func (a *App) openAPI(ctx context.Context, role Role) error {
 			Client:    remote.Guarded(a.cfg.WorkerAllowCIDR, 10*time.Second),
 		},
 		Reconcile: func(ctx context.Context, by db.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error) {
-			return work.Reconcile(ctx, a.store, remote.Mux{Next: a.remote}, by, q, anew)
+			return work.Reconcile(ctx, a.store, remote.Mux{Next: a.remote, Jobs: a.store.Flows}, by, q, anew)
 		},
 	})
 	if err := applyFile(ctx, a.api, a.cfg, a.log); err != nil {

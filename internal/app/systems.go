@@ -11,7 +11,7 @@ import (
 func (a *App) newEngine(version string) *work.Engine {
 	e := work.New(work.Config{
 		Store:       a.store,
-		Worker:      remote.Mux{Next: a.remote},
+		Worker:      remote.Mux{Next: a.remote, Jobs: a.store.Flows},
 		Log:         a.log,
 		Loops:       &a.loops,
 		Reach:       a.remote.Reach(),
@@ -35,6 +35,7 @@ func (a *App) newEngine(version string) *work.Engine {
 		events.System(),
 		work.NewBatches(e).System(),
 		work.NewChannels(e).System(),
+		work.NewJobs(e).System(),
 	)
 	return e
 }

@@ -155,6 +155,11 @@ func (a *API) routes() {
 	a.authorizationRoutes()
 	a.executionRoutes()
 
+	// jobs
+	a.jobRoutes()
+	a.runnerRoutes()
+	a.tryRoutes()
+
 	// leader
 	a.sourceRoutes()
 	a.eventRoutes()

@@ -203,6 +203,28 @@ var access = map[string]rule{
 	"ack-channel-message":     {least: executors},
 	"nack-channel-message":    {least: executors},
 
+	"post-job":        {least: admins, post: true},
+	"list-jobs":       {least: readers},
+	"get-job":         {least: readers},
+	"get-job-history": {least: readers},
+	"get-job-tries":   {least: readers},
+	"get-job-inputs":  {least: readers},
+	"get-job-logs":    {least: readers},
+	"cancel-job":      {least: admins},
+	"list-runners":    {least: readers},
+	"get-runner":      {least: readers},
+	"put-runner":      {least: admins},
+	"patch-runner":    {least: admins},
+	"delete-runner":   {least: admins},
+	"pause-runner":    {least: admins},
+	"resume-runner":   {least: admins},
+	"register-runner": {least: executors},
+	"claim-jobs":      {least: executors},
+	"renew-runner":    {least: executors},
+	"log-try":         {least: executors},
+	"finish-try":      {least: executors},
+	"fail-try":        {least: executors},
+
 	"apply": {least: admins}, // and of each document what its PUT wants, in its context
 
 	"list-contexts":  {least: anyone, where: nowhere}, // those in which one has a role

@@ -10,16 +10,18 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/events"
+	"github.com/postern-dev/postern/internal/pg/flows"
 	"github.com/postern-dev/postern/internal/remote"
 )
 
 // DispatcherSettings is what people write of a dispatcher. A field that is left out takes its default (S2.16).
 type DispatcherSettings struct {
 	Type        name               `json:"type,omitempty" doc:"If given, the type in the path."`
-	WorkerURL   string             `json:"worker_url" maxLength:"2000" doc:"Where transactions of the type are executed; noop: is built in and does nothing."`
+	WorkerURL   string             `json:"worker_url" maxLength:"2000" doc:"Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for the types job.<script type>."`
 	Pool        string             `json:"pool,omitempty" pattern:"^([A-Za-z0-9][A-Za-z0-9._:@-]{0,199})?$" doc:"Senders; without it the type needs none."`
 	Slots       int                `json:"slots,omitempty" minimum:"1" maximum:"10000" doc:"Calls in flight per node, for types without pool."`
 	Exclusive   *exclusiveSetting  `json:"exclusive,omitempty"`
@@ -104,6 +106,9 @@ func settingsOf(typ string, raw, said []byte) (d outbox.Dispatcher, err error) {
 		d.Pool, d.Unknown = leader.PoolOfResults, outbox.UnknownUnresolved
 	}
 	d.PostedBy = outbox.SystemOf(typ)
+	if strings.HasPrefix(typ, flow.TypePrefix) { // so are those of jobs
+		d = flows.Dispatcher(typ)
+	}
 	if err := readSettings(&d, raw, said); err != nil {
 		return d, err
 	}
@@ -165,7 +170,11 @@ var exclusivePattern = regexp.MustCompile(`^(none|type|field:(/[^/]*)+|group:[A-
 
 // checkDispatcher refuses settings that no schema can.
 func checkDispatcher(d *outbox.Dispatcher) error {
-	if err := checkWorkerURL("/worker_url", d.WorkerURL, true); err != nil && d.Type != leader.TypeTool {
+	if err := checkJobs(d); err != nil {
+		return err
+	}
+	builtIn := d.Type == leader.TypeTool || d.WorkerURL == flow.WorkerURL
+	if err := checkWorkerURL("/worker_url", d.WorkerURL, true); err != nil && !builtIn {
 		return err
 	}
 	if d.Exclusive != "" && !exclusivePattern.MatchString(string(d.Exclusive)) || len(d.Exclusive) > 200 {
@@ -204,6 +213,29 @@ func checkDispatcher(d *outbox.Dispatcher) error {
 	}
 	if d.Fee.Kind == "step" && d.Fee.Step == "" {
 		return fault.At("/fee/step", "a fee of kind step wants step, in digits")
+	}
+	return nil
+}
+
+// checkJobs refuses settings under which jobs would not be executed. The types of jobs and their worker go together:
+// the name of a type says which actors may post it.
+func checkJobs(d *outbox.Dispatcher) error {
+	isJob, runs := strings.HasPrefix(d.Type, flow.TypePrefix), d.WorkerURL == flow.WorkerURL
+	switch {
+	case isJob && !runs:
+		return fault.At("/worker_url",
+			"worker_url %q: the types that begin with %s are those of jobs, and have the worker %q",
+			fault.Clip(d.WorkerURL), flow.TypePrefix, flow.WorkerURL)
+	case runs && !isJob:
+		return fault.At("/worker_url", "worker_url %q executes jobs: only types that begin with %s have it",
+			flow.WorkerURL, flow.TypePrefix)
+	case isJob && d.PostedBy != outbox.ByAdmin:
+		return fault.At("/posted_by", "posted_by %q: want %s for type %s, since it has scripts executed",
+			fault.Clip(string(d.PostedBy)), outbox.ByAdmin, d.Type)
+	case isJob && d.Inclusion.Deadline != 0:
+		return fault.At("/inclusion/deadline",
+			"inclusion/deadline %q: want \"0s\", since a job waits for a runner for as long as it takes; "+
+				"its timeout limits each try", d.Inclusion.Deadline)
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
 			Probing:  d.GateProbing,
 		}
 	}
-	if !d.Idempotent && !strings.HasPrefix(d.WorkerURL, "noop:") {
+	if !d.Idempotent && !strings.HasPrefix(d.WorkerURL, "noop:") && !strings.HasPrefix(d.WorkerURL, "run:") {
 		fate := "is held for an operator"
 		if d.Unknown == outbox.UnknownUnresolved {
 			fate = "ends UNRESOLVED"

@@ -235,5 +235,10 @@ func pointer(data json.RawMessage, ptr string) string {
 
 // HasHooks says whether the worker can be told how a transaction ended; the built-in ones cannot.
 func (d *Dispatcher) HasHooks() bool {
-	return !strings.HasPrefix(d.WorkerURL, "noop:") && !strings.HasPrefix(d.WorkerURL, "tool:")
+	for _, builtIn := range []string{"noop:", "tool:", "run:"} {
+		if strings.HasPrefix(d.WorkerURL, builtIn) {
+			return false
+		}
+	}
+	return true
 }

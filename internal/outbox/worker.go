@@ -75,6 +75,7 @@ type Status struct {
 	BlockHeight   string // digits, "" if not in a block
 	Confirmations int    // 1 when included and the worker does not count
 	FailureReason string // set when it failed in its block
+	Final         bool   // of StatusFailed: to send it again would change nothing
 
 	// Done is what a worker without blocks says that it ended with, "true" where it says nothing but done. Such a
 	// status is StatusIncluded in no block, and as deep as can be. nil: the worker spoke of blocks.

@@ -25,6 +25,7 @@ var nameless = map[string]string{
 	"lane_pkey":             "its id is generated: nobody names one",
 	"node_pkey":             "its id is generated: nobody names one",
 	"pool_pkey":             "its id is generated: nobody names one",
+	"runner_pkey":           "its id is generated: nobody names one",
 	"processor_pkey":        "its id is generated: nobody names one",
 	"channel_pkey":          "its id is generated: nobody names one",
 	"source_pkey":           "its id is generated: nobody names one",

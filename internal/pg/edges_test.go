@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/machine/machinetest"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
@@ -30,6 +31,8 @@ func TestTheSchemaAllowsTheEdgesOfTheMachinesAndNoOther(t *testing.T) {
 		{"00023_task.sql", machinetest.CheckSQL(sequencer.Transaction, "was", "state", nil)},
 		{"00040_processor.sql", machinetest.CheckSQL(processor.Machine, "was", "state", nil)},
 		{"00042_source.sql", machinetest.CheckSQL(leader.Event, "was", "status", nil)},
+		{"00048_job.sql", machinetest.CheckSQL(flow.Job, "was", "status", nil)},
+		{"00048_job.sql", machinetest.CheckSQL(flow.Try, "was", "state", nil)},
 	} {
 		text, err := fs.ReadFile(migrations.FS, c.file)
 		pgworld.OK(t, err)

@@ -80,6 +80,9 @@ func (k *kinds) known() (Kinds, <-chan struct{}) {
 	return k.now, k.news
 }
 
+// Has says whether there was something of a kind when the configuration was last read.
+func (s *Store) Has(kind Kind) bool { return s.Conf.view.Load().kinds[kind] }
+
 // Await waits until there is something of a kind: of what this process made at once, of what another did until the
 // configuration is read again, within a second. False is the end of ctx.
 func (s *Store) Await(ctx context.Context, kind Kind) bool {

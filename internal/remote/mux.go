@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 )
@@ -14,9 +15,18 @@ import (
 // benchmarks, and for trying Postern without a worker.
 const NoopURL = "noop:"
 
-// Mux sends calls to "noop:" nowhere and all others to Next.
+// Mux sends calls to "noop:" nowhere, questions about jobs to Jobs, and all others to Next.
 type Mux struct {
 	Next Worker
+	Jobs Jobs // nil: this process knows of none
+}
+
+// Jobs says what became of the jobs that were offered to runners. Their dispatch is a part of the engine.
+type Jobs interface {
+	// Status is that of Worker, by the token or the hash of one try.
+	Status(ctx context.Context, byToken, byHash string) outbox.Status
+	// StatusBatch is that of Worker.
+	StatusBatch(ctx context.Context, hashes []string) []outbox.Status
 }
 
 var _ Worker = Mux{}
@@ -27,6 +37,14 @@ func isNoop(baseURL string) bool { return strings.HasPrefix(baseURL, NoopURL) }
 // answer.
 func isTool(baseURL string) bool { return baseURL == leader.ToolURL }
 
+func isRun(baseURL string) bool { return baseURL == flow.WorkerURL }
+
+// noJobs is the answer of a process that knows of no jobs.
+var noJobs = outbox.Status{State: outbox.StatusUnreachable, Message: "this process knows of no jobs"}
+
+// builtIn says whether a worker is a part of Postern.
+func builtIn(baseURL string) bool { return isNoop(baseURL) || isTool(baseURL) || isRun(baseURL) }
+
 // Dispatch answers done {"noop": true} for "noop:"; see Worker.
 func (m Mux) Dispatch(ctx context.Context, c Call) outbox.Answer {
 	if isNoop(c.BaseURL) {
@@ -34,6 +52,10 @@ func (m Mux) Dispatch(ctx context.Context, c Call) outbox.Answer {
 	}
 	if isTool(c.BaseURL) {
 		return outbox.Answer{Class: outbox.ClassBlocked, Code: "no_tools", Message: "this process calls no tools", StartedAt: time.Now()}
+	}
+	if isRun(c.BaseURL) {
+		const none = "this process offers no jobs"
+		return outbox.Answer{Class: outbox.ClassBlocked, Code: "no_jobs", Message: none, StartedAt: time.Now()}
 	}
 	return m.Next.Dispatch(ctx, c)
 }
@@ -46,12 +68,18 @@ func (m Mux) Status(ctx context.Context, baseURL, typ, byToken, byHash string) o
 	if isTool(baseURL) {
 		return outbox.Status{State: outbox.StatusUnsupported}
 	}
+	switch {
+	case isRun(baseURL) && m.Jobs == nil:
+		return noJobs
+	case isRun(baseURL):
+		return m.Jobs.Status(ctx, byToken, byHash)
+	}
 	return m.Next.Status(ctx, baseURL, typ, byToken, byHash)
 }
 
 // Alive says that "noop:" is; see Worker.
 func (m Mux) Alive(ctx context.Context, baseURL, typ string, mute bool) error {
-	if isNoop(baseURL) || isTool(baseURL) {
+	if builtIn(baseURL) {
 		return nil
 	}
 	return m.Next.Alive(ctx, baseURL, typ, mute)
@@ -65,12 +93,18 @@ func (m Mux) StatusBatch(ctx context.Context, baseURL, typ string, hashes []stri
 	if isTool(baseURL) {
 		return all(hashes, outbox.Status{State: outbox.StatusUnsupported})
 	}
+	switch {
+	case isRun(baseURL) && m.Jobs == nil:
+		return all(hashes, noJobs)
+	case isRun(baseURL):
+		return m.Jobs.StatusBatch(ctx, hashes)
+	}
 	return m.Next.StatusBatch(ctx, baseURL, typ, hashes)
 }
 
 // Hook answers Missing for "noop:", which has no hooks; see Worker.
 func (m Mux) Hook(ctx context.Context, c Call, hook outbox.Hook, result, errObj json.RawMessage, token string) HookAnswer {
-	if isNoop(c.BaseURL) || isTool(c.BaseURL) {
+	if builtIn(c.BaseURL) {
 		return HookAnswer{Missing: true, StartedAt: time.Now()}
 	}
 	return m.Next.Hook(ctx, c, hook, result, errObj, token)
@@ -78,7 +112,7 @@ func (m Mux) Hook(ctx context.Context, c Call, hook outbox.Hook, result, errObj 
 
 // MaxRetries says nothing for "noop:"; see Worker.
 func (m Mux) MaxRetries(ctx context.Context, baseURL, typ string) (*int, error) {
-	if isNoop(baseURL) || isTool(baseURL) {
+	if builtIn(baseURL) {
 		return nil, nil
 	}
 	return m.Next.MaxRetries(ctx, baseURL, typ)

@@ -127,6 +127,7 @@ func readStatus(body []byte, hash string) outbox.Status {
 		BlockHeight   json.RawMessage `json:"block_height"`
 		Confirmations json.RawMessage
 		FailureReason json.RawMessage `json:"failure_reason"`
+		Class         json.RawMessage
 	}
 	if err := json.Unmarshal(body, &raw); err != nil {
 		return unreachable("the worker's status is not understood: %s", err.Error())
@@ -149,10 +150,11 @@ func readStatus(body []byte, hash string) outbox.Status {
 	case outbox.StatusPending, outbox.StatusUnknown:
 		st.FailureReason = ""
 	case outbox.StatusFailed:
+		st.Final = scalar(raw.Class) == string(outbox.ClassRejected)
 	case outbox.StatusIncluded:
 		switch {
 		case st.FailureReason != "": // another way to say failed
-			st.State = outbox.StatusFailed
+			st.State, st.Final = outbox.StatusFailed, scalar(raw.Class) == string(outbox.ClassRejected)
 		case st.BlockHeight == "": // in no block that it could name: not yet (S2.5 row 11)
 			st.State = outbox.StatusPending
 		default:

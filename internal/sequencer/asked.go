@@ -20,7 +20,8 @@ const (
 // (S2.10). Outcomes:
 //
 //   - pending or included: accepted, as in row 3 (ThenWait); included without a hash, or done: done, as in row 4;
-//   - failed: as in row 7, RETRY and in delay (ThenWait) or FAILED (ThenEnd);
+//   - failed: as in row 7, RETRY and in delay (ThenWait) or FAILED (ThenEnd); as in row 6, where
+//     the worker says that this is final;
 //   - the worker never saw the token: the same attempt is sent again at once, no retry consumed (ThenCall); where that
 //     was done before, or the call was the probe of a gate, WAITING again, as in row 5 (ThenBack): the delay of its
 //     queue, the gate and a pause hold it, and its sender serves others meanwhile;
@@ -46,6 +47,10 @@ func Asked(f Flight, s outbox.Status, d outbox.Dispatcher, chance float64) Step 
 			r.on(Accepted).on(InclusionStarted)
 		}
 	case outbox.StatusFailed:
+		if s.Final {
+			r.on(Rejected).because(outbox.ClassRejected, CodeFailed, reason(s))
+			break
+		}
 		r.on(DispatchError).retried().because(outbox.ClassRetry, CodeFailed, reason(s))
 	case outbox.StatusUnknown, outbox.StatusUnsupported:
 		r.again(s.State == outbox.StatusUnknown || d.Idempotent)

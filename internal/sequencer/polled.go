@@ -11,7 +11,8 @@ import (
 // S2.11). f.Since counts from the acceptance of the hash. Outcomes:
 //
 //   - included deep enough: DONE (ThenEnd);
-//   - failed in its block: RETRY and in delay (ThenWait), or FAILED (ThenEnd);
+//   - failed in its block: RETRY and in delay (ThenWait), or FAILED (ThenEnd), as always where the worker says
+//     that this is final;
 //   - pending or unknown, in time, or included and not deep enough: polled again (ThenWait);
 //   - pending after the deadline, or unknown after unknown_grace: as failed; but a dispatcher with
 //     replaceable: false keeps it in REVISION with code 20205 and a message, and goes on polling: a late
@@ -26,7 +27,8 @@ func Polled(f Flight, s outbox.Status, d outbox.Dispatcher, chance float64) Step
 	failed := s.State == outbox.StatusFailed || s.State == outbox.StatusIncluded && s.FailureReason != ""
 	switch late := deadline > 0 && f.Since >= deadline; {
 	case failed:
-		r.on(InclusionFailed).retried().because(outbox.ClassRetry, CodeFailed, reason(s))
+		r.final = s.Final
+		r.on(InclusionFailed).retried().because(classOf(s), CodeFailed, reason(s))
 	case deep(s, d):
 		r.on(Included)
 	case s.State == outbox.StatusIncluded:
@@ -44,6 +46,14 @@ func Polled(f Flight, s outbox.Status, d outbox.Dispatcher, chance float64) Step
 		r.step.Hash = s.Hash
 	}
 	return r.step
+}
+
+// classOf is the class of a failure that a worker tells when it is asked.
+func classOf(s outbox.Status) outbox.Class {
+	if s.Final {
+		return outbox.ClassRejected
+	}
+	return outbox.ClassRetry
 }
 
 // overdue is row 12 for what was answered too late, or never heard of.

@@ -21,6 +21,7 @@ func TestInclusionIsWatchedUntilItIsDeepEnough(t *testing.T) {
 		return step{Events: events{e}, State: outbox.FAILED, Phase: outbox.PhaseIdle, Then: "end", Attempt: 1, Retries: n, Fee: "100", Answered: true,
 			Hook: outbox.OnFailure, FreeSender: true, Hash: "0xaa", Class: outbox.ClassRetry, Code: code, Message: message}
 	}
+	final := func(s step) step { s.Class = outbox.ClassRejected; return s }
 	done := step{Events: events{"Included"}, State: outbox.DONE, Phase: outbox.PhaseIdle, Then: "end", Attempt: 1, Fee: "100", Answered: true,
 		Hook: outbox.OnSuccess, FreeSender: true, Hash: "0xaa"}
 	first := on("StatusPending", "", "")
@@ -59,6 +60,9 @@ func TestInclusionIsWatchedUntilItIsDeepEnough(t *testing.T) {
 		{"row 12: failed in its block", at(W), outbox.Status{State: "included", BlockHeight: "9", Confirmations: 5, FailureReason: "low"}, settings(), again("InclusionFailed", "20206", "low")},
 		{"row 12: the worker says failed", at(W), outbox.Status{State: "failed", FailureReason: "low"}, settings(), again("InclusionFailed", "20206", "low")},
 		{"row 12: failed, no retry left", at(W, retries(2)), outbox.Status{State: "failed", FailureReason: "low"}, settings(), failed("InclusionFailed", 2, "20206", "low")},
+		{"row 12: failed, and its worker says that this is final", at(W),
+			outbox.Status{State: "failed", FailureReason: "low", Final: true}, settings(),
+			final(failed("InclusionFailed", 0, "20206", "low"))},
 		{"row 12: failed, on_failed false", at(W), outbox.Status{State: "failed", FailureReason: "low"}, settings(failsForGood), failed("InclusionFailed", 0, "20206", "low")},
 		{"row 12: failed is no timeout, replaceable or not", at(W), outbox.Status{State: "failed", FailureReason: "low"}, settings(notReplaceable), again("InclusionFailed", "20206", "low")},
 		{"row 12: pending after the deadline", at(W, since(late)), outbox.Status{State: "pending"}, settings(), again("InclusionTimeout", "20205", lateMessage)},

@@ -17,6 +17,7 @@ type run struct {
 	askIn     time.Duration   // for ask_status
 	chance    float64
 	untouched bool // certain: the call that is decided about had no effect
+	final     bool // it failed, and its worker says that to send it again would change nothing
 	blocks    outbox.Scope
 	step      Step
 }
@@ -94,7 +95,7 @@ var guards = map[string]func(*run) bool{
 	"head_may_go":               answeredBySQL, // claim returns the queue, or does not
 	"retries_left":              func(r *run) bool { return r.Retries < r.MaxRetries },
 	"retries_within_max":        func(r *run) bool { return r.step.Retries <= r.MaxRetries },
-	"failed_may_retry":          func(r *run) bool { return r.Retries < r.MaxRetries && r.settings.Retry.OnFailed },
+	"failed_may_retry":          (*run).failedMayRetry,
 	// S2.11 says that the transaction is held *instead* of a retry: where no retry would follow, row 12
 	// ends it as any other.
 	"held_for_operator": func(r *run) bool { return r.Retries < r.MaxRetries && !r.settings.Replaceable },
@@ -105,6 +106,11 @@ var guards = map[string]func(*run) bool{
 	"earlier_may_land":  func(r *run) bool { return r.earlierUnsure(true) },
 	"limit_lowered":     func(r *run) bool { return r.Retries > r.MaxRetries },
 	"sender_given_back": func(r *run) bool { return r.SenderGone },
+}
+
+// failedMayRetry says whether what failed in its block is sent again.
+func (r *run) failedMayRetry() bool {
+	return r.Retries < r.MaxRetries && r.settings.Retry.OnFailed && !r.final
 }
 
 // answeredBySQL binds guards that a statement has answered before the event exists.

@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg/channels"
 	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/pg/events"
+	"github.com/postern-dev/postern/internal/pg/flows"
 	"github.com/postern-dev/postern/internal/pg/labels"
 	"github.com/postern-dev/postern/internal/pg/reads"
 )
@@ -28,6 +29,7 @@ type Store struct {
 	Labels     *labels.Store
 	Events     *events.Store
 	Batches    *batches.Store
+	Flows      *flows.Store
 }
 
 // Open makes the stores over a migrated database; the pool stays the caller's. See pg.Store.Start.
@@ -40,5 +42,6 @@ func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, er
 	s.Deliveries = deliveries.New(s.Store)
 	s.Batches = batches.New(s.Store, s.Reads, s.Deliveries)
 	s.Events = events.New(s.Store, s.Reads, s.Channels)
+	s.Flows = flows.New(s.Store)
 	return s, s.Start(ctx)
 }

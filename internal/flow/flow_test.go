@@ -1,0 +1,181 @@
+package flow
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/machine"
+)
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+func TestTheTablesAreSoundAndTheirNamesAreBound(t *testing.T) {
+	var when, do []string
+	for _, table := range Tables() {
+		if err := table.Check(); err != nil {
+			t.Error(err)
+		}
+		when, do = append(when, table.Guards()...), append(do, table.Effects()...)
+	}
+	same := func(named, bound []string) {
+		t.Helper()
+		named, bound = slices.Compact(slices.Sorted(slices.Values(named))), slices.Sorted(slices.Values(bound))
+		if !slices.Equal(named, bound) {
+			t.Errorf("the tables name %v, bound are %v", named, bound)
+		}
+	}
+	same(when, slices.Concat(slices.Collect(maps.Keys(jobGuards)), slices.Collect(maps.Keys(tryGuards))))
+	same(do, slices.Concat(slices.Collect(maps.Keys(jobEffects)), slices.Collect(maps.Keys(tryEffects))))
+}
+
+func TestThePageBesideTheCodeIsRenderedFromTheTables(t *testing.T) {
+	page, err := machine.Markdown(Tables(), Meanings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile("machine.md", []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored, err := os.ReadFile("machine.md")
+	if err != nil || string(stored) != page {
+		t.Errorf("machine.md is not what the tables say (%v): run this test with -update and read the diff", err)
+	}
+}
+
+// A try that its runner lost is offered again twice; the third time it has failed. Once its job is to stop, each end of
+// it is final, and it is offered to no other.
+func TestATryGoesAsItsTableSays(t *testing.T) {
+	for _, c := range []struct {
+		from TryState
+		on   TryEvent
+		f    TryFacts
+		want string
+	}{
+		{Offered, TryClaimed, TryFacts{}, "Held fence"},
+		{Held, TryFinished, TryFacts{Stopping: true}, "Finished record"},
+		{Held, TryFailed, TryFacts{}, "Failed record"},
+		{Held, TryFailed, TryFacts{Stopping: true}, "Failed record final"},
+		{Held, TryTimedOut, TryFacts{Stopping: true}, "Failed record final"},
+		{Held, TryLapsed, TryFacts{}, "Offered fence lapse"},
+		{Held, TryLapsed, TryFacts{Lapses: 1}, "Offered fence lapse"},
+		{Held, TryLapsed, TryFacts{Lapses: 2}, "Failed lapse record"},
+		{Held, TryLapsed, TryFacts{Stopping: true}, "Failed record final"},
+		{Held, TryUnheld, TryFacts{Lapses: 2}, "Offered fence"},
+		{Held, TryStopOverdue, TryFacts{}, "Failed record final"},
+		{Offered, TryWithdrawn, TryFacts{}, "Withdrawn record final"},
+		{Finished, TryFinished, TryFacts{}, "illegal"},
+		{Offered, TryFinished, TryFacts{}, "illegal"},
+	} {
+		got := "illegal"
+		if s, err := NextTry(c.from, c.on, c.f); err == nil {
+			got = string(s.To)
+			for _, x := range []struct {
+				on   bool
+				name string
+			}{{s.RaiseFence, " fence"}, {s.CountLapse, " lapse"}, {s.Record, " record"}, {s.Final, " final"}} {
+				if x.on {
+					got += x.name
+				}
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s in %s (%+v): %s, want %s", c.on, c.from, c.f, got, c.want)
+		}
+	}
+}
+
+func TestTheEndOfATransactionIsAnEventOfItsJob(t *testing.T) {
+	for _, from := range []JobStatus{JobDispatched, JobWaiting, JobStarted} {
+		for _, e := range []End{{Done: true, Tried: true}, {Tried: true}, {Depended: true}, {}, {Done: true}} {
+			on := e.Event(from)
+			s, err := NextJob(from, on, false)
+			if err != nil || !s.To.Ended() {
+				t.Errorf("%+v in %s is %s: %v, %v", e, from, on, s.To, err)
+			}
+		}
+	}
+}
+
+func TestWhatCannotBeMeantIsRefused(t *testing.T) {
+	good := Spec{Script: "1", ScriptType: "python", Timeout: time.Second}
+	ref := func(n int64) *int64 { return &n }
+	for name, c := range map[string]struct {
+		change  func(*Spec)
+		pointer string
+	}{
+		"ref -1":         {func(s *Spec) { s.Ref = ref(-1) }, "/ref"},
+		"ref 2^32":       {func(s *Spec) { s.Ref = ref(1 << 32) }, "/ref"},
+		"no script":      {func(s *Spec) { s.Script = "" }, "/script"},
+		"257 KiB":        {func(s *Spec) { s.Script = strings.Repeat("x", 257<<10) }, "/script"},
+		"NUL":            {func(s *Spec) { s.Script = "a\x00b" }, "/script"},
+		"timeout 0":      {func(s *Spec) { s.Timeout = 0 }, "/timeout"},
+		"timeout -1":     {func(s *Spec) { s.Timeout = -time.Second }, "/timeout"},
+		"retries 256":    {func(s *Spec) { s.Retries = 256 }, "/retries"},
+		"A=B":            {func(s *Spec) { s.Env = map[string]string{"A=B": ""} }, "/env_vars"},
+		"LD_PRELOAD":     {func(s *Spec) { s.Env = map[string]string{"LD_PRELOAD": "x"} }, "/env_vars/LD_PRELOAD"},
+		"PATH":           {func(s *Spec) { s.Env = map[string]string{"PATH": "x"} }, "/env_vars/PATH"},
+		"POSTERN_X":      {func(s *Spec) { s.Env = map[string]string{"POSTERN_X": "x"} }, "/env_vars/POSTERN_X"},
+		"129 KiB of env": {func(s *Spec) { s.Env = map[string]string{"A": strings.Repeat("x", 129<<10)} }, "/env_vars"},
+	} {
+		s := good
+		c.change(&s)
+		f := fault.As(s.Validate(""))
+		if f == nil || f.Fields[0].Pointer != c.pointer {
+			t.Errorf("%s: %v, want it at %s", name, f, c.pointer)
+		}
+	}
+	if err := good.Validate(""); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAResultIsAnObjectOfStrings(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"n": "3"}`:     `{"n":"3"}`,
+		``:               `{}`,
+		`null`:           `{}`,
+		`{"n": 3}`:       "invalid",
+		`["a"]`:          "invalid",
+		`{"n": null}`:    "invalid",
+		`{"n": {"a":1}}`: "invalid",
+	} {
+		out, err := CheckResult("result", json.RawMessage(in))
+		got := string(out)
+		if err != nil {
+			got = fault.CodeOf(err)
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestWhatATransactionCarriesIsRead(t *testing.T) {
+	for data, want := range map[string]string{
+		`{"script": "print(1)", "timeout": 5}`:      "print(1) 5s",
+		`{"script": "print(1)"}`:                    "print(1) 10m0s",
+		`{"script": ""}`:                            "script is empty",
+		`{"script": 1}`:                             "its data is not that of a job",
+		`{"script": "1", "env_vars": {"LD_A": ""}}`: "env_vars: LD_A",
+		`{"script": "1", "timeout": 9999999999}`:    "timeout 0",
+	} {
+		s, why := CarriedIn(json.RawMessage(data))
+		got := why
+		if why == "" {
+			got = fmt.Sprint(s.Script, " ", s.Timeout)
+		}
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %q, want %q", data, got, want)
+		}
+	}
+}

@@ -1,0 +1,456 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/flow"
+	"github.com/postern-dev/postern/internal/pg/flows"
+)
+
+func (a *API) jobRoutes() {
+	const tag = "jobs"
+	post(a, tag, "/jobs", "post-job", "Have a runner execute a script", a.postJob, 201, 200)
+	get(a, tag, "/jobs", "list-jobs", "List jobs, the newest first", a.listJobs)
+	get(a, tag, "/jobs/{id}", "get-job", "Read one job", a.getJob)
+	get(a, tag, "/jobs/{id}/history", "get-job-history", "What happened to a job", a.getJobHistory)
+	get(a, tag, "/jobs/{id}/tries", "get-job-tries", "The tries of a job", a.getJobTries)
+	get(a, tag, "/jobs/{id}/inputs", "get-job-inputs", "The results of the jobs that it needs", a.getJobInputs)
+	get(a, tag, "/jobs/{id}/logs", "get-job-logs", "The output of its tries", a.getJobLogs)
+	post(a, tag, "/jobs/{id}/cancel", "cancel-job", "End a job, or have its runner stop it", a.cancelJob, 200, 202)
+}
+
+var scriptTypeRegexp = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,99}$`)
+
+// jobInput is what a client writes of a job.
+type jobInput struct {
+	Ref        *int64            `json:"ref,omitempty" doc:"0 to 4294967295, the caller's own: it names one job."`
+	Script     string            `json:"script" doc:"1 byte to 256 KiB."`
+	ScriptType string            `json:"script_type" maxLength:"100" example:"python" doc:"Of the dispatcher job.<script_type>."`
+	Queue      *queueName        `json:"queue,omitempty"`
+	Timeout    *int64            `json:"timeout,omitempty" doc:"Seconds that each try may take; 600 unless said."`
+	Retries    int               `json:"retries,omitempty" doc:"Further tries, 0 to 255; 0 unless said."`
+	Env        map[string]string `json:"env_vars,omitempty" doc:"At most 128 KiB; not PATH, HOME, LD_* and POSTERN_*."`
+	Network    bool              `json:"network,omitempty" doc:"The script may use the network of its runner."`
+}
+
+// spec checks what no schema can.
+func (in *jobInput) spec(at string) (flow.Spec, error) {
+	s := flow.Spec{
+		Ref:        in.Ref,
+		Script:     in.Script,
+		ScriptType: in.ScriptType,
+		Timeout:    flow.DefaultTimeout,
+		Retries:    in.Retries,
+		Env:        in.Env,
+		Network:    in.Network,
+	}
+	if in.Queue != nil {
+		s.Queue = string(*in.Queue)
+	}
+	if in.Timeout != nil {
+		if *in.Timeout <= 0 || *in.Timeout > int64(flow.MaxTimeout/time.Second) {
+			return s, fault.At(at+"/timeout", "timeout %d: want 1 to %d, in seconds", *in.Timeout,
+				int64(flow.MaxTimeout/time.Second))
+		}
+		s.Timeout = time.Duration(*in.Timeout) * time.Second
+	}
+	if err := checkScriptType(at+"/script_type", in.ScriptType); err != nil {
+		return s, err
+	}
+	return s, s.Validate(at)
+}
+
+// jobView is a job as clients read it.
+type jobView struct {
+	ID          string            `json:"id"`
+	CallerID    string            `json:"caller_id" doc:"the actor that posted it"`
+	Ref         *int64            `json:"ref"`
+	Script      string            `json:"script,omitempty" doc:"not in lists"`
+	ScriptType  string            `json:"script_type"`
+	Queue       *string           `json:"queue"`
+	Timeout     int64             `json:"timeout" doc:"seconds"`
+	Retries     int               `json:"retries"`
+	Env         map[string]string `json:"env_vars" doc:"for readers without the values"`
+	Network     bool              `json:"network"`
+	Status      string            `json:"status" enum:"dispatched,waiting_for_prerequisites,started,finished,error"`
+	Stopping    bool              `json:"stopping,omitempty" doc:"its runner is told to stop it"`
+	Dependends  []string          `json:"dependends" doc:"ids of the jobs that it needs"`
+	Result      json.RawMessage   `json:"result" doc:"null before its end; of error, what its last try left"`
+	ExitCode    *int              `json:"exit_code"`
+	Error       *jobError         `json:"error"`
+	Tries       int               `json:"tries"`
+	Runner      *string           `json:"runner" doc:"that holds it, or held it last"`
+	Transaction *string           `json:"transaction" doc:"the id of the transaction that carries it"`
+	CreatedAt   time.Time         `json:"created_at"`
+	StartedAt   *time.Time        `json:"started_at"`
+	EndedAt     *time.Time        `json:"ended_at"`
+	UpdatedAt   time.Time         `json:"updated_at"`
+}
+
+type jobError struct {
+	Code    string  `json:"code"`
+	Message string  `json:"message"`
+	Cause   *string `json:"cause,omitempty" doc:"the job whose failure this one suffers from"`
+}
+
+// masked stands for the value of a variable that a reader does not see.
+const masked = "***"
+
+func (a *API) viewJob(ctx context.Context, j *flows.Job, whole bool) jobView {
+	v := jobView{
+		ID:          j.ID.String(),
+		CallerID:    j.Actor,
+		Ref:         j.Ref,
+		ScriptType:  j.ScriptType,
+		Queue:       ptr(j.Queue),
+		Timeout:     int64(j.Timeout / time.Second),
+		Retries:     j.Retries,
+		Env:         map[string]string{},
+		Network:     j.Network,
+		Status:      string(j.Status),
+		Stopping:    j.StopAt != nil && !j.Status.Ended(),
+		Dependends:  []string{},
+		Result:      j.Result,
+		ExitCode:    j.ExitCode,
+		Tries:       j.Tries,
+		Runner:      ptr(j.Runner),
+		Transaction: ptr(j.Tx),
+		CreatedAt:   j.CreatedAt.UTC(),
+		StartedAt:   utc(j.StartedAt),
+		EndedAt:     utc(j.EndedAt),
+		UpdatedAt:   j.UpdatedAt.UTC(),
+	}
+	if v.Result == nil {
+		v.Result = json.RawMessage("null")
+	}
+	s := scopeOf(ctx)
+	reads := s.who.in(s.Context, a.system()) < executors
+	for name, value := range j.Env {
+		if reads {
+			value = masked
+		}
+		v.Env[name] = value
+	}
+	for _, id := range j.Needs {
+		v.Dependends = append(v.Dependends, id.String())
+	}
+	if whole {
+		v.Script = j.Script
+	}
+	if j.Code != "" || j.Error != "" {
+		v.Error = &jobError{Code: j.Code, Message: j.Error}
+		if j.Cause != nil {
+			v.Error.Cause = ptr(j.Cause.String())
+		}
+	}
+	return v
+}
+
+type postJobInput struct {
+	Body jobInput
+}
+
+type jobOutput struct {
+	Status   int
+	Location string `header:"Location"`
+	Replay   string `header:"Idempotent-Replay" doc:"true when the ref was known already"`
+	Applied  string `header:"Preference-Applied"`
+	Body     jobView
+}
+
+// postJob stores a job: 201; 200 for a ref that is known with the same content, 409 with another.
+func (a *API) postJob(ctx context.Context, in *postJobInput) (*jobOutput, error) {
+	spec, err := in.Body.spec("")
+	if err != nil {
+		return nil, err
+	}
+	j, err := a.Store.Flows.PostJob(ctx, by(ctx, ""), spec)
+	if err != nil {
+		return nil, err
+	}
+	out := &jobOutput{Status: http.StatusCreated, Location: "/jobs/" + j.ID.String(), Body: a.viewJob(ctx, j, true)}
+	if j.Replay {
+		out.Status, out.Replay = http.StatusOK, "true"
+	}
+	return out, nil
+}
+
+type getJobInput struct {
+	ID     string `path:"id" maxLength:"36"`
+	Wait   string `query:"wait" example:"30s" doc:"How long to wait for its end, at most 60s."`
+	Prefer string `header:"Prefer" doc:"wait=N, in seconds."`
+}
+
+// jobLook is how often a job is looked at for who waits for its end.
+const jobLook = 200 * time.Millisecond
+
+// getJob answers a job, at its end or when the time to wait is over.
+func (a *API) getJob(ctx context.Context, in *getJobInput) (*jobOutput, error) {
+	length, err := a.lengthOf(in.Wait, in.Prefer)
+	if err != nil {
+		return nil, err
+	}
+	id, err := uuidOf("job", in.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := &jobOutput{Status: http.StatusOK}
+	if length > 0 {
+		back, ok := a.news.take()
+		if !ok {
+			length = 0
+		} else {
+			defer back()
+			scopeOf(ctx).timed.wait(length)
+			out.Applied = "wait=" + itoa(int(length/time.Second))
+		}
+	}
+	for until := time.Now().Add(length); ; {
+		j, err := a.Store.Flows.Job(ctx, contextID(ctx), id)
+		if err != nil {
+			return nil, err
+		}
+		if j.Status.Ended() || !time.Now().Before(until) {
+			out.Body = a.viewJob(ctx, j, true)
+			return out, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-a.news.end: // one more look
+			until = time.Time{}
+		case <-time.After(jobLook):
+		}
+	}
+}
+
+type listJobsInput struct {
+	CallerID   string `query:"caller_id" maxLength:"200"`
+	Ref        string `query:"ref" pattern:"^[0-9]{1,10}$"`
+	Status     string `query:"status" enum:"dispatched,waiting_for_prerequisites,started,finished,error"`
+	ScriptType string `query:"script_type" maxLength:"100"`
+	Runner     string `query:"runner" maxLength:"200" doc:"That had a try of it."`
+	Limit      int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
+	Cursor     string `query:"cursor" doc:"next of the page before, with the same filters."`
+}
+
+// listJobs lists jobs, the newest first.
+func (a *API) listJobs(ctx context.Context, in *listJobsInput) (*pageOf[jobView], error) {
+	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
+	limit, err := p.limit(a)
+	if err != nil {
+		return nil, err
+	}
+	filters := []any{"jobs", in.CallerID, in.Ref, in.Status, in.ScriptType, in.Runner}
+	f := flows.JobFilter{Actor: in.CallerID, ScriptType: in.ScriptType, Runner: in.Runner, Status: in.Status,
+		Limit: limit + 1}
+	if in.Ref != "" {
+		var n int64
+		if err := json.Unmarshal([]byte(in.Ref), &n); err != nil {
+			return nil, fault.At("ref", "ref %q: want digits", fault.Clip(in.Ref))
+		}
+		f.Ref = &n
+	}
+	if in.Cursor != "" {
+		f.After = &flows.JobPlace{}
+		if err := p.read(filters, f.After); err != nil {
+			return nil, err
+		}
+	}
+	found, err := a.Store.Flows.ListJobs(ctx, contextID(ctx), f)
+	if err != nil {
+		return nil, err
+	}
+	out := &pageOf[jobView]{}
+	out.Body, out.Link, err = cutTo(ctx, &p, limit, filters, found,
+		func(j *flows.Job) flows.JobPlace { return flows.JobPlace{At: j.CreatedAt, ID: j.ID} },
+		plainly(func(j *flows.Job) jobView { return a.viewJob(ctx, j, false) }))
+	return out, err
+}
+
+// OneJob is the path of a job.
+type OneJob struct {
+	ID string `path:"id" maxLength:"36"`
+}
+
+func (in *OneJob) id() (uuid.UUID, error) { return uuidOf("job", in.ID) }
+
+type jobStepView struct {
+	At     time.Time `json:"at"`
+	Event  string    `json:"event"`
+	From   string    `json:"from" doc:"empty: there was nothing yet"`
+	To     string    `json:"to"`
+	By     string    `json:"by" doc:"the actor or the runner; empty: it happened by itself"`
+	Detail string    `json:"detail"`
+}
+
+type jobHistoryOutput struct {
+	Body listed[jobStepView]
+}
+
+func (a *API) getJobHistory(ctx context.Context, in *OneJob) (*jobHistoryOutput, error) {
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	steps, err := a.Store.Flows.History(ctx, contextID(ctx), id)
+	if err != nil {
+		return nil, err
+	}
+	out := &jobHistoryOutput{}
+	out.Body.Items = []jobStepView{}
+	for _, s := range steps {
+		out.Body.Items = append(out.Body.Items, jobStepView{s.At.UTC(), s.Event, s.Was, s.Status, s.By, s.Text})
+	}
+	return out, nil
+}
+
+// jobTryView is a try as clients read it.
+type jobTryView struct {
+	ID        string          `json:"id"`
+	Attempt   int             `json:"attempt"`
+	Token     string          `json:"token"`
+	State     string          `json:"state" enum:"Offered,Held,Finished,Failed,Withdrawn"`
+	Runner    *string         `json:"runner"`
+	Lapses    int             `json:"lapses" doc:"how often a runner was lost that held it"`
+	OfferedAt time.Time       `json:"offered_at"`
+	HeldAt    *time.Time      `json:"held_at"`
+	EndedAt   *time.Time      `json:"ended_at"`
+	Result    json.RawMessage `json:"result"`
+	ExitCode  *int            `json:"exit_code"`
+	Error     *jobError       `json:"error"`
+	Final     bool            `json:"final" doc:"no other try follows"`
+	Isolation string          `json:"isolation"`
+	Usage     json.RawMessage `json:"usage"`
+}
+
+type jobTriesOutput struct {
+	Body listed[jobTryView]
+}
+
+func (a *API) getJobTries(ctx context.Context, in *OneJob) (*jobTriesOutput, error) {
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	tries, runners, err := a.Store.Flows.Tries(ctx, contextID(ctx), id)
+	if err != nil {
+		return nil, err
+	}
+	null := func(raw json.RawMessage) json.RawMessage {
+		if raw == nil {
+			return json.RawMessage("null")
+		}
+		return raw
+	}
+	out := &jobTriesOutput{}
+	out.Body.Items = []jobTryView{}
+	for _, t := range tries {
+		v := jobTryView{
+			ID:        t.ID.String(),
+			Attempt:   t.Attempt,
+			Token:     t.Token,
+			State:     string(t.State),
+			Runner:    ptr(runners[t.Runner]),
+			Lapses:    t.Lapses,
+			OfferedAt: t.OfferedAt.UTC(),
+			HeldAt:    utc(t.HeldAt),
+			EndedAt:   utc(t.EndedAt),
+			Result:    null(t.Result),
+			ExitCode:  t.ExitCode,
+			Final:     t.Final,
+			Isolation: t.Isolation,
+			Usage:     null(t.Usage),
+		}
+		if t.Code != "" {
+			v.Error = &jobError{Code: t.Code, Message: t.Error}
+		}
+		out.Body.Items = append(out.Body.Items, v)
+	}
+	return out, nil
+}
+
+type jobInputsOutput struct {
+	Body json.RawMessage
+}
+
+func (a *API) getJobInputs(ctx context.Context, in *OneJob) (*jobInputsOutput, error) {
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	inputs, err := a.Store.Flows.Inputs(ctx, contextID(ctx), id)
+	return &jobInputsOutput{Body: inputs}, err
+}
+
+// logView is a piece of output.
+type logView struct {
+	N       int       `json:"n"`
+	Stream  string    `json:"stream" enum:"stdout,stderr,runner"`
+	Text    string    `json:"text"`
+	At      time.Time `json:"at"`
+	Try     string    `json:"try"`
+	Attempt int       `json:"attempt"`
+}
+
+type jobLogsInput struct {
+	OneJob
+	After string `query:"after" doc:"after of the answer before: what came since."`
+	Limit int    `query:"limit" minimum:"1" maximum:"500" default:"500"`
+}
+
+type jobLogsOutput struct {
+	Body struct {
+		Items []logView `json:"items"`
+		After string    `json:"after" doc:"where the next look begins, also while there is nothing more"`
+	}
+}
+
+func (a *API) getJobLogs(ctx context.Context, in *jobLogsInput) (*jobLogsOutput, error) {
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	p := Paging{Cursor: in.After}
+	var place flows.LogPlace
+	if err := p.read([]any{"logs", in.ID}, &place); err != nil {
+		return nil, err
+	}
+	or(&in.Limit, 500)
+	lines, err := a.Store.Flows.Logs(ctx, contextID(ctx), id, place, in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	out := &jobLogsOutput{}
+	out.Body.Items = []logView{}
+	for _, l := range lines {
+		out.Body.Items = append(out.Body.Items, logView{l.N, l.Stream, l.Text, l.At.UTC(), l.Try.String(), l.Attempt})
+		place = flows.LogPlace{Attempt: l.Attempt, Fence: l.Fence, N: l.N}
+	}
+	if after, _ := p.next(ctx, []any{"logs", in.ID}, place); after != nil {
+		out.Body.After = *after
+	}
+	return out, nil
+}
+
+type cancelJobInput struct {
+	OneJob
+	Attempt
+	Body *reasonBody
+}
+
+// cancelJob ends a job that has not started: 200; it has the runner of one that has stop it: 202.
+func (a *API) cancelJob(ctx context.Context, in *cancelJobInput) (*leverOutput, error) {
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	return lever(a.Store.Flows.Cancel(ctx, by(ctx, in.Body.reason()), id))
+}

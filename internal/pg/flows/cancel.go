@@ -1,0 +1,131 @@
+package flows
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/flow"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// Cancel ends a job that has not started, and has the runner of one that has stop it. What it returns then is kept on
+// the job. A job that has ended stays as it is.
+func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverResult, err error) {
+	err = s.onJob(ctx, by.Context, id, func(t *db.Txn, j *Job, now time.Time) error {
+		r = pg.LeverResult{}
+		if j.Status.Ended() || j.StopAt != nil {
+			r.Pending, r.At = !j.Status.Ended(), stopsAt
+			return t.Rollback(ctx)
+		}
+		b := &pgx.Batch{}
+		c := change{on: flow.JobAborted, by: by.Actor, detail: by.Reason, now: now, code: flow.CodeCancelled,
+			text: pg.Because("cancelled", by.Reason)}
+		if err := s.moveJob(b, j, c); err != nil {
+			return err
+		}
+		r.Changed = true
+		if !j.Status.Ended() {
+			r.Pending, r.At = true, stopsAt
+		}
+		s.AuditIn(b, by, "cancel", "/jobs/"+id.String())
+		return t.Commit(ctx, b)
+	})
+	if err == nil && r.Changed {
+		if err := s.TakeBack(ctx); err != nil {
+			s.Log.Warn("take back the transactions of jobs that have ended: the next look does", "error", err)
+		}
+		s.ring()
+	}
+	return r, err
+}
+
+const stopsAt = "when its runner has stopped the script"
+
+// TakeBack takes back what carries jobs that have ended: offers are withdrawn, transactions that wait are cancelled. It
+// is repeated until none is left: what a runner, or the core, has in hand just now is left to the next look.
+func (s *Store) TakeBack(ctx context.Context) error {
+	rows, err := s.Db(ctx).Query(ctx, `SELECT `+jobColumns+`
+		FROM postern.job j
+		WHERE j.tx_open AND j.ended_at IS NOT NULL AND j.queue_id IS NOT NULL
+		ORDER BY j.ended_at
+		LIMIT 1000`)
+	if err != nil {
+		return db.Known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanJob)
+	if err != nil || len(list) == 0 {
+		return db.Known(err)
+	}
+	if err := s.withdraw(ctx, list); err != nil {
+		return err
+	}
+	for _, j := range list {
+		if err := s.cancelTransaction(ctx, j); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withdraw ends the offers of jobs.
+func (s *Store) withdraw(ctx context.Context, jobs []*Job) error {
+	ids := make([]uuid.UUID, len(jobs))
+	for i, j := range jobs {
+		ids[i] = j.ID
+	}
+	var queues []int64
+	err := s.Run(ctx, func(t *db.Txn) error {
+		queues = nil
+		var list []*Try
+		var now time.Time
+		b := &pgx.Batch{}
+		b.Queue(`SELECT `+tryColumns+`
+			FROM postern.job_try t
+			WHERE t.job_id = ANY ($1) AND t.state = 'Offered'
+			ORDER BY t.try_id
+			FOR UPDATE OF t SKIP LOCKED`, ids).Query(collectTries(&list))
+		b.Queue(`SELECT coalesce($1::timestamptz, clock_timestamp())`,
+			s.LeaseNow()).QueryRow(func(row pgx.Row) error { return row.Scan(&now) })
+		if err := t.Send(ctx, b); err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			return t.Rollback(ctx)
+		}
+		b = &pgx.Batch{}
+		for _, v := range list {
+			if _, err := s.move(b, v, flow.TryWithdrawn, ending{code: flow.CodeCancelled,
+				text: "its job has ended"}, now); err != nil {
+				return err
+			}
+			queues = append(queues, v.queue)
+		}
+		return t.Commit(ctx, b)
+	})
+	if err == nil && len(queues) > 0 {
+		s.hasten(ctx, queues...)
+	}
+	return err
+}
+
+// cancelTransaction cancels the transaction of a job that has ended, where it can be.
+func (s *Store) cancelTransaction(ctx context.Context, j *Job) error {
+	id, err := outbox.ParseID(j.Tx)
+	if err != nil {
+		return nil
+	}
+	by := db.By{Context: j.context, Actor: "postern", Via: "jobs",
+		Reason: pg.Because("job "+j.ID.String()+" has ended", j.Error)}
+	_, err = s.Store.Cancel(ctx, by, id)
+	switch fault.KindOf(err) {
+	case "", fault.Conflict, fault.NotFound: // it is in hand, and its worker refuses it; or it has ended
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,345 @@
+package flows
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/flow"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// Taken is a try that a runner holds from now on, with all that it needs.
+type Taken struct {
+	*Try
+	Posted     *Job
+	ScriptType string
+	Env        map[string]string
+	Inputs     json.RawMessage // results of the jobs that it needs; nil: none
+	Omitted    bool            // they are too large to be handed out with it
+}
+
+// Claimed is the answer to a claim.
+type Claimed struct {
+	Taken []*Taken
+	Lost  []Hold // what the runner names and does not hold
+	TTL   time.Duration
+}
+
+// Empty says whether there is nothing to tell.
+func (c *Claimed) Empty() bool { return len(c.Taken)+len(c.Lost) == 0 }
+
+// missedAfter is how long after a try was handed out its runner must know of it.
+const missedAfter = 5 * time.Second
+
+// Claim hands a runner up to max tries of its lanes, the oldest first, as far as it has slots, and with them those that
+// it was handed in an answer that it did not get. holds is all that it knows to hold. Outcomes besides: NotFound;
+// Conflict "stale_epoch", "runner_paused".
+//
+// Two claims of one runner are serial by the lock of its row, so that its slots hold. Claims of two runners skip what
+// the other has locked. A job is locked behind its try, and no holder of a job waits for a try.
+func (s *Store) Claim(ctx context.Context, contextID int32, name string, epoch int64, max int,
+	holds []Hold) (c *Claimed, err error) {
+	var seen []offer
+	var at []time.Time
+	err = s.Run(ctx, func(t *db.Txn) error {
+		r, err := s.lockRunner(ctx, t, contextID, name, epoch)
+		if err != nil {
+			return err
+		}
+		if r.Paused {
+			return fault.New(fault.Conflict, "runner_paused",
+				"runner %q is paused: it is handed no jobs until somebody resumes it", fault.Clip(name))
+		}
+		b := &pgx.Batch{}
+		c = &Claimed{TTL: r.TTL}
+		var again []*Try
+		c.Lost, again = r.compare(b, holds)
+		room := min(max-len(again), r.Slots-len(r.tries))
+		fresh, err := s.takeOffers(ctx, t, r, room)
+		if err != nil {
+			return err
+		}
+		if c.Taken, err = s.begin(ctx, t, b, r, fresh, again); err != nil {
+			return err
+		}
+		seen, at = nil, nil
+		for _, v := range fresh {
+			seen, at = append(seen, offer{v.context, v.Lane}), append(at, v.OfferedAt)
+		}
+		r.saw(b, true)
+		if b.Len() == 0 {
+			return t.Rollback(ctx)
+		}
+		return t.Commit(ctx, b)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, o := range seen {
+		s.fronts.saw(o, at[i])
+	}
+	return c, nil
+}
+
+// lockRunner locks the row of a runner, and reads what it holds behind that lock. What it holds is not locked: only an
+// end changes that beside the holder of this lock.
+func (s *Store) lockRunner(ctx context.Context, t *db.Txn, contextID int32, name string, epoch int64) (*heldRunner,
+	error) {
+	r := &heldRunner{context: contextID}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT `+runnerColumns+`, coalesce($3::timestamptz, clock_timestamp())
+		FROM postern.runner r
+		WHERE r.context_id = $1 AND r.name = $2 AND r.removed_at IS NULL
+		FOR UPDATE`, contextID, name, s.LeaseNow()).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, append(r.fields(), &r.now), func() error { return nil })
+		return err
+	})
+	b.Queue(`SELECT `+tryColumns+`
+		FROM postern.job_try t
+		WHERE t.runner_id = (SELECT r.runner_id FROM postern.runner r WHERE r.context_id = $1 AND r.name = $2)
+			AND t.state = 'Held'
+		ORDER BY t.try_id`, contextID, name).Query(collectTries(&r.tries))
+	if err := t.Send(ctx, b); err != nil {
+		return nil, err
+	}
+	switch {
+	case r.ID == 0:
+		return nil, noRunner(name)
+	case r.Epoch != epoch || epoch == 0:
+		return nil, fault.New(fault.Conflict, "stale_epoch",
+			"epoch %d of runner %q is over: another process registered under that name, "+
+				"or it was removed and made again. POST /runners/%s/register begins a new "+
+				"one", epoch, fault.Clip(name), name)
+	}
+	return r, nil
+}
+
+// saw adds to b that the runner was seen, at most ten times in its ttl; now is renewed by that.
+func (r *heldRunner) saw(b *pgx.Batch, claims bool) {
+	if r.SeenAt != nil && r.now.Sub(*r.SeenAt) < r.TTL/10 && (!claims || r.ClaimedAt != nil &&
+		r.now.Sub(*r.ClaimedAt) < r.TTL/10) {
+		return
+	}
+	b.Queue(`UPDATE postern.runner SET seen_at = $2, claimed_at = CASE WHEN $3 THEN $2 ELSE claimed_at END
+		WHERE runner_id = $1`, r.ID, r.now, claims)
+}
+
+// compare holds what the runner names against what it holds by the rows. lost is what it names and does not hold. What
+// it holds and does not name was handed to it in an answer that may be under way, so that it is only noted; where it
+// was noted before, and long enough after it was handed out, the answer is lost, and it is missed.
+func (r *heldRunner) compare(b *pgx.Batch, holds []Hold) (lost []Hold, missed []*Try) {
+	own := map[Hold]bool{}
+	for _, v := range r.tries {
+		own[Hold{v.ID, v.Fence}] = true
+	}
+	for _, h := range holds {
+		if !own[h] {
+			lost = append(lost, h)
+		}
+	}
+	var first, known []uuid.UUID
+	for _, v := range r.tries {
+		switch {
+		case slices.Contains(holds, Hold{v.ID, v.Fence}):
+			if v.MissedAt != nil {
+				known = append(known, v.ID)
+			}
+		case v.MissedAt == nil:
+			first = append(first, v.ID)
+		case v.HeldAt != nil && r.now.Sub(*v.HeldAt) > missedAfter:
+			missed = append(missed, v)
+		}
+	}
+	if len(first) > 0 {
+		b.Queue(`UPDATE postern.job_try SET missed_at = $2 WHERE try_id = ANY ($1) AND state = 'Held'`, first, r.now)
+	}
+	if len(known) > 0 {
+		b.Queue(`UPDATE postern.job_try SET missed_at = NULL WHERE try_id = ANY ($1) AND state = 'Held'`, known)
+	}
+	return lost, missed
+}
+
+// takeOffers locks the oldest offers of the lanes of a runner: of each lane as many as it has room for, in one read of
+// the index each, merged here. What another claim has locked is skipped.
+func (s *Store) takeOffers(ctx context.Context, t *db.Txn, r *heldRunner, room int) (list []*Try, err error) {
+	lanes := slices.DeleteFunc(slices.Clone(r.lanes()), func(lane string) bool {
+		return s.Quarantined(r.context,
+			flow.Type(lane))
+	})
+	if room <= 0 || len(lanes) == 0 {
+		return nil, nil
+	}
+	from := s.fronts.of(r.context, lanes)
+	b := &pgx.Batch{}
+	b.Queue(`SELECT x.*
+		FROM ROWS FROM (unnest($2::text[]), unnest($3::timestamptz[])) n(lane, oldest)
+		CROSS JOIN LATERAL (
+			SELECT `+tryColumns+`
+			FROM postern.job_try t
+			WHERE t.context_id = $1
+				AND t.lane = n.lane
+				AND t.state = 'Offered'
+				AND t.offered_at >= n.oldest
+			ORDER BY t.offered_at, t.try_id
+			LIMIT $4
+			FOR UPDATE OF t SKIP LOCKED) x`, r.context, lanes, from, room).Query(collectTries(&list))
+	if err := t.Send(ctx, b); err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(list, func(a, b *Try) int { return a.OfferedAt.Compare(b.OfferedAt) })
+	return list[:min(len(list), room)], nil
+}
+
+// begin has the runner hold fresh offers, and reads what it needs for them and for those that it is handed again. The
+// offer of a job that has ended meanwhile is withdrawn.
+func (s *Store) begin(ctx context.Context, t *db.Txn, b *pgx.Batch, r *heldRunner, fresh,
+	again []*Try) (out []*Taken, err error) {
+	all := slices.Concat(fresh, again)
+	if len(all) == 0 {
+		return nil, nil
+	}
+	ids := make([]uuid.UUID, len(all))
+	for i, v := range all {
+		ids[i] = v.Job
+	}
+	var now time.Time
+	var list []*Job
+	lock := &pgx.Batch{}
+	lock.Queue(`SELECT `+jobColumns+`
+		FROM postern.job j
+		WHERE j.job_id = ANY ($1)
+		ORDER BY j.job_id
+		FOR UPDATE OF j`, ids).Query(collectJobs(&list))
+	s.ReadNow(lock, &now)
+	if err := t.Send(ctx, lock); err != nil {
+		return nil, err
+	}
+	jobs := map[uuid.UUID]*Job{}
+	for _, j := range list {
+		jobs[j.ID] = j
+	}
+	for _, v := range fresh {
+		j := jobs[v.Job]
+		if j == nil || j.Status.Ended() || j.StopAt != nil {
+			if _, err := s.move(b, v, flow.TryWithdrawn, ending{code: flow.CodeCancelled,
+				text: "its job had ended before a runner took it"}, r.now); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		v.Runner, v.Epoch = r.ID, r.Epoch
+		end := r.now.Add(j.Timeout)
+		v.Deadline = &end
+		if _, err := s.move(b, v, flow.TryClaimed, ending{}, r.now); err != nil {
+			return nil, err
+		}
+		if err := s.moveJob(b, j, change{on: flow.JobClaimed, by: r.Name, now: now}); err != nil {
+			return nil, err
+		}
+		out = append(out, &Taken{Try: v, Posted: j})
+	}
+	for _, v := range again {
+		if j := jobs[v.Job]; j != nil {
+			out = append(out, &Taken{Try: v, Posted: j})
+		}
+	}
+	return out, s.provide(ctx, t, out)
+}
+
+// provide reads the environment of tries and the results of what their jobs need.
+func (s *Store) provide(ctx context.Context, t *db.Txn, list []*Taken) error {
+	of := map[uuid.UUID]*Taken{}
+	ids := make([]uuid.UUID, 0, len(list))
+	for _, v := range list {
+		v.ScriptType, v.Env = v.Posted.ScriptType, v.Posted.environment(s.nameOf(v.context), v.Try)
+		of[v.Job] = v
+		ids = append(ids, v.Job)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	b := &pgx.Batch{}
+	var job uuid.UUID
+	var inputs []byte
+	var size int
+	b.Queue(inputsSQL, ids).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&job, &size, &inputs}, func() error {
+			if v := of[job]; size > flow.MaxInputs {
+				v.Omitted = true
+			} else {
+				v.Inputs = slices.Clone(inputs)
+			}
+			return nil
+		})
+		return err
+	})
+	return t.Send(ctx, b)
+}
+
+// inputsSQL reads, for each of some jobs that need others, their results by their refs.
+const inputsSQL = `SELECT e.job_id, sum(pg_column_size(n.result))::int, jsonb_object_agg(coalesce(n.ref::text,
+	n.job_id::text), coalesce(n.result, '{}'))
+	FROM postern.job_edge e JOIN postern.job n ON n.job_id = e.needs
+	WHERE e.job_id = ANY ($1)
+	GROUP BY e.job_id`
+
+// Inputs are the results of the jobs that one needs, by their refs.
+func (s *Store) Inputs(ctx context.Context, contextID int32, id uuid.UUID) (json.RawMessage, error) {
+	if _, err := s.Job(ctx, contextID, id); err != nil {
+		return nil, err
+	}
+	var job uuid.UUID
+	var size int
+	inputs := []byte("{}")
+	err := s.Db(ctx).QueryRow(ctx, inputsSQL, []uuid.UUID{id}).Scan(&job, &size, &inputs)
+	if db.IsNoRows(err) {
+		err = nil
+	}
+	return inputs, db.Known(err)
+}
+
+// Await waits for an offer in the lanes of a runner, for a time or until c is closed. It looks once a second, and is
+// woken by offers of this process.
+func (s *Store) Await(ctx context.Context, contextID int32, name string, length time.Duration,
+	end <-chan struct{}) error {
+	r, err := s.Runner(ctx, contextID, name)
+	if err != nil {
+		return err
+	}
+	lanes := r.lanes()
+	rung, down := s.bells.hang(contextID, lanes)
+	defer down()
+	over := time.NewTimer(length)
+	defer over.Stop()
+	look := time.NewTicker(fullLook)
+	defer look.Stop()
+	for {
+		var there bool
+		err := s.Db(ctx).QueryRow(ctx, `SELECT EXISTS (
+			SELECT FROM unnest($2::text[]) n(lane)
+			CROSS JOIN LATERAL (
+				SELECT FROM postern.job_try t
+				WHERE t.context_id = $1 AND t.lane = n.lane AND t.state = 'Offered'
+				LIMIT 1) x)`, contextID, lanes).Scan(&there)
+		if err != nil || there {
+			return db.Known(err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-end:
+			return nil
+		case <-over.C:
+			return nil
+		case <-rung:
+			return nil
+		case <-look.C:
+		}
+	}
+}

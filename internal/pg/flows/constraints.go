@@ -1,0 +1,41 @@
+package flows
+
+import (
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// init registers what the constraints of the tables of this package mean.
+func init() {
+	db.Register(db.Tables{
+		Constraints: map[string]fault.Kind{
+			"runner_type_is_known":            fault.Invalid,
+			"runner_has_slots":                fault.Invalid,
+			"runner_ttl_is_long_enough":       fault.Invalid,
+			"one_runner_per_name":             fault.Conflict,
+			"an_end_has_a_time":               fault.Internal,
+			"finished_has_a_result":           fault.Internal,
+			"job_follows_the_machine":         fault.Internal,
+			"a_try_that_ended_has_a_time":     fault.Internal,
+			"a_runner_holds_it":               fault.Internal,
+			"no_runner_holds_what_is_offered": fault.Internal,
+			"try_follows_the_machine":         fault.Internal,
+			"one_row_per_job":                 fault.Internal,
+			"a_job_keeps_its_rules":           fault.Internal,
+			"one_job_per_ref":                 fault.Conflict,
+			"one_job_per_transaction":         fault.Internal,
+			"one_row_per_edge":                fault.Internal,
+			"one_row_per_ended_job":           fault.Internal,
+			"one_row_per_try":                 fault.Internal,
+			"one_try_per_token":               fault.Internal,
+			"a_try_keeps_its_rules":           fault.Internal,
+			"one_success_per_job":             fault.Conflict,
+			"one_row_per_stale_fence":         fault.Internal,
+			"stream_is_known":                 fault.Invalid,
+			"one_row_per_piece":               fault.Internal,
+			"machine_is_of_jobs":              fault.Internal,
+			"one_row_per_flow_step":           fault.Internal,
+		},
+		Again: []string{"one_job_per_ref"},
+	})
+}

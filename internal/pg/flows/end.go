@@ -1,0 +1,145 @@
+package flows
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/flow"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// Said is what a runner says at the end of a try.
+type Said struct {
+	Result    json.RawMessage `json:"result,omitempty"` // of a failure: what the script left
+	Code      string          `json:"code,omitempty"`   // "": it went well
+	Error     string          `json:"error,omitempty"`
+	ExitCode  *int            `json:"exit_code,omitempty"`
+	Final     bool            `json:"final,omitempty"`
+	Isolation string          `json:"isolation,omitempty"`
+	Usage     json.RawMessage `json:"usage,omitempty"`
+}
+
+// event is what that means to the try.
+func (e *Said) event() flow.TryEvent {
+	switch e.Code {
+	case "":
+		return flow.TryFinished
+	case flow.CodeTimedOut:
+		return flow.TryTimedOut
+	}
+	return flow.TryFailed
+}
+
+// End records how a try ended that is held under a fence. The same words again under the same fence change nothing.
+// Outcomes besides: NotFound; Conflict "stale_fence", where what was said is kept as late.
+//
+// State and fence are compared behind the lock of the try, which is the only one. So of two that say different things
+// under one fence the second is late; a sweep that takes the try back has raised the fence, or waits and finds it
+// ended.
+func (s *Store) End(ctx context.Context, contextID int32, id uuid.UUID, fence int64, e Said) (changed bool, err error) {
+	body, err := json.Marshal(e)
+	if err != nil {
+		return false, err
+	}
+	sum := sha256.Sum256(body)
+	hash := append([]byte(nil), sum[:]...)
+	var late error
+	var queue int64
+	err = s.Run(ctx, func(t *db.Txn) error {
+		changed, late = false, nil
+		v, now, err := s.lockTry(ctx, t, contextID, id)
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		switch {
+		case v.State == flow.Held && v.Fence == fence:
+		case v.Fence == fence && v.EndedAt != nil && bytes.Equal(v.BodyHash, hash):
+			return t.Rollback(ctx)
+		default:
+			late = stale(v, fence)
+			keepLate(b, v, fence, string(e.event()), e, now)
+			return t.Commit(ctx, b)
+		}
+		step, err := s.move(b, v, e.event(), ending{e.Result, e.ExitCode, e.Code, e.Error, e.Usage, e.Isolation,
+			hash}, now)
+		if err != nil {
+			return err
+		}
+		if e.Final && step.To == flow.Failed {
+			b.Queue(`UPDATE postern.job_try SET final = true WHERE try_id = $1`, v.ID)
+		}
+		changed, queue = true, v.queue
+		return t.Commit(ctx, b)
+	})
+	switch {
+	case fault.KindOf(err) == fault.Conflict && strings.Contains(fault.As(err).Detail, "one success per job"):
+		return false, fault.New(fault.Conflict, "stale_fence",
+			"the job of try %s has succeeded already, and is not executed again", id)
+	case err != nil:
+		return false, err
+	case late != nil:
+		return false, late
+	}
+	if changed {
+		s.hasten(ctx, queue)
+		s.ring()
+	}
+	return changed, nil
+}
+
+// hasten has the core ask at once about transactions whose tries have ended. Losing that costs a look.
+func (s *Store) hasten(ctx context.Context, queues ...int64) {
+	if err := s.Hasten(ctx, queues); err != nil {
+		s.Log.Warn("have the core ask about a job that ended: the next look does", "error", err)
+	}
+}
+
+// Unsettled has the core ask about tries that have ended and that it has not heard of, and returns how many such there
+// are. It is the look for what End could not tell: the core takes the hash of a try in a commit that may come after the
+// end of the try.
+func (s *Store) Unsettled(ctx context.Context) (n int, err error) {
+	var queues []int64
+	var settled []uuid.UUID
+	rows, err := s.Looks.Query(ctx, `SELECT t.try_id, t.queue_id, coalesce(q.phase, ''), coalesce(q.cur_seq,
+		0) = t.seq AND q.attempt = t.attempt
+		FROM (SELECT * FROM postern.job_try t
+		WHERE t.ended_at IS NOT NULL AND NOT t.settled ORDER BY t.ended_at LIMIT 500) t
+		LEFT JOIN LATERAL (SELECT * FROM postern.queue q
+		WHERE q.queue_id = t.queue_id ORDER BY q.era DESC LIMIT 1) q ON true`)
+	if err != nil {
+		return 0, db.Known(err)
+	}
+	var id uuid.UUID
+	var queue int64
+	var phase string
+	var same *bool
+	if _, err := pgx.ForEachRow(rows, []any{&id, &queue, &phase, &same}, func() error {
+		switch {
+		case same == nil || !*same, phase == "RETRY", phase == "DELAY":
+			settled = append(settled, id)
+		default:
+			queues = append(queues, queue)
+		}
+		return nil
+	}); err != nil {
+		return 0, db.Known(err)
+	}
+	if len(settled) > 0 {
+		if _, err := s.Exec(ctx, `UPDATE postern.job_try SET settled = true WHERE try_id = ANY ($1)
+			AND ended_at IS NOT NULL`, settled); err != nil {
+			return 0, err
+		}
+	}
+	if len(queues) == 0 {
+		return 0, nil
+	}
+	return len(queues), s.Hasten(ctx, queues)
+}

@@ -1,0 +1,182 @@
+package flows
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/flow"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// Offer is the dispatch of a job: it offers a try under the token of the call, and answers its id as the hash. The same
+// token again is the same try. A job that has ended, or is to stop, is refused for good.
+//
+// The job is locked behind no try, and only to be read: an end of it comes before this, and is seen, or after it,
+// and finds the try.
+func (s *Store) Offer(ctx context.Context, l *pg.Lease, token string) (a outbox.Answer) {
+	began := time.Now()
+	defer func() { a.StartedAt, a.Elapsed = began, time.Since(began) }()
+	id, err := uuid.NewV7()
+	if err != nil {
+		return unclear(err)
+	}
+	var o offer
+	err = s.Run(ctx, func(t *db.Txn) error {
+		a, o = outbox.Answer{}, offer{}
+		var now time.Time
+		var list []*Job
+		var hash string
+		b := &pgx.Batch{}
+		b.Queue(`SELECT `+jobColumns+` FROM postern.job j WHERE (j.queue_id, j.seq) = ($1, $2) FOR UPDATE`,
+			l.ID().Queue, l.ID().Seq).
+			Query(collectJobs(&list))
+		b.Queue(`SELECT t.try_id::text FROM postern.job_try t WHERE t.token = $1`,
+			token).Query(func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&hash}, func() error { return nil })
+			return err
+		})
+		s.ReadNow(b, &now)
+		if err := t.Send(ctx, b); err != nil {
+			return err
+		}
+		if refused := judgeOffer(hash, list); refused != nil {
+			a = *refused
+			return t.Rollback(ctx)
+		}
+		j := list[0]
+		o = offer{j.context, j.ScriptType}
+		b = &pgx.Batch{}
+		b.Queue(`INSERT INTO postern.job_try (try_id, context_id, job_id, queue_id, seq, attempt, token, lane, state,
+			offered_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+			id, j.context, j.ID, l.ID().Queue, l.ID().Seq, l.Attempt, token, o.lane, string(flow.Offered), now)
+		if l.Attempt == 1 && j.Status == flow.JobWaiting {
+			if err := s.moveJob(b, j, change{on: flow.JobPrerequisitesMet, now: now}); err != nil {
+				return err
+			}
+		}
+		a.Result.Hash = id.String()
+		return t.Commit(ctx, b)
+	})
+	switch {
+	case err != nil:
+		return unclear(err)
+	case o.lane != "":
+		s.bells.ring(o)
+	}
+	return a
+}
+
+// judgeOffer is the answer to a dispatch that makes no try: the try is there already, or its job cannot be tried. nil
+// where it is to be made.
+func judgeOffer(hash string, jobs []*Job) *outbox.Answer {
+	a := outbox.Answer{}
+	switch {
+	case hash != "":
+		a.Result.Hash = hash
+	case len(jobs) == 0:
+		const none = "this transaction carries no job: it was accepted before its type had the worker "
+		a = rejected("no_job", none+flow.WorkerURL)
+	case jobs[0].Unfit != "":
+		a = rejected("unfit", jobs[0].Unfit)
+	case jobs[0].Status.Ended(), jobs[0].StopAt != nil:
+		a = rejected(flow.CodeCancelled, "its job has ended, or is to stop")
+	default:
+		return nil
+	}
+	return &a
+}
+
+// unclear is the answer where it is not known whether a try is offered: the core asks, and where there is none sends
+// the same token again.
+func unclear(err error) outbox.Answer {
+	return outbox.Answer{Class: outbox.ClassAmbiguous, Code: fault.CodeOf(err), Message: fault.As(err).Detail}
+}
+
+func rejected(code, message string) outbox.Answer {
+	return outbox.Answer{Class: outbox.ClassRejected, Code: code, Message: message, Told: true}
+}
+
+// Status says what became of one try, by its token or its id (remote.Jobs).
+func (s *Store) Status(ctx context.Context, byToken, byHash string) outbox.Status {
+	if byToken == "" {
+		return s.StatusBatch(ctx, []string{byHash})[0]
+	}
+	found, err := s.statuses(ctx, `t.token = $1`, byToken)
+	switch {
+	case err != nil:
+		return outbox.Status{State: outbox.StatusUnreachable, Message: fault.As(err).Detail}
+	case len(found) == 0:
+		return outbox.Status{State: outbox.StatusUnknown}
+	}
+	for _, st := range found {
+		return st
+	}
+	return outbox.Status{}
+}
+
+// StatusBatch says what became of tries, in the order of their ids (remote.Jobs). One that is not here any more was
+// dropped by retention, or by a restore: it is unknown.
+func (s *Store) StatusBatch(ctx context.Context, hashes []string) []outbox.Status {
+	ids := make([]uuid.UUID, 0, len(hashes))
+	for _, h := range hashes {
+		if id, err := uuid.Parse(h); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	found, err := s.statuses(ctx, `t.try_id = ANY ($1)`, ids)
+	out := make([]outbox.Status, len(hashes))
+	for i, h := range hashes {
+		st, ok := found[h]
+		switch {
+		case err != nil:
+			st = outbox.Status{State: outbox.StatusUnreachable, Message: fault.As(err).Detail}
+		case !ok:
+			st = outbox.Status{State: outbox.StatusUnknown, Hash: h}
+		}
+		out[i] = st
+	}
+	return out
+}
+
+// statuses reads what the core is told of tries, by their ids.
+func (s *Store) statuses(ctx context.Context, where string, arg any) (map[string]outbox.Status, error) {
+	rows, err := s.Db(ctx).Query(ctx, `SELECT t.try_id::text, t.state, t.final, t.error_code, t.error,
+		coalesce(t.result, '{}') FROM postern.job_try t WHERE `+where, arg)
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	found := map[string]outbox.Status{}
+	var id, state, code, text string
+	var final bool
+	var result []byte
+	_, err = pgx.ForEachRow(rows, []any{&id, &state, &final, &code, &text, &result}, func() error {
+		found[id] = statusOf(id, flow.TryState(state), final, code, text, result)
+		return nil
+	})
+	return found, db.Known(err)
+}
+
+// statusOf is what the core is told of a try.
+func statusOf(id string, state flow.TryState, final bool, code, text string, result []byte) outbox.Status {
+	st := outbox.Status{State: outbox.StatusPending, Hash: id}
+	switch state {
+	case flow.Finished:
+		st.State, st.Done, st.Confirmations = outbox.StatusIncluded, json.RawMessage(string(result)), 1
+	case flow.Failed, flow.Withdrawn:
+		st.State, st.Final = outbox.StatusFailed, final
+		if st.FailureReason = text; text == "" {
+			st.FailureReason = fmt.Sprintf("it failed (%s)", strings.TrimSpace(code))
+		}
+	}
+	return st
+}

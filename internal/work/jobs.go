@@ -1,0 +1,111 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/flow"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/flows"
+	"github.com/postern-dev/postern/internal/remote"
+)
+
+// How often a node looks after jobs: at once when it knows of something, else so often; and so often for tries that
+// have ended and that the core has not heard of, while there are any.
+const (
+	jobsEvery      = time.Second
+	jobsRest       = 3 * time.Millisecond // between two turns, so that one takes what several brought
+	unsettledEvery = 100 * time.Millisecond
+)
+
+// Jobs looks after jobs: it offers them to runners, brings them to their ends, and takes back what silent runners hold.
+type Jobs struct {
+	*Node
+	bell  chan struct{}
+	looks time.Time // when the next look for what was lost is due
+}
+
+// NewJobs makes what looks after jobs in the process of an engine.
+func NewJobs(e *Engine) *Jobs {
+	j := &Jobs{Node: e.Node, bell: make(chan struct{}, 1)}
+	j.Store.Flows.Ended = func() { knock(j.bell) }
+	return j
+}
+
+// System is what the engine runs of it. A process that dispatches nothing answers runners all the same: what they say
+// is in rows, which the loop of another finds.
+func (j *Jobs) System() System {
+	return System{
+		Name:    "jobs",
+		Loops:   []Loop{j.loop()},
+		Round:   j.round,
+		Ended:   j.heard,
+		Workers: map[string]Call{flow.WorkerURL: j.offer},
+	}
+}
+
+// offer is the dispatch of a job.
+func (j *Jobs) offer(ctx context.Context, l *pg.Lease, call remote.Call) outbox.Answer {
+	return j.Store.Flows.Offer(ctx, l, call.Token())
+}
+
+// heard notes that the transaction of a job has gone on.
+func (j *Jobs) heard(l *pg.Lease, a *pg.Answer) {
+	if strings.HasPrefix(l.Task.Type, flow.TypePrefix) && (a.Step.State.Terminal() || a.Step.State == outbox.REVISION) {
+		knock(j.bell)
+	}
+}
+
+// loop is the loop of jobs.
+func (j *Jobs) loop() Loop {
+	return Loop{
+		Name:      "jobs",
+		Does:      "look after jobs",
+		Await:     func(ctx context.Context) bool { return j.Store.Await(ctx, flows.Jobs) },
+		Every:     jobsEvery,
+		Bell:      j.bell,
+		Rest:      jobsRest,
+		Retry:     jobsEvery,
+		RetryMost: 10 * time.Second,
+		Once: func(ctx context.Context) (Turn, error) {
+			n, open, err := j.once(ctx)
+			turn := Turn{Did: n}
+			switch {
+			case n > 0:
+				turn.Next = AtOnce
+			case open > 0:
+				turn.Next = unsettledEvery
+			}
+			return turn, err
+		},
+	}
+}
+
+// round does all that can be done now.
+func (j *Jobs) round(ctx context.Context) (int, error) {
+	j.looks = time.Time{}
+	n, _, err := j.once(ctx)
+	return n, err
+}
+
+// once brings jobs to their ends whose transactions have ended, and has the core ask about tries that it has not heard
+// of; open is how many these are. Once a second it looks for all else.
+func (j *Jobs) once(ctx context.Context) (n, open int, err error) {
+	if j.Store.QuarantinedWhole() {
+		return 0, 0, nil
+	}
+	s := j.Store.Flows
+	if n, err = s.Advance(ctx); err != nil {
+		return n, 0, err
+	}
+	if open, err = s.Unsettled(ctx); err != nil || time.Now().Before(j.looks) {
+		return n, open, err
+	}
+	j.looks = time.Now().Add(jobsEvery)
+	lapsed, err := s.Lapse(ctx)
+	posted, failed := s.Repost(ctx)
+	return n + lapsed + posted, open, errors.Join(err, failed, s.TakeBack(ctx))
+}

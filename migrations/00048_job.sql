@@ -1,0 +1,238 @@
+-- Jobs: scripts that runners execute. Each is carried by a transaction of type job.<script type>, whose worker is
+-- built in.
+-- +goose Up
+
+-- A process that takes jobs. What is known of its process is written by its own calls alone; seen_at at most ten times
+-- in a ttl.
+CREATE TABLE postern.runner (
+    runner_id    int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    context_id   int NOT NULL,
+    name         text NOT NULL,
+    type         text NOT NULL DEFAULT '' CONSTRAINT runner_type_is_known CHECK (type IN ('', 'v', 'python', 'osis', 'rust')),
+    script_types text[] NOT NULL,              -- empty: whatever its process can execute
+    -- false: it takes what its topic names, and nothing from the lanes of script types
+    local        boolean NOT NULL,
+    topic        text NOT NULL,
+    slots        int NOT NULL CONSTRAINT runner_has_slots CHECK (slots BETWEEN 1 AND 10000),
+    made_itself  boolean NOT NULL DEFAULT false, -- by its registration: then its slots are what its process says
+    ttl          interval NOT NULL CONSTRAINT runner_ttl_is_long_enough CHECK (ttl BETWEEN '3 s' AND '1 h'),
+    public_key   text NOT NULL DEFAULT '',
+    address      text NOT NULL DEFAULT '',
+    instance     text NOT NULL DEFAULT '',     -- the process that registered last, and what that says of itself
+    able         text[] NOT NULL DEFAULT '{}', -- the script types whose interpreter it has
+    missing      jsonb NOT NULL DEFAULT '{}',  -- by script type: the interpreter that it lacks
+    program      text NOT NULL DEFAULT '',     -- its version
+    isolation    text NOT NULL DEFAULT '',
+    epoch        bigint NOT NULL DEFAULT 0,    -- a hybrid clock, which each registration raises; 0: none has
+    seen_at      timestamptz,
+    claimed_at   timestamptz,                  -- when it last asked for jobs
+    paused       boolean NOT NULL DEFAULT false,
+    removed_at   timestamptz,
+    version      bigint NOT NULL DEFAULT 1,
+    created_at   timestamptz NOT NULL,
+    CONSTRAINT one_runner_per_name UNIQUE (context_id, name)
+) WITH (fillfactor = 50);
+
+-- What must hold in every row of a job and of a try, the legal edges of their machines among it; functions for the
+-- reason
+-- that queue_keeps_its_rules gives.
+-- +goose StatementBegin
+CREATE FUNCTION postern.job_keeps_its_rules(was text, status text, result jsonb, ended_at timestamptz)
+RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN CASE
+        WHEN (status IN ('finished', 'error')) <> (ended_at IS NOT NULL) THEN postern.broken('job', 'an_end_has_a_time')
+        WHEN status = 'finished' AND result IS NULL THEN postern.broken('job', 'finished_has_a_result')
+        WHEN NOT
+CASE was WHEN '' THEN status IN ('dispatched') WHEN 'dispatched' THEN status IN ('waiting_for_prerequisites', 'dispatched', 'started', 'error') WHEN 'waiting_for_prerequisites' THEN status IN ('waiting_for_prerequisites', 'started', 'error') WHEN 'started' THEN status IN ('started', 'finished', 'error') ELSE false END
+            THEN postern.broken('job', 'job_follows_the_machine')
+        ELSE true END;
+END $$;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE FUNCTION postern.try_keeps_its_rules(was text, state text, runner_id int, ended_at timestamptz)
+RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN CASE
+        WHEN (state IN ('Finished', 'Failed', 'Withdrawn')) <> (ended_at IS NOT NULL) THEN postern.broken('job_try', 'a_try_that_ended_has_a_time')
+        WHEN state = 'Held' AND runner_id IS NULL THEN postern.broken('job_try', 'a_runner_holds_it')
+        WHEN state = 'Offered' AND runner_id IS NOT NULL THEN postern.broken('job_try', 'no_runner_holds_what_is_offered')
+        WHEN NOT
+CASE was WHEN '' THEN state IN ('Offered') WHEN 'Offered' THEN state IN ('Held', 'Withdrawn') WHEN 'Held' THEN state IN ('Finished', 'Failed', 'Offered') ELSE false END
+            THEN postern.broken('job_try', 'try_follows_the_machine')
+        ELSE true END;
+END $$;
+-- +goose StatementEnd
+
+CREATE TABLE postern.job (
+    job_id      uuid NOT NULL CONSTRAINT one_row_per_job PRIMARY KEY,
+    context_id  int NOT NULL,
+    actor       text NOT NULL,                 -- who posted it
+    ref         bigint,                        -- that actor's name of it; NULL of what came as a transaction
+    script      text NOT NULL,
+    script_type text NOT NULL,
+    queue       text,
+    timeout     interval NOT NULL,             -- of each try
+    retries     smallint NOT NULL,             -- further tries
+    network     boolean NOT NULL DEFAULT false,
+    env         jsonb NOT NULL,                -- frozen when it is posted
+    was         text NOT NULL DEFAULT '',
+    status      text NOT NULL,
+    steps       int NOT NULL DEFAULT 0,
+    unfit       text NOT NULL DEFAULT '',      -- why it cannot be run, of what came as a transaction
+    result      jsonb,
+    exit_code   int,
+    error_code  text NOT NULL DEFAULT '',
+    error       text NOT NULL DEFAULT '',
+    cause       uuid,                          -- the job whose failure this one suffers from
+    -- of its transaction, written in the commit that accepts that; NULL: not posted yet
+    queue_id    bigint,
+    seq         bigint,
+    day         date,
+    tx_id       uuid,
+    tx_open     boolean NOT NULL DEFAULT true, -- the end of its transaction has not been read
+    stop_at     timestamptz,                   -- since when its runner is told to stop
+    stop_why    text NOT NULL DEFAULT '',
+    created_at  timestamptz NOT NULL,
+    started_at  timestamptz,
+    ended_at    timestamptz,
+    updated_at  timestamptz NOT NULL,
+    body_hash   bytea,                         -- of the request that made it
+    CONSTRAINT a_job_keeps_its_rules CHECK (postern.job_keeps_its_rules(was, status, result, ended_at)),
+    CONSTRAINT one_job_per_ref UNIQUE (context_id, actor, ref)
+) WITH (fillfactor = 70);
+CREATE UNIQUE INDEX one_job_per_transaction ON postern.job (queue_id, seq);
+CREATE INDEX job_by_time ON postern.job (context_id, created_at, job_id);
+CREATE INDEX job_unposted ON postern.job (created_at) WHERE queue_id IS NULL AND tx_open;
+-- whose transaction is to be taken back
+CREATE INDEX job_ended_early ON postern.job (ended_at) WHERE tx_open AND ended_at IS NOT NULL;
+CREATE INDEX job_stopping ON postern.job (stop_at) WHERE stop_at IS NOT NULL AND ended_at IS NULL;
+CREATE INDEX job_by_end ON postern.job (ended_at) WHERE ended_at IS NOT NULL; -- what retention lets go
+
+-- What a job needs of other jobs.
+CREATE TABLE postern.job_edge (
+    job_id uuid NOT NULL,
+    needs  uuid NOT NULL,
+    CONSTRAINT one_row_per_edge PRIMARY KEY (job_id, needs)
+);
+CREATE INDEX job_edge_by_cause ON postern.job_edge (needs);
+
+-- Jobs whose transactions have ended, until that was brought to the job. A row is inserted in the commit of the end.
+CREATE TABLE postern.job_due (
+    queue_id bigint NOT NULL,
+    seq      bigint NOT NULL,
+    day      date NOT NULL,
+    at       timestamptz NOT NULL,
+    CONSTRAINT one_row_per_ended_job PRIMARY KEY (queue_id, seq)
+);
+
+-- One attempt at a job. Its state changes behind the lock of its row, and so does its fence, a hybrid clock, which
+-- rises
+-- each time it is handed to a runner or taken back.
+CREATE TABLE postern.job_try (
+    try_id       uuid NOT NULL CONSTRAINT one_row_per_try PRIMARY KEY,
+    context_id   int NOT NULL,
+    job_id       uuid NOT NULL,
+    queue_id     bigint NOT NULL,              -- of its transaction
+    seq          bigint NOT NULL,
+    attempt      int NOT NULL,
+    token        text NOT NULL CONSTRAINT one_try_per_token UNIQUE,
+    lane         text NOT NULL,
+    was          text NOT NULL DEFAULT '',
+    state        text NOT NULL,
+    fence        bigint NOT NULL DEFAULT 0,
+    lapses       int NOT NULL DEFAULT 0,
+    runner_id    int,                          -- that holds it, or held it last
+    runner_epoch bigint,
+    missed_at    timestamptz,                  -- since when its runner does not name it
+    offered_at   timestamptz NOT NULL,
+    held_at      timestamptz,
+    deadline_at  timestamptz,
+    ended_at     timestamptz,
+    settled      boolean NOT NULL DEFAULT false, -- its transaction has gone on since
+    final        boolean NOT NULL DEFAULT false, -- no other try follows
+    result       jsonb,                        -- also partial, of one that failed
+    exit_code    int,
+    error_code   text NOT NULL DEFAULT '',
+    error        text NOT NULL DEFAULT '',
+    usage        jsonb,
+    isolation    text NOT NULL DEFAULT '',
+    logged       int NOT NULL DEFAULT 0,       -- bytes of its output that were kept
+    body_hash    bytea,                        -- of what its runner said at the end
+    CONSTRAINT a_try_keeps_its_rules CHECK (postern.try_keeps_its_rules(was, state, runner_id, ended_at))
+) WITH (fillfactor = 50);
+CREATE INDEX try_offered ON postern.job_try (context_id, lane, offered_at, try_id) WHERE state = 'Offered';
+CREATE INDEX try_held ON postern.job_try (runner_id) WHERE state = 'Held';
+CREATE INDEX try_by_deadline ON postern.job_try (deadline_at) WHERE state = 'Held';
+CREATE INDEX try_unsettled ON postern.job_try (ended_at) WHERE ended_at IS NOT NULL AND NOT settled;
+CREATE INDEX try_by_job ON postern.job_try (job_id, attempt);
+-- No job is executed again after it has succeeded.
+CREATE UNIQUE INDEX one_success_per_job ON postern.job_try (job_id) WHERE state = 'Finished';
+
+-- What was said of a try by a runner that held it no more. It changes nothing.
+CREATE TABLE postern.try_late (
+    try_id uuid NOT NULL,
+    fence  bigint NOT NULL,
+    at     timestamptz NOT NULL,
+    what   text NOT NULL,
+    body   jsonb NOT NULL,
+    CONSTRAINT one_row_per_stale_fence PRIMARY KEY (try_id, fence)
+);
+
+-- The output of a try. The runner that holds it numbers the rows, so that a repeated append changes nothing; the next
+-- one
+-- begins anew under its own fence.
+CREATE TABLE postern.try_log (
+    try_id uuid NOT NULL,
+    fence  bigint NOT NULL,
+    n      int NOT NULL,
+    at     timestamptz NOT NULL,
+    stream text NOT NULL CONSTRAINT stream_is_known CHECK (stream IN ('stdout', 'stderr', 'runner')),
+    text   text NOT NULL,
+    CONSTRAINT one_row_per_piece PRIMARY KEY (try_id, fence, n)
+);
+
+-- What happened to a job.
+CREATE TABLE postern.flow_step (
+    object  uuid NOT NULL,
+    n       int NOT NULL,
+    at      timestamptz NOT NULL,
+    machine text NOT NULL CONSTRAINT machine_is_of_jobs CHECK (machine IN ('job')),
+    was     text NOT NULL,
+    event   text NOT NULL,
+    status  text NOT NULL,
+    by      text NOT NULL DEFAULT '',
+    detail  text NOT NULL DEFAULT '',
+    CONSTRAINT one_row_per_flow_step PRIMARY KEY (object, n)
+);
+
+-- Contexts are kept apart here as everywhere; see the migration that makes the roles.
+ALTER TABLE postern.runner ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON postern.runner USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]));
+ALTER TABLE postern.job ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON postern.job USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]));
+ALTER TABLE postern.job_edge ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON postern.job_edge USING (EXISTS (SELECT FROM postern.job j WHERE j.job_id = job_edge.job_id));
+ALTER TABLE postern.job_due ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON postern.job_due USING (EXISTS (SELECT FROM postern.job j WHERE (j.queue_id, j.seq) = (job_due.queue_id, job_due.seq)));
+ALTER TABLE postern.job_try ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON postern.job_try USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]));
+ALTER TABLE postern.try_late ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON postern.try_late USING (EXISTS (SELECT FROM postern.job_try t WHERE t.try_id = try_late.try_id));
+ALTER TABLE postern.try_log ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON postern.try_log USING (EXISTS (SELECT FROM postern.job_try t WHERE t.try_id = try_log.try_id));
+ALTER TABLE postern.flow_step ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON postern.flow_step USING (EXISTS (SELECT FROM postern.job j WHERE j.job_id = flow_step.object));
+SELECT postern.renew_roles();
+
+-- +goose Down
+DROP TABLE postern.flow_step;
+DROP TABLE postern.try_log;
+DROP TABLE postern.try_late;
+DROP TABLE postern.job_try;
+DROP TABLE postern.job_due;
+DROP TABLE postern.job_edge;
+DROP TABLE postern.job;
+DROP FUNCTION postern.try_keeps_its_rules;
+DROP FUNCTION postern.job_keeps_its_rules;
+DROP TABLE postern.runner;
