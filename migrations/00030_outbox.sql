@@ -349,7 +349,9 @@ CREATE FUNCTION postern.reserved() RETURNS TABLE (field text, prefix text, syste
 LANGUAGE sql IMMUTABLE AS $$
     VALUES ('type', 'leader.', 'leader', 'for events of sources'),
         ('uid', 'event:', 'leader', 'for events of sources'),
-        ('queue', 'processor:', 'processors', 'for batches of processors')
+        ('queue', 'processor:', 'processors', 'for batches of processors'),
+        ('type', 'peer.', 'peers', 'to other installations'),
+        ('queue', 'peer:', 'peers', 'to other installations')
 $$;
 
 -- Refuses these names.
@@ -391,6 +393,7 @@ BEGIN
         PERFORM postern.refuse(nth, 'forbidden', '/type', format('type %s is posted by %s', s.type, CASE q.posted_by
             WHEN 'processors' THEN 'processors alone: send a batch through an authorization that names it'
             WHEN 'leader' THEN 'the leader alone: it is for events of sources'
+            WHEN 'peers' THEN 'Postern alone: it goes to another installation'
             ELSE 'the role admin alone' END));
     END IF;
     IF q.context THEN

@@ -131,6 +131,7 @@ const (
 	DispatcherSettingsPostedByAdmin      DispatcherSettingsPostedBy = "admin"
 	DispatcherSettingsPostedByAnyone     DispatcherSettingsPostedBy = "anyone"
 	DispatcherSettingsPostedByLeader     DispatcherSettingsPostedBy = "leader"
+	DispatcherSettingsPostedByPeers      DispatcherSettingsPostedBy = "peers"
 	DispatcherSettingsPostedByProcessors DispatcherSettingsPostedBy = "processors"
 )
 
@@ -151,6 +152,7 @@ const (
 	DispatcherViewPostedByAdmin      DispatcherViewPostedBy = "admin"
 	DispatcherViewPostedByAnyone     DispatcherViewPostedBy = "anyone"
 	DispatcherViewPostedByLeader     DispatcherViewPostedBy = "leader"
+	DispatcherViewPostedByPeers      DispatcherViewPostedBy = "peers"
 	DispatcherViewPostedByProcessors DispatcherViewPostedBy = "processors"
 )
 
@@ -1329,7 +1331,6 @@ type ClaimedJobs struct {
 
 	// Lost in holds, and not its own: it ends these scripts
 	Lost [][]interface{} `json:"lost"`
-	TTL  string          `json:"ttl"`
 }
 
 // ClockBody defines model for ClockBody.
@@ -1901,6 +1902,7 @@ type HeldJob struct {
 	Context string            `json:"context"`
 	Env     map[string]string `json:"env"`
 	Fence   int64             `json:"fence"`
+	Flow    *string           `json:"flow,omitempty"`
 
 	// Inputs results of the jobs that it needs, by their refs
 	Inputs json.RawMessage `json:"inputs,omitempty"`
@@ -4586,7 +4588,9 @@ type ListJobsParams struct {
 	ScriptType string               `query:"script_type"`
 	// That had a try of it.
 	Runner string `query:"runner"`
-	Limit  int64  `query:"limit"`
+	// The id of the transaction that carries it.
+	Tx    string `query:"tx"`
+	Limit int64  `query:"limit"`
 	// next of the page before, with the same filters.
 	Cursor string `query:"cursor"`
 }
@@ -6329,7 +6333,7 @@ var Operations = []Operation{
 	{Name: "GetEventWhy", Method: "GET", Path: "/events/{id}/why", Summary: "What it waits for"},
 	{Name: "RedriveEvents", Method: "POST", Path: "/events:redrive", Summary: "Redrive many Dead events", Query: []string{"dry_run"}},
 	{Name: "AnnounceIdentity", Method: "POST", Path: "/identity/announce", Summary: "Say under which deployment this database runs", Query: []string{"reason", "dry_run"}},
-	{Name: "ListJobs", Method: "GET", Path: "/jobs", Summary: "List jobs, the newest first", Query: []string{"caller_id", "ref", "status", "script_type", "runner", "limit", "cursor"}},
+	{Name: "ListJobs", Method: "GET", Path: "/jobs", Summary: "List jobs, the newest first", Query: []string{"caller_id", "ref", "status", "script_type", "runner", "tx", "limit", "cursor"}},
 	{Name: "PostJob", Method: "POST", Path: "/jobs", Summary: "Have a runner execute a script"},
 	{Name: "GetJob", Method: "GET", Path: "/jobs/{id}", Summary: "Read one job", Query: []string{"wait"}},
 	{Name: "CancelJob", Method: "POST", Path: "/jobs/{id}/cancel", Summary: "End a job, or have its runner stop it", Query: []string{"reason", "dry_run"}},

@@ -77,12 +77,11 @@ const runnerHelp = `
 func runnerCommand() *cobra.Command {
 	var r runnerFlags
 	cmd := &cobra.Command{
-		Hidden: true, // until the server has jobs
-		Use:    "runner",
-		Short:  "Execute jobs: take scripts from a server over HTTP, run each in a sandbox, tell their results",
-		Long:   trim(runnerHelp),
-		Args:   cobra.NoArgs,
-		RunE:   func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
+		Use:   "runner",
+		Short: "Execute jobs: take scripts from a server over HTTP, run each in a sandbox, tell their results",
+		Long:  trim(runnerHelp),
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
 	r.flags(asClient(cmd))
 	addSettings(cmd, nil, "log")

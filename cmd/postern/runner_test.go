@@ -3,74 +3,16 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/postern-dev/postern/internal/runner"
 )
-
-// jobServer is a FAKE of the server that has one job. The real one takes its place when it is there.
-type jobServer struct {
-	mu       sync.Mutex
-	given    bool
-	register runner.RegisterRequest
-	finish   runner.FinishRequest
-	fence    string
-	key      string
-	renewals int
-}
-
-func (s *jobServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	in := json.NewDecoder(r.Body)
-	var out any
-	switch verb := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]; {
-	case verb == "register":
-		in.Decode(&s.register)
-		s.key = r.Header.Get("Authorization") + " " + r.Header.Get("Postern-Context")
-		out = runner.RegisterAnswer{Epoch: 1, TTL: "9s"}
-	case verb == "claim" && !s.given:
-		s.given = true
-		out = runner.ClaimAnswer{Jobs: []runner.Job{{
-			Try:        "2c6f0f6e-6d5f-4e9e-8f4a-0d7a5b6f9a01",
-			Fence:      7,
-			Job:        "2c6f0f6e-6d5f-4e9e-8f4a-0d7a5b6f9a02",
-			Context:    "shop",
-			ScriptType: "python",
-			Script:     "import os; print(sorted(n for n in os.environ if 'SECRET' in n))",
-			Timeout:    60,
-		}}}
-	case verb == "claim":
-		s.mu.Unlock()
-		select {
-		case <-r.Context().Done():
-		case <-time.After(time.Second):
-		}
-		s.mu.Lock()
-		w.WriteHeader(http.StatusNoContent)
-		return
-	case verb == "renew":
-		s.renewals++
-		out = runner.RenewAnswer{TTL: "9s"}
-	case verb == "finish":
-		in.Decode(&s.finish)
-		s.fence = r.Header.Get(runner.HeaderFence)
-		out = runner.EndAnswer{Changed: true}
-	default:
-		w.WriteHeader(http.StatusNoContent)
-		return
-	}
-	json.NewEncoder(w).Encode(out)
-}
 
 // runnerProcess is the program as a runner, with a state directory that every user may pass.
 func runnerProcess(t *testing.T, args ...string) *exec.Cmd {
@@ -84,58 +26,107 @@ func runnerProcess(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func TestARunnerExecutesAJobOverHTTP(t *testing.T) {
-	if os.Getenv("POSTERN_TEST_RUNNER") == "" {
-		t.Skip("POSTERN_TEST_RUNNER=1 runs it")
-	}
-	s := &jobServer{}
-	server := httptest.NewServer(s)
-	defer server.Close()
-	cmd := runnerProcess(t, "--url", server.URL, "--context", "shop", "--name", "r1", "--types", "python,sal",
-		"--slots", "3")
-	var log bytes.Buffer
-	if out, err := runnerProcess(t, "--url", server.URL, "--types", "sal").CombinedOutput(); err == nil ||
-		!strings.Contains(string(out), "sal") {
-		t.Errorf("a runner that can execute nothing: %v %s", err, out)
-	}
-	cmd.Stderr = &log
+// runs starts the program as a runner of an installation, and returns what it logs.
+func runs(t *testing.T, api string, args ...string) (cmd *exec.Cmd, log *bytes.Buffer) {
+	t.Helper()
+	cmd = runnerProcess(t, append([]string{"--url", api, "--isolation", "off"}, args...)...)
+	log = &bytes.Buffer{}
+	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer cmd.Process.Kill()
-	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		s.mu.Lock()
-		done := s.finish.Result != nil
-		s.mu.Unlock()
-		if done {
-			break
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if t.Failed() {
+			t.Log(log.String())
 		}
-		select {
-		case err := <-exited:
-			if strings.Contains(log.String(), "gives no box") {
-				t.Skip(log.String())
-			}
-			t.Fatalf("the runner has ended: %v\n%s", err, log.String())
-		default:
+	})
+	return cmd, log
+}
+
+// calls sends a request to an installation and reads its answer.
+func calls(t *testing.T, status int, method, url, body string) map[string]any {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var v map[string]any
+	if err := json.NewDecoder(res.Body).Decode(&v); err != nil || res.StatusCode != status {
+		t.Fatalf("%s %s: %d, want %d: %v %v", method, url, res.StatusCode, status, v, err)
+	}
+	return v
+}
+
+// jobEnds waits for the end of a job.
+func jobEnds(t *testing.T, api string, job map[string]any) map[string]any {
+	t.Helper()
+	for range 4 {
+		v := calls(t, 200, "GET", fmt.Sprint(api, "/jobs/", job["id"], "?wait=30s"), "")
+		if v["ended_at"] != nil {
+			return v
 		}
+	}
+	t.Fatalf("job %v has not ended", job["id"])
+	return nil
+}
+
+// A runner is a process of its own, which needs nothing but HTTP to a server. One that is killed leaves its job to
+// another, which is handed the same token.
+func TestRunnersExecuteTheJobsOfAServer(t *testing.T) {
+	if out, err := runnerProcess(t, "--url", "http://127.0.0.1:1", "--types", "sal").CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "sal") {
+		t.Errorf("a runner that can execute nothing: %v %s", err, out)
+	}
+	_, _, api := developing(t)
+	calls(t, 201, "PUT", api+"/runners/killed", `{"slots": 1, "ttl": "3s"}`)
+	killed, _ := runs(t, api, "--name", "killed", "--types", "python,sal")
+	job := calls(t, 201, "POST", api+"/jobs", `{"script_type": "python", "timeout": 60, "env_vars": {"A": "1"},
+		"script": "import json, os\nprint(sorted(n for n in os.environ if 'SECRET' in n))\njson.dump({'a': os.environ['A']}, open(os.environ['POSTERN_RESULT'], 'w'))"}`)
+	v := jobEnds(t, api, job)
+	if v["status"] != "finished" || fmt.Sprint(v["result"]) != "map[a:1]" || v["runner"] != "killed" {
+		t.Fatalf("%v", v)
+	}
+	logs := calls(t, 200, "GET", fmt.Sprint(api, "/jobs/", job["id"], "/logs"), "")
+	if !strings.Contains(fmt.Sprint(logs), "text:[]") {
+		t.Errorf("the runner's environment, or no output: %v", logs)
+	}
+	r := calls(t, 200, "GET", api+"/runners/killed", "")
+	if fmt.Sprint(r["able"]) != "[python]" || !strings.Contains(fmt.Sprint(r["missing"]), "sal") {
+		t.Errorf("it registered as %v", r)
+	}
+	job = calls(t, 201, "POST", api+"/jobs", `{"script_type": "python",
+		"script": "import os, time\nprint(os.environ['POSTERN_TOKEN'], flush=True)\ntime.sleep(4)"}`)
+	held := func() bool {
+		v := calls(t, 200, "GET", fmt.Sprint(api, "/jobs/", job["id"], "/logs"), "")
+		return len(v["items"].([]any)) > 0
+	}
+	for end := time.Now().Add(time.Minute); !held(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("no result after a minute\n%s", log.String())
+			t.Fatal("the job does not start")
 		}
 	}
-	cmd.Process.Signal(syscall.SIGTERM)
-	if err := <-exited; err != nil {
-		t.Errorf("after SIGTERM: %v\n%s", err, log.String())
+	killed.Process.Kill()
+	heir, _ := runs(t, api, "--name", "heir")
+	v = jobEnds(t, api, job)
+	tries := calls(t, 200, "GET", fmt.Sprint(api, "/jobs/", job["id"], "/tries"), "")["items"].([]any)
+	first := tries[0].(map[string]any)
+	if v["status"] != "finished" || v["runner"] != "heir" || len(tries) != 1 || first["lapses"] != 1.0 {
+		t.Errorf("%v\n%v", v, tries)
 	}
-	g := s.register
-	if g.Instance == "" || g.Slots != 3 || strings.Join(g.ScriptTypes, " ") != "python" || g.Missing["sal"] == "" ||
-		g.Version == "" || s.key != "Bearer pk_test shop" {
-		t.Errorf("it registered with %+v, key %q", g, s.key)
+	if got := fmt.Sprint(v["result"]); !strings.Contains(got, fmt.Sprint(first["token"])) {
+		t.Errorf("the token of %v is not in %s", first, got)
 	}
-	if f := s.finish; f.Result["stdout"] != "[]\n" || s.fence != "7" ||
-		f.Isolation != "partial" && f.Isolation != "strict" {
-		t.Errorf("it finished with %+v under fence %s", f, s.fence)
+	heir.Process.Signal(syscall.SIGTERM)
+	if err := heir.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
 	}
 }
 

@@ -396,6 +396,14 @@ func TestATransactionCarriesAJob(t *testing.T) {
 		fmt.Sprint(v["result"]) != "map[n:1]" {
 		t.Errorf("%v", v)
 	}
+	v := want(t, 200, "GET", fmt.Sprint(b.url, "/transactions/", tx["id"]), "")
+	if env := v["data"].(map[string]any)["env_vars"]; fmt.Sprint(env) != "map[A:***]" {
+		t.Errorf("the environment is shown as %v", env)
+	}
+	found := want(t, 200, "GET", fmt.Sprint(b.url, "/jobs?tx=", tx["id"]), "")["items"].([]any)
+	if len(found) != 1 || found[0].(map[string]any)["id"] != j.Job {
+		t.Errorf("the job of a transaction: %v", found)
+	}
 }
 
 // A claim that waits is handed a job that is posted meanwhile.

@@ -237,6 +237,7 @@ type listJobsInput struct {
 	Status     string `query:"status" enum:"dispatched,waiting_for_prerequisites,started,finished,error"`
 	ScriptType string `query:"script_type" maxLength:"100"`
 	Runner     string `query:"runner" maxLength:"200" doc:"That had a try of it."`
+	Tx         string `query:"tx" maxLength:"36" doc:"The id of the transaction that carries it."`
 	Limit      int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
 	Cursor     string `query:"cursor" doc:"next of the page before, with the same filters."`
 }
@@ -248,9 +249,21 @@ func (a *API) listJobs(ctx context.Context, in *listJobsInput) (*pageOf[jobView]
 	if err != nil {
 		return nil, err
 	}
-	filters := []any{"jobs", in.CallerID, in.Ref, in.Status, in.ScriptType, in.Runner}
-	f := flows.JobFilter{Actor: in.CallerID, ScriptType: in.ScriptType, Runner: in.Runner, Status: in.Status,
-		Limit: limit + 1}
+	filters := []any{"jobs", in.CallerID, in.Ref, in.Status, in.ScriptType, in.Runner, in.Tx}
+	f := flows.JobFilter{
+		Actor:      in.CallerID,
+		ScriptType: in.ScriptType,
+		Runner:     in.Runner,
+		Status:     in.Status,
+		Limit:      limit + 1,
+	}
+	if in.Tx != "" {
+		id, err := uuidOf("transaction", in.Tx)
+		if err != nil {
+			return nil, err
+		}
+		f.Tx = &id
+	}
 	if in.Ref != "" {
 		var n int64
 		if err := json.Unmarshal([]byte(in.Ref), &n); err != nil {

@@ -15,6 +15,8 @@ var example = map[string][]string{
 	"leader.":    {"leader.tool", "leader.result", "leader.other"},
 	"event:":     {"event:00000000-0028-82d0-944b-c7c000000001:result", "event:x:tool:2"},
 	"processor:": {"processor:main:1"},
+	"peer.":      {"peer.paris"},
+	"peer:":      {"peer:paris"},
 }
 
 // posting is a door with the context shop, in which there is the type pay, and a header for each role that posts there.

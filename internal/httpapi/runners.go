@@ -270,6 +270,7 @@ type heldJob struct {
 	Try        string            `json:"try"`
 	Fence      int64             `json:"fence"`
 	Job        string            `json:"job"`
+	Flow       string            `json:"flow,omitempty"`
 	Context    string            `json:"context"`
 	Token      string            `json:"token" doc:"the same again after a lapse"`
 	Attempt    int               `json:"attempt"`
@@ -291,7 +292,6 @@ type claimJobsOutput struct {
 type claimedJobs struct {
 	Jobs []heldJob `json:"jobs"`
 	Lost []tryHold `json:"lost" doc:"in holds, and not its own: it ends these scripts"`
-	TTL  string    `json:"ttl"`
 }
 
 // claimPause is how long a claim waits that was woken in vain.
@@ -345,7 +345,7 @@ func (a *API) claimJobs(ctx context.Context, in *claimJobsInput) (*claimJobsOutp
 }
 
 func (a *API) viewClaimed(c *flows.Claimed) *claimedJobs {
-	v := &claimedJobs{Jobs: []heldJob{}, Lost: viewHolds(c.Lost), TTL: outbox.Duration(c.TTL).String()}
+	v := &claimedJobs{Jobs: []heldJob{}, Lost: viewHolds(c.Lost)}
 	for _, t := range c.Taken {
 		v.Jobs = append(v.Jobs, heldJob{
 			Try:        t.ID.String(),

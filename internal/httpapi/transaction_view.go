@@ -6,6 +6,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 )
@@ -99,13 +100,35 @@ func viewTransaction(t *pg.Transaction, with include) transactionView {
 		v.Error = &errorView{ptr(string(t.Class)), t.Code, t.Error}
 	}
 	if with.data {
-		v.Data = t.Data
+		v.Data = shownData(t.Type, t.Data)
 	}
 	if with.result && len(t.Result) > 0 {
 		v.Result = &resultView{}
 		_ = json.Unmarshal(t.Result, v.Result)
 	}
 	return v
+}
+
+// shownData is the data of a transaction as it is shown: that of one which carries a job is shown without the values of
+// its environment, which may be secrets.
+func shownData(typ string, data json.RawMessage) json.RawMessage {
+	if _, ok := flow.ScriptType(typ); !ok {
+		return data
+	}
+	var fields map[string]json.RawMessage
+	var env map[string]any
+	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(fields["env_vars"], &env) != nil {
+		return data
+	}
+	for name := range env {
+		env[name] = masked
+	}
+	fields["env_vars"], _ = json.Marshal(env) // names and stars
+	shown, err := json.Marshal(fields)
+	if err != nil {
+		return nil
+	}
+	return shown
 }
 
 // accepted is a transaction right after its commit. It waits, so that it need not be read from the database.

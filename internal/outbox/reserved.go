@@ -16,10 +16,11 @@ const (
 	ByProcessors Poster = "processors" // the execution of a batch
 	ByLeader     Poster = "leader"     // the call of a tool, or the result of an event
 	ByAdmin      Poster = "admin"      // people and programs with the role admin
+	ByPeers      Poster = "peers"      // what goes to another installation
 )
 
 // Posters are all that a dispatcher may say.
-var Posters = []Poster{Anyone, ByProcessors, ByLeader, ByAdmin}
+var Posters = []Poster{Anyone, ByProcessors, ByLeader, ByAdmin, ByPeers}
 
 // Name is the beginning of names under which a system of Postern posts transactions of its own. Whose says in a
 // sentence what they are posted for.
@@ -36,6 +37,8 @@ var reserved = []Name{
 	{"type", "leader.", ByLeader, "for events of sources"},
 	{"uid", "event:", ByLeader, "for events of sources"},
 	{"queue", "processor:", ByProcessors, "for batches of processors"},
+	{"type", "peer.", ByPeers, "to other installations"},
+	{"queue", "peer:", ByPeers, "to other installations"},
 }
 
 // ReservedNames lists them.
@@ -74,6 +77,7 @@ var postedAlone = map[Poster]string{
 	ByProcessors: "processors alone: send a batch through an authorization that names it",
 	ByLeader:     "the leader alone: it is for events of sources",
 	ByAdmin:      "the role admin alone",
+	ByPeers:      "Postern alone: it goes to another installation",
 }
 
 // MayPost refuses a post to the type by others than its dispatcher says: fault forbidden.

@@ -28,7 +28,6 @@ type Taken struct {
 type Claimed struct {
 	Taken []*Taken
 	Lost  []Hold // what the runner names and does not hold
-	TTL   time.Duration
 }
 
 // Empty says whether there is nothing to tell.
@@ -57,7 +56,7 @@ func (s *Store) Claim(ctx context.Context, contextID int32, name string, epoch i
 				"runner %q is paused: it is handed no jobs until somebody resumes it", fault.Clip(name))
 		}
 		b := &pgx.Batch{}
-		c = &Claimed{TTL: r.TTL}
+		c = &Claimed{}
 		var again []*Try
 		c.Lost, again = r.compare(b, holds)
 		room := min(max-len(again), r.Slots-len(r.tries))

@@ -151,7 +151,8 @@ func (s *Store) note(b *pgx.Batch, j *Job, was flow.JobStatus, c change) {
 type JobFilter struct {
 	Actor, ScriptType, Runner, Status string
 	Ref                               *int64
-	After                             *JobPlace // list what was made before it
+	Tx                                *uuid.UUID // of the transaction that carries it
+	After                             *JobPlace  // list what was made before it
 	Limit                             int
 }
 
@@ -207,9 +208,10 @@ func (s *Store) ListJobs(ctx context.Context, contextID int32, f JobFilter) ([]*
 			AND ($5::bigint IS NULL OR j.ref = $5)
 			AND ($6 = '' OR EXISTS (SELECT FROM postern.job_try t JOIN postern.runner r ON r.runner_id = t.runner_id
 				WHERE t.job_id = j.job_id AND r.name = $6))
+			AND ($10::uuid IS NULL OR j.tx_id = $10)
 			AND (j.created_at, j.job_id) < ($7, $8)
 		ORDER BY j.created_at DESC, j.job_id DESC
-		LIMIT $9`, contextID, f.Actor, f.ScriptType, f.Status, f.Ref, f.Runner, after.At, after.ID, f.Limit)
+		LIMIT $9`, contextID, f.Actor, f.ScriptType, f.Status, f.Ref, f.Runner, after.At, after.ID, f.Limit, f.Tx)
 	if err != nil {
 		return nil, db.Known(err)
 	}
