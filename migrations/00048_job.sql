@@ -64,18 +64,68 @@ CASE was WHEN '' THEN state IN ('Offered') WHEN 'Offered' THEN state IN ('Held',
 END $$;
 -- +goose StatementEnd
 
+-- +goose StatementBegin
+CREATE FUNCTION postern.flow_keeps_its_rules(was text, status text, ended_at timestamptz)
+RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN CASE
+        WHEN (status IN ('finished', 'error')) <> (ended_at IS NOT NULL) THEN postern.broken('flow', 'an_end_has_a_time')
+        WHEN NOT
+CASE was WHEN '' THEN status IN ('dispatched') WHEN 'dispatched' THEN status IN ('started', 'waiting_for_prerequisites', 'dispatched', 'error') WHEN 'waiting_for_prerequisites' THEN status IN ('started', 'error') WHEN 'started' THEN status IN ('finished', 'started', 'error') ELSE false END
+            THEN postern.broken('flow', 'flow_follows_the_machine')
+        ELSE true END;
+END $$;
+-- +goose StatementEnd
+
+-- Jobs that are started together, each after those that it needs. finished counts those of its jobs that have finished;
+-- it is raised behind the lock of this row, which is taken before those of its jobs.
+CREATE TABLE postern.flow (
+    flow_id     uuid NOT NULL CONSTRAINT one_row_per_flow PRIMARY KEY,
+    context_id  int NOT NULL,
+    actor       text NOT NULL,                 -- who made it, and alone may change it
+    ref         bigint,                        -- that actor's name of it
+    env         jsonb NOT NULL,
+    was         text NOT NULL DEFAULT '',
+    status      text NOT NULL,
+    steps       int NOT NULL DEFAULT 0,
+    jobs        int NOT NULL,                  -- that it has
+    finished    int NOT NULL DEFAULT 0,        -- of them
+    result      jsonb,
+    truncated   boolean NOT NULL DEFAULT false, -- the results of its jobs are too large to be told together
+    error_code  text NOT NULL DEFAULT '',
+    error       text NOT NULL DEFAULT '',
+    cause       uuid,                          -- the job whose failure ended it
+    redrive_of  uuid,
+    version     bigint NOT NULL DEFAULT 1,     -- of its environment and its jobs
+    created_at  timestamptz NOT NULL,
+    released_at timestamptz,                   -- when it was started
+    started_at  timestamptz,                   -- when a runner took the first of its jobs
+    ended_at    timestamptz,
+    updated_at  timestamptz NOT NULL,
+    body_hash   bytea,                         -- of the request that made it
+    CONSTRAINT a_flow_keeps_its_rules CHECK (postern.flow_keeps_its_rules(was, status, ended_at)),
+    CONSTRAINT one_flow_per_ref UNIQUE (context_id, actor, ref)
+) WITH (fillfactor = 70);
+CREATE INDEX flow_by_time ON postern.flow (context_id, created_at, flow_id);
+CREATE INDEX flow_by_end ON postern.flow (ended_at) WHERE ended_at IS NOT NULL; -- what retention lets go
+
 CREATE TABLE postern.job (
     job_id      uuid NOT NULL CONSTRAINT one_row_per_job PRIMARY KEY,
     context_id  int NOT NULL,
     actor       text NOT NULL,                 -- who posted it
-    ref         bigint,                        -- that actor's name of it; NULL of what came as a transaction
+    ref         bigint,                        -- its name in its flow, or that actor's; NULL of what came as a transaction
+    uid         text,                          -- of what came as a transaction: that one's
+    flow_id     uuid,
+    removed     boolean NOT NULL DEFAULT false, -- from its flow, which began without it
     script      text NOT NULL,
     script_type text NOT NULL,
     queue       text,
     timeout     interval NOT NULL,             -- of each try
     retries     smallint NOT NULL,             -- further tries
     network     boolean NOT NULL DEFAULT false,
-    env         jsonb NOT NULL,                -- frozen when it is posted
+    env         jsonb NOT NULL,                -- its own
+    frozen      jsonb,                         -- with that of its flow, as it was when the job was posted
+    need_time   interval NOT NULL DEFAULT '0', -- for each prerequisite
     was         text NOT NULL DEFAULT '',
     status      text NOT NULL,
     steps       int NOT NULL DEFAULT 0,
@@ -98,12 +148,14 @@ CREATE TABLE postern.job (
     ended_at    timestamptz,
     updated_at  timestamptz NOT NULL,
     body_hash   bytea,                         -- of the request that made it
-    CONSTRAINT a_job_keeps_its_rules CHECK (postern.job_keeps_its_rules(was, status, result, ended_at)),
-    CONSTRAINT one_job_per_ref UNIQUE (context_id, actor, ref)
+    CONSTRAINT a_job_keeps_its_rules CHECK (postern.job_keeps_its_rules(was, status, result, ended_at))
 ) WITH (fillfactor = 70);
+CREATE UNIQUE INDEX one_job_per_ref ON postern.job (context_id, actor, ref) WHERE flow_id IS NULL;
+CREATE UNIQUE INDEX one_job_per_ref_of_a_flow ON postern.job (flow_id, ref) WHERE NOT removed;
+CREATE INDEX job_by_transaction ON postern.job (tx_id);
 CREATE UNIQUE INDEX one_job_per_transaction ON postern.job (queue_id, seq);
 CREATE INDEX job_by_time ON postern.job (context_id, created_at, job_id);
-CREATE INDEX job_unposted ON postern.job (created_at) WHERE queue_id IS NULL AND tx_open;
+CREATE INDEX job_unposted ON postern.job (updated_at) WHERE queue_id IS NULL AND tx_open;
 -- whose transaction is to be taken back
 CREATE INDEX job_ended_early ON postern.job (ended_at) WHERE tx_open AND ended_at IS NOT NULL;
 CREATE INDEX job_stopping ON postern.job (stop_at) WHERE stop_at IS NOT NULL AND ended_at IS NULL;
@@ -116,6 +168,27 @@ CREATE TABLE postern.job_edge (
     CONSTRAINT one_row_per_edge PRIMARY KEY (job_id, needs)
 );
 CREATE INDEX job_edge_by_cause ON postern.job_edge (needs);
+
+-- What a job needs besides jobs: that somebody says that a name is met. Each is carried by a transaction of type
+-- job.need, which ends when it is met, or when its time is over.
+CREATE TABLE postern.job_need (
+    job_id   uuid NOT NULL,
+    n        int NOT NULL,
+    name     text NOT NULL,
+    deadline timestamptz,                      -- NULL: its job is not posted yet
+    met_at   timestamptz,
+    met_by   text NOT NULL DEFAULT '',
+    ended_at timestamptz,                      -- when it was too late, or its job had ended
+    queue_id bigint,                           -- of its transaction
+    seq      bigint,
+    settled  boolean NOT NULL DEFAULT false,   -- the end of its transaction was seen
+    CONSTRAINT one_row_per_need PRIMARY KEY (job_id, n),
+    CONSTRAINT one_need_per_name UNIQUE (job_id, name)
+);
+CREATE INDEX need_by_deadline ON postern.job_need (deadline) WHERE met_at IS NULL AND ended_at IS NULL;
+CREATE INDEX need_unsettled ON postern.job_need (queue_id)
+    WHERE (met_at IS NOT NULL OR ended_at IS NOT NULL) AND NOT settled;
+CREATE UNIQUE INDEX one_need_per_transaction ON postern.job_need (queue_id, seq);
 
 -- Jobs whose transactions have ended, until that was brought to the job. A row is inserted in the commit of the end.
 CREATE TABLE postern.job_due (
@@ -165,6 +238,7 @@ CREATE INDEX try_offered ON postern.job_try (context_id, lane, offered_at, try_i
 CREATE INDEX try_held ON postern.job_try (runner_id) WHERE state = 'Held';
 CREATE INDEX try_by_deadline ON postern.job_try (deadline_at) WHERE state = 'Held';
 CREATE INDEX try_unsettled ON postern.job_try (ended_at) WHERE ended_at IS NOT NULL AND NOT settled;
+CREATE INDEX try_offered_by_job ON postern.job_try (job_id) WHERE state = 'Offered'; -- to be withdrawn
 CREATE INDEX try_by_job ON postern.job_try (job_id, attempt);
 -- No job is executed again after it has succeeded.
 CREATE UNIQUE INDEX one_success_per_job ON postern.job_try (job_id) WHERE state = 'Finished';
@@ -192,12 +266,12 @@ CREATE TABLE postern.try_log (
     CONSTRAINT one_row_per_piece PRIMARY KEY (try_id, fence, n)
 );
 
--- What happened to a job.
+-- What happened to a job, or to a flow.
 CREATE TABLE postern.flow_step (
     object  uuid NOT NULL,
     n       int NOT NULL,
     at      timestamptz NOT NULL,
-    machine text NOT NULL CONSTRAINT machine_is_of_jobs CHECK (machine IN ('job')),
+    machine text NOT NULL CONSTRAINT machine_is_of_jobs CHECK (machine IN ('job', 'flow')),
     was     text NOT NULL,
     event   text NOT NULL,
     status  text NOT NULL,
@@ -211,6 +285,10 @@ ALTER TABLE postern.runner ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.runner USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]));
 ALTER TABLE postern.job ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.job USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]));
+ALTER TABLE postern.flow ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON postern.flow USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]));
+ALTER TABLE postern.job_need ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON postern.job_need USING (EXISTS (SELECT FROM postern.job j WHERE j.job_id = job_need.job_id));
 ALTER TABLE postern.job_edge ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.job_edge USING (EXISTS (SELECT FROM postern.job j WHERE j.job_id = job_edge.job_id));
 ALTER TABLE postern.job_due ENABLE ROW LEVEL SECURITY;
@@ -222,7 +300,8 @@ CREATE POLICY tenant ON postern.try_late USING (EXISTS (SELECT FROM postern.job_
 ALTER TABLE postern.try_log ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.try_log USING (EXISTS (SELECT FROM postern.job_try t WHERE t.try_id = try_log.try_id));
 ALTER TABLE postern.flow_step ENABLE ROW LEVEL SECURITY;
-CREATE POLICY tenant ON postern.flow_step USING (EXISTS (SELECT FROM postern.job j WHERE j.job_id = flow_step.object));
+CREATE POLICY tenant ON postern.flow_step USING (EXISTS (SELECT FROM postern.job j WHERE j.job_id = flow_step.object)
+    OR EXISTS (SELECT FROM postern.flow f WHERE f.flow_id = flow_step.object));
 SELECT postern.renew_roles();
 
 -- +goose Down
@@ -231,8 +310,11 @@ DROP TABLE postern.try_log;
 DROP TABLE postern.try_late;
 DROP TABLE postern.job_try;
 DROP TABLE postern.job_due;
+DROP TABLE postern.job_need;
 DROP TABLE postern.job_edge;
 DROP TABLE postern.job;
+DROP TABLE postern.flow;
+DROP FUNCTION postern.flow_keeps_its_rules;
 DROP FUNCTION postern.try_keeps_its_rules;
 DROP FUNCTION postern.job_keeps_its_rules;
 DROP TABLE postern.runner;

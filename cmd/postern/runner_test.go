@@ -22,7 +22,7 @@ func runnerProcess(t *testing.T, args ...string) *exec.Cmd {
 		os.Chmod(at, 0o711)
 	}
 	cmd := exec.Command(binary, append([]string{"runner", "--state", state, "--log-format", "json"}, args...)...)
-	cmd.Env = append(os.Environ(), "POSTERN_API_KEY=pk_test", "SECRET_OF_THE_RUNNER=x")
+	cmd.Env = append(os.Environ(), "SECRET_OF_THE_RUNNER=x")
 	return cmd
 }
 

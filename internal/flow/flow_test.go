@@ -32,8 +32,10 @@ func TestTheTablesAreSoundAndTheirNamesAreBound(t *testing.T) {
 			t.Errorf("the tables name %v, bound are %v", named, bound)
 		}
 	}
-	same(when, slices.Concat(slices.Collect(maps.Keys(jobGuards)), slices.Collect(maps.Keys(tryGuards))))
-	same(do, slices.Concat(slices.Collect(maps.Keys(jobEffects)), slices.Collect(maps.Keys(tryEffects))))
+	same(when, slices.Concat(slices.Collect(maps.Keys(jobGuards)), slices.Collect(maps.Keys(tryGuards)),
+		slices.Collect(maps.Keys(flowGuards))))
+	same(do, slices.Concat(slices.Collect(maps.Keys(jobEffects)), slices.Collect(maps.Keys(tryEffects)),
+		slices.Collect(maps.Keys(flowEffects))))
 }
 
 func TestThePageBesideTheCodeIsRenderedFromTheTables(t *testing.T) {
@@ -176,6 +178,83 @@ func TestWhatATransactionCarriesIsRead(t *testing.T) {
 		}
 		if !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %q, want %q", data, got, want)
+		}
+	}
+}
+
+func TestAFlowGoesAsItsTableSays(t *testing.T) {
+	for _, c := range []struct {
+		from Status
+		on   Event
+		f    Facts
+		to   Status
+		do   string
+	}{
+		{"", FlowCreated, Facts{}, FlowDispatched, ""},
+		{FlowDispatched, FlowReleased, Facts{}, FlowStarted, ""},
+		{FlowDispatched, FlowReleased, Facts{Jobs: 2}, FlowWaiting, "post"},
+		{FlowDispatched, FlowReleased, Facts{Jobs: 2, Open: 1}, FlowDispatched, "post"},
+		{FlowWaiting, FlowBegun, Facts{Jobs: 2}, FlowStarted, ""},
+		{FlowStarted, FlowAdvanced, Facts{Jobs: 2, Finished: 1}, FlowStarted, ""},
+		{FlowStarted, FlowAdvanced, Facts{Jobs: 2, Finished: 2}, FlowFinished, "aggregate"},
+		{FlowStarted, FlowFailed, Facts{Jobs: 2, Finished: 2}, FlowError, "abort"},
+		{FlowDispatched, FlowCancelled, Facts{Jobs: 2}, FlowError, "abort"},
+	} {
+		s, err := Next(c.from, c.on, c.f)
+		if err != nil || s.To != c.to || s.Post != (c.do == "post") || s.Aggregate != (c.do == "aggregate") ||
+			s.Abort != (c.do == "abort") {
+			t.Errorf("%s in %s with %+v: %+v %v", c.on, c.from, c.f, s, err)
+		}
+	}
+	for _, from := range []Status{FlowFinished, FlowError} {
+		if _, err := Next(from, FlowCancelled, Facts{}); err == nil {
+			t.Errorf("%s is no end", from)
+		}
+	}
+}
+
+// graph is jobs by their refs, each with what it depends on.
+func graph(edges ...[]int64) (jobs []Spec) {
+	for _, e := range edges {
+		jobs = append(jobs, Spec{Ref: &e[0], Dependends: e[1:]})
+	}
+	return jobs
+}
+
+func TestOnlyAGraphWithoutCirclesMakesAFlow(t *testing.T) {
+	many := make([][]int64, MaxJobs+1)
+	wide := []int64{2000}
+	for i := range many {
+		many[i] = []int64{int64(i)}
+		if i <= MaxNeeds {
+			wide = append(wide, int64(i))
+		}
+	}
+	for _, c := range []struct {
+		jobs []Spec
+		code string
+		at   string
+		text string
+	}{
+		{graph([]int64{1}, []int64{2, 1}, []int64{3, 1}, []int64{4, 2, 3}), "", "", ""},
+		{graph([]int64{2, 1}, []int64{1}), "", "", ""},
+		{graph([]int64{1, 7000}), "", "", ""},
+		{graph([]int64{1, 1}), "dependency_cycle", "/jobs/0/dependends/0", "1 -> 1"},
+		{graph([]int64{1, 3}, []int64{2, 1}, []int64{3, 2}), "dependency_cycle", "/jobs/0/dependends", "1 -> 3 -> 2 -> 1"},
+		{graph([]int64{1, 99}), "unknown_dependency", "/jobs/0/dependends/0", "job 99"},
+		{graph([]int64{1}, []int64{1}), "invalid", "/jobs/1/ref", "ref 1"},
+		{graph([]int64{7000}), "invalid", "/jobs/0/ref", "ref 7000"},
+		{graph([]int64{2}, []int64{1, 2, 2}), "invalid", "/jobs/1/dependends/1", "twice"},
+		{[]Spec{{}}, "invalid", "/jobs/0/ref", "missing"},
+		{graph(append(many[:MaxNeeds+1:MaxNeeds+1], wide)...), "invalid", "/jobs/65/dependends", "65"},
+		{graph(many...), "invalid", "/jobs", "1002"},
+	} {
+		err := CheckGraph("/jobs", c.jobs, map[int64]bool{7000: true})
+		f := fault.As(err)
+		switch {
+		case err == nil && c.code == "":
+		case err == nil || f.Code != c.code || f.Fields[0].Pointer != c.at || !strings.Contains(f.Detail, c.text):
+			t.Errorf("%d jobs, the first %+v: %v, want %s at %s", len(c.jobs), c.jobs[0], err, c.code, c.at)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -32,6 +33,27 @@ const (
 
 // UID is the uid of the transaction of a job.
 func UID(job uuid.UUID) string { return jobUID + job.String() }
+
+// NeedUID is the uid of the transaction of a prerequisite, by its number in its job.
+func NeedUID(job uuid.UUID, n int) string { return needUID + job.String() + ":" + strconv.Itoa(n) }
+
+// NeedHash is what the core knows the transaction of a prerequisite by.
+func NeedHash(uid string) string { return strings.TrimPrefix(uid, ":") }
+
+// NeedOf returns the prerequisite that a uid or a hash names.
+func NeedOf(name string) (job uuid.UUID, n int, ok bool) {
+	name, ok = strings.CutPrefix(strings.TrimPrefix(name, ":"), strings.TrimPrefix(needUID, ":"))
+	text, number, _ := strings.Cut(name, ":")
+	if !ok {
+		return job, 0, false
+	}
+	job, err := uuid.Parse(text)
+	if err != nil {
+		return job, 0, false
+	}
+	n, err = strconv.Atoi(number)
+	return job, n, err == nil
+}
 
 // JobOfUID returns the job whose transaction has a uid.
 func JobOfUID(uid string) (uuid.UUID, bool) {

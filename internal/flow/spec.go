@@ -38,7 +38,14 @@ type Spec struct {
 	Retries    int
 	Env        map[string]string
 	Network    bool
+
+	Dependends    []int64       // refs of jobs of its flow
+	Prerequisites []string      // names that somebody says are met
+	NeedTimeout   time.Duration // how long each may take
 }
+
+// DefaultNeedTimeout is how long a prerequisite may take where nothing is said.
+const DefaultNeedTimeout = 24 * time.Hour
 
 // Validate refuses a job that cannot be meant. at is where it stands in the request.
 func (s *Spec) Validate(at string) error {
@@ -56,6 +63,12 @@ func (s *Spec) Validate(at string) error {
 			int64(MaxTimeout/time.Second))
 	case s.Retries < 0 || s.Retries > MaxRetries:
 		return fault.At(at+"/retries", "retries %d: want 0 to %d further tries", s.Retries, MaxRetries)
+	case s.NeedTimeout < 0 || s.NeedTimeout > MaxTimeout:
+		return fault.At(at+"/prerequisite_timeout", "prerequisite_timeout %d: want 1 to %d, in seconds",
+			int64(s.NeedTimeout/time.Second), int64(MaxTimeout/time.Second))
+	}
+	if err := s.checkNeeds(at); err != nil {
+		return err
 	}
 	return CheckEnv(at+"/env_vars", s.Env)
 }

@@ -3,10 +3,16 @@ package flow
 import "github.com/postern-dev/postern/internal/machine"
 
 // Tables lists the machines of jobs.
-func Tables() []machine.Table { return []machine.Table{Job, Try} }
+func Tables() []machine.Table { return []machine.Table{Flow, Job, Try} }
 
 // Meanings says in one line what each state means, under "table.state".
 var Meanings = map[string]string{
+	"flow.dispatched":                "Stored, or started while no runner has taken one of its jobs yet.",
+	"flow.waiting_for_prerequisites": "Started. Each job that could be the first waits for a prerequisite to be met.",
+	"flow.started":                   "A runner has taken a job of it.",
+	"flow.finished":                  "All its jobs have finished. Its result is made of theirs.",
+	"flow.error": "A job of it is in error, or it was cancelled. What had not started does not, and what " +
+		"runs is stopped.",
 	"job.dispatched": "Stored, or posted with nothing that it waits for: the next runner of its type " +
 		"that has room takes it.",
 	"job.waiting_for_prerequisites": "Posted. Another job that it needs has not ended, or a prerequisite was not met " +

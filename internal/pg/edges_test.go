@@ -32,6 +32,7 @@ func TestTheSchemaAllowsTheEdgesOfTheMachinesAndNoOther(t *testing.T) {
 		{"00040_processor.sql", machinetest.CheckSQL(processor.Machine, "was", "state", nil)},
 		{"00042_source.sql", machinetest.CheckSQL(leader.Event, "was", "status", nil)},
 		{"00048_job.sql", machinetest.CheckSQL(flow.Job, "was", "status", nil)},
+		{"00048_job.sql", machinetest.CheckSQL(flow.Flow, "was", "status", nil)},
 		{"00048_job.sql", machinetest.CheckSQL(flow.Try, "was", "state", nil)},
 	} {
 		text, err := fs.ReadFile(migrations.FS, c.file)

@@ -17,21 +17,28 @@ import (
 // Cancel ends a job that has not started, and has the runner of one that has stop it. What it returns then is kept on
 // the job. A job that has ended stays as it is.
 func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverResult, err error) {
-	err = s.onJob(ctx, by.Context, id, func(t *db.Txn, j *Job, now time.Time) error {
+	err = s.onJob(ctx, by.Context, id, func(t *db.Txn, l *locked, j *Job) error {
 		r = pg.LeverResult{}
 		if j.Status.Ended() || j.StopAt != nil {
 			r.Pending, r.At = !j.Status.Ended(), stopsAt
 			return t.Rollback(ctx)
 		}
 		b := &pgx.Batch{}
-		c := change{on: flow.JobAborted, by: by.Actor, detail: by.Reason, now: now, code: flow.CodeCancelled,
-			text: pg.Because("cancelled", by.Reason)}
+		c := change{on: flow.JobAborted, by: by.Actor, detail: by.Reason, now: l.now,
+			code: flow.CodeCancelled, text: pg.Because("cancelled", by.Reason)}
 		if err := s.moveJob(b, j, c); err != nil {
 			return err
 		}
 		r.Changed = true
 		if !j.Status.Ended() {
 			r.Pending, r.At = true, stopsAt
+		} else {
+			endNeeds(b, []uuid.UUID{id}, c)
+			if j.Flow != nil {
+				if err := s.goOn(b, l, l.flows[*j.Flow], 0, []*Job{j}); err != nil {
+					return err
+				}
+			}
 		}
 		s.AuditIn(b, by, "cancel", "/jobs/"+id.String())
 		return t.Commit(ctx, b)
@@ -47,14 +54,18 @@ func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverR
 
 const stopsAt = "when its runner has stopped the script"
 
-// TakeBack takes back what carries jobs that have ended: offers are withdrawn, transactions that wait are cancelled. It
-// is repeated until none is left: what a runner, or the core, has in hand just now is left to the next look.
+// TakeBack takes back what carries jobs that have ended, or are to stop: offers are withdrawn, transactions that wait are
+// cancelled. It is repeated until none is left: what a runner, or the core, has in hand just now is left to the next
+// look.
 func (s *Store) TakeBack(ctx context.Context) error {
 	rows, err := s.Db(ctx).Query(ctx, `SELECT `+jobColumns+`
 		FROM postern.job j
 		WHERE j.tx_open AND j.ended_at IS NOT NULL AND j.queue_id IS NOT NULL
-		ORDER BY j.ended_at
-		LIMIT 1000`)
+		UNION ALL
+		SELECT `+jobColumns+`
+		FROM postern.job j
+		WHERE j.stop_at IS NOT NULL AND j.ended_at IS NULL AND j.queue_id IS NOT NULL
+		LIMIT 2000`)
 	if err != nil {
 		return db.Known(err)
 	}

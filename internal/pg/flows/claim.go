@@ -41,7 +41,8 @@ const missedAfter = 5 * time.Second
 // Conflict "stale_epoch", "runner_paused".
 //
 // Two claims of one runner are serial by the lock of its row, so that its slots hold. Claims of two runners skip what
-// the other has locked. A job is locked behind its try, and no holder of a job waits for a try.
+// the other has locked. Jobs are locked behind their tries, and in front of them those of their flows that have not
+// started: from the second job of a flow on there is none. No holder of a flow or a job waits for a try.
 func (s *Store) Claim(ctx context.Context, contextID int32, name string, epoch int64, max int,
 	holds []Hold) (c *Claimed, err error) {
 	var seen []offer
@@ -209,7 +210,14 @@ func (s *Store) begin(ctx context.Context, t *db.Txn, b *pgx.Batch, r *heldRunne
 	}
 	var now time.Time
 	var list []*Job
+	var unstarted []*Flow
 	lock := &pgx.Batch{}
+	lock.Queue(`SELECT `+flowColumns+`
+		FROM postern.flow f
+		WHERE f.flow_id IN (SELECT j.flow_id FROM postern.job j WHERE j.job_id = ANY ($1))
+			AND f.status IN ('dispatched', 'waiting_for_prerequisites')
+		ORDER BY f.flow_id
+		FOR UPDATE OF f`, ids).Query(collectFlows(&unstarted))
 	lock.Queue(`SELECT `+jobColumns+`
 		FROM postern.job j
 		WHERE j.job_id = ANY ($1)
@@ -240,6 +248,13 @@ func (s *Store) begin(ctx context.Context, t *db.Txn, b *pgx.Batch, r *heldRunne
 		}
 		if err := s.moveJob(b, j, change{on: flow.JobClaimed, by: r.Name, now: now}); err != nil {
 			return nil, err
+		}
+		if i := slices.IndexFunc(unstarted, func(f *Flow) bool { return j.Flow != nil && f.ID == *j.Flow }); i >= 0 {
+			if _, err := s.moveFlow(b, unstarted[i], flow.FlowBegun, flow.Facts{},
+				change{by: r.Name, now: now}); err != nil {
+				return nil, err
+			}
+			unstarted = slices.Delete(unstarted, i, i+1)
 		}
 		out = append(out, &Taken{Try: v, Posted: j})
 	}
@@ -283,7 +298,7 @@ func (s *Store) provide(ctx context.Context, t *db.Txn, list []*Taken) error {
 
 // inputsSQL reads, for each of some jobs that need others, their results by their refs.
 const inputsSQL = `SELECT e.job_id, sum(pg_column_size(n.result))::int, jsonb_object_agg(coalesce(n.ref::text,
-	n.job_id::text), coalesce(n.result, '{}'))
+	n.uid, n.job_id::text), coalesce(n.result, '{}'))
 	FROM postern.job_edge e JOIN postern.job n ON n.job_id = e.needs
 	WHERE e.job_id = ANY ($1)
 	GROUP BY e.job_id`

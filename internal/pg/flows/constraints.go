@@ -20,6 +20,14 @@ func init() {
 			"a_runner_holds_it":               fault.Internal,
 			"no_runner_holds_what_is_offered": fault.Internal,
 			"try_follows_the_machine":         fault.Internal,
+			"flow_follows_the_machine":        fault.Internal,
+			"one_row_per_flow":                fault.Internal,
+			"a_flow_keeps_its_rules":          fault.Internal,
+			"one_flow_per_ref":                fault.Conflict,
+			"one_job_per_ref_of_a_flow":       fault.Conflict,
+			"one_row_per_need":                fault.Internal,
+			"one_need_per_name":               fault.Conflict,
+			"one_need_per_transaction":        fault.Internal,
 			"one_row_per_job":                 fault.Internal,
 			"a_job_keeps_its_rules":           fault.Internal,
 			"one_job_per_ref":                 fault.Conflict,
@@ -36,6 +44,6 @@ func init() {
 			"machine_is_of_jobs":              fault.Internal,
 			"one_row_per_flow_step":           fault.Internal,
 		},
-		Again: []string{"one_job_per_ref"},
+		Again: []string{"one_job_per_ref", "one_flow_per_ref"},
 	})
 }

@@ -23,7 +23,9 @@ func Dispatcher(typ string) outbox.Dispatcher {
 		UnknownGrace: outbox.Duration(5 * time.Minute), Confirmations: 1}
 	d.Unknown = outbox.UnknownUnresolved
 	d.PostedBy = outbox.ByAdmin // it has scripts executed
-	d.Schema = json.RawMessage(flow.Schema)
+	if typ != flow.TypeNeed {
+		d.Schema = json.RawMessage(flow.Schema)
+	}
 	return d
 }
 
@@ -32,7 +34,7 @@ func Dispatcher(typ string) outbox.Dispatcher {
 func equip(b *pgx.Batch, contextID int32) {
 	types := make([]string, 0, len(flow.BuiltIn))
 	settings := make([]string, 0, len(flow.BuiltIn))
-	for _, name := range flow.BuiltIn {
+	for _, name := range append([]string{"need"}, flow.BuiltIn...) {
 		d := Dispatcher(flow.Type(name))
 		text, _ := json.Marshal(d) // strings, numbers and a schema that is there
 		types, settings = append(types, d.Type), append(settings, string(text))

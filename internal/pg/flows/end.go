@@ -138,8 +138,11 @@ func (s *Store) Unsettled(ctx context.Context) (n int, err error) {
 			return 0, err
 		}
 	}
-	if len(queues) == 0 {
-		return 0, nil
+	if len(queues) > 0 {
+		if err := s.Hasten(ctx, queues); err != nil {
+			return 0, err
+		}
 	}
-	return len(queues), s.Hasten(ctx, queues)
+	needs, err := s.unsettledNeeds(ctx)
+	return len(queues) + needs, err
 }

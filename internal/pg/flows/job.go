@@ -19,6 +19,10 @@ type Job struct {
 	flow.Spec
 	ID        uuid.UUID
 	Actor     string
+	UID       string     // of what came as a transaction, that one's
+	Flow      *uuid.UUID // nil: it is in none
+	Removed   bool       // from its flow
+	Own       map[string]string
 	Status    flow.JobStatus
 	Unfit     string
 	Result    json.RawMessage
@@ -30,7 +34,8 @@ type Job struct {
 	TxOpen    bool
 	StopAt    *time.Time
 	StopWhy   string
-	Needs     []uuid.UUID
+	Needs     []uuid.UUID // the jobs that it waits for
+	Named     []Need      // and what else
 	Tries     int
 	Runner    string // that holds it, or held it last
 	CreatedAt time.Time
@@ -46,16 +51,16 @@ type Job struct {
 	hash       []byte
 }
 
-const jobColumns = `j.job_id, j.context_id, j.actor, j.ref, j.script, j.script_type, coalesce(j.queue, ''),
-	j.timeout, j.retries, j.network, j.env,
+const jobColumns = `j.job_id, j.context_id, j.actor, j.ref, coalesce(j.uid, ''), j.flow_id, j.removed, j.script,
+	j.script_type, coalesce(j.queue, ''), j.timeout, j.retries, j.network, coalesce(j.frozen, j.env), j.env, j.need_time,
 	j.status, j.steps, j.unfit, j.result, j.exit_code, j.error_code, j.error, j.cause, coalesce(j.tx_id::text, ''),
 		coalesce(j.queue_id, 0), coalesce(j.seq, 0),
 	coalesce(j.day, '1970-01-01'), j.tx_open, j.stop_at, j.stop_why, j.created_at, j.started_at, j.ended_at,
 		j.updated_at, j.body_hash`
 
 func (j *Job) fields() []any {
-	return []any{&j.ID, &j.context, &j.Actor, &j.Ref, &j.Script, &j.ScriptType, &j.Queue, &j.Timeout, &j.Retries,
-		&j.Network, &j.Env,
+	return []any{&j.ID, &j.context, &j.Actor, &j.Ref, &j.UID, &j.Flow, &j.Removed, &j.Script, &j.ScriptType, &j.Queue,
+		&j.Timeout, &j.Retries, &j.Network, &j.Env, &j.Own, &j.NeedTimeout,
 		&j.Status, &j.steps, &j.Unfit, (*[]byte)(&j.Result), &j.ExitCode, &j.Code, &j.Error, &j.Cause, &j.Tx,
 		&j.queue, &j.seq,
 		&j.day, &j.TxOpen, &j.StopAt, &j.StopWhy, &j.CreatedAt, &j.StartedAt, &j.EndedAt, &j.UpdatedAt, &j.hash}
@@ -81,6 +86,9 @@ func (j *Job) environment(contextName string, v *Try) map[string]string {
 	env["POSTERN_CONTEXT"] = contextName
 	env["POSTERN_ATTEMPT"] = strconv.Itoa(v.Attempt)
 	env["POSTERN_TOKEN"] = v.Token
+	if j.Flow != nil {
+		env["POSTERN_FLOW"] = j.Flow.String()
+	}
 	return env
 }
 
@@ -138,19 +146,24 @@ func (s *Store) moveJob(b *pgx.Batch, j *Job, c change) error {
 
 // note adds to b what happened to a job. A claim that changes nothing is a try more, which has a row of its own.
 func (s *Store) note(b *pgx.Batch, j *Job, was flow.JobStatus, c change) {
+	noteStep(b, "job", j.ID, j.steps, string(was), string(c.on), string(j.Status), c)
+}
+
+// noteStep adds to b what happened to a job or a flow.
+func noteStep(b *pgx.Batch, machine string, object uuid.UUID, n int, was, event, status string, c change) {
 	detail := c.detail
 	if detail == "" {
 		detail = c.text
 	}
 	b.Queue(`INSERT INTO postern.flow_step (object, n, at, machine, was, event, status, by, detail)
-		VALUES ($1, $2, $3, 'job', $4, $5, $6, $7, $8)`, j.ID, j.steps, c.now, string(was), string(c.on),
-		string(j.Status), c.by, detail)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, object, n, c.now, machine, was, event, status, c.by, detail)
 }
 
 // JobFilter narrows a list of jobs. Empty fields do not narrow.
 type JobFilter struct {
 	Actor, ScriptType, Runner, Status string
 	Ref                               *int64
+	Flow                              *uuid.UUID
 	Tx                                *uuid.UUID // of the transaction that carries it
 	After                             *JobPlace  // list what was made before it
 	Limit                             int
@@ -164,12 +177,17 @@ type JobPlace struct {
 
 const jobMore = `, ARRAY(SELECT e.needs FROM postern.job_edge e WHERE e.job_id = j.job_id ORDER BY e.needs),
 	(SELECT count(*) FROM postern.job_try t WHERE t.job_id = j.job_id),
+	ARRAY(SELECT n.ref FROM postern.job_edge e JOIN postern.job n ON n.job_id = e.needs
+		WHERE e.job_id = j.job_id AND n.ref IS NOT NULL ORDER BY n.ref),
+	(SELECT coalesce(json_agg(json_build_object('n', n.n, 'name', n.name, 'deadline', n.deadline, 'met_at', n.met_at,
+		'met_by', n.met_by, 'ended_at', n.ended_at) ORDER BY n.n), '[]')
+		FROM postern.job_need n WHERE n.job_id = j.job_id),
 	coalesce((SELECT r.name FROM postern.job_try t JOIN postern.runner r ON r.runner_id = t.runner_id
 		WHERE t.job_id = j.job_id ORDER BY t.attempt DESC LIMIT 1), '')`
 
 func scanJobMore(row pgx.CollectableRow) (*Job, error) {
 	j := &Job{}
-	return j, row.Scan(append(j.fields(), &j.Needs, &j.Tries, &j.Runner)...)
+	return j, row.Scan(append(j.fields(), &j.Needs, &j.Tries, &j.Dependends, &j.Named, &j.Runner)...)
 }
 
 // Job returns one job, or NotFound.
@@ -209,9 +227,10 @@ func (s *Store) ListJobs(ctx context.Context, contextID int32, f JobFilter) ([]*
 			AND ($6 = '' OR EXISTS (SELECT FROM postern.job_try t JOIN postern.runner r ON r.runner_id = t.runner_id
 				WHERE t.job_id = j.job_id AND r.name = $6))
 			AND ($10::uuid IS NULL OR j.tx_id = $10)
+			AND ($11::uuid IS NULL OR j.flow_id = $11 AND NOT j.removed)
 			AND (j.created_at, j.job_id) < ($7, $8)
 		ORDER BY j.created_at DESC, j.job_id DESC
-		LIMIT $9`, contextID, f.Actor, f.ScriptType, f.Status, f.Ref, f.Runner, after.At, after.ID, f.Limit, f.Tx)
+		LIMIT $9`, contextID, f.Actor, f.ScriptType, f.Status, f.Ref, f.Runner, after.At, after.ID, f.Limit, f.Tx, f.Flow)
 	if err != nil {
 		return nil, db.Known(err)
 	}
@@ -260,8 +279,12 @@ func (s *Store) History(ctx context.Context, contextID int32, job uuid.UUID) ([]
 	if _, err := s.Job(ctx, contextID, job); err != nil {
 		return nil, err
 	}
+	return s.steps(ctx, job)
+}
+
+func (s *Store) steps(ctx context.Context, object uuid.UUID) ([]Step, error) {
 	rows, err := s.Db(ctx).Query(ctx, `SELECT at, was, event, status, by, detail FROM postern.flow_step
-		WHERE object = $1 ORDER BY n`, job)
+		WHERE object = $1 ORDER BY n`, object)
 	if err != nil {
 		return nil, db.Known(err)
 	}

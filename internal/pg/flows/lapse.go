@@ -28,6 +28,10 @@ func (s *Store) Lapse(ctx context.Context) (n int, err error) {
 		}
 	}
 	over, err := s.overdue(ctx)
+	if n += over; err != nil {
+		return n, err
+	}
+	over, err = s.overdueNeeds(ctx)
 	return n + over, err
 }
 

@@ -40,7 +40,7 @@ func (m jobMaker) May(by db.By, lever string, t *pg.Task) error {
 // Redrive refuses: a second execution is a new job, which has a result of its own.
 func (m jobMaker) Redrive(context.Context, db.By, *pg.Transaction, pg.Redrive, pg.Repost) (pg.Accepted, error) {
 	return pg.Accepted{}, fault.New(fault.Conflict, "wrong_state",
-		"a transaction that carries a job is not redriven: post the job anew").
+		"a transaction that carries a job is not redriven: redrive its flow (POST /flows/{id}/redrive), or post the job anew").
 		With("lever", "POST /jobs")
 }
 
@@ -71,20 +71,43 @@ func (m jobMaker) Ended(t *pg.Transaction) string {
 	return "it carried a job"
 }
 
-// forgetJobs removes jobs that ended before a time, with their tries and what these wrote, in chunks. One whose
-// transaction has not ended stays.
+// forgetJobs removes jobs that ended before a time, with their tries and what these wrote, in chunks, and then flows
+// that have no job any more. One whose transaction has not ended stays, and so do the jobs of a flow that has not.
 func (s *Store) forgetJobs(ctx context.Context, before time.Time) error {
+	if err := s.InChunks(ctx, func(atOnce int) (int, error) {
+		tag, err := s.Exec(ctx, forgetJobsSQL, before, atOnce)
+		return int(tag.RowsAffected()), err
+	}); err != nil {
+		return err
+	}
 	return s.InChunks(ctx, func(atOnce int) (int, error) {
 		tag, err := s.Exec(ctx, `WITH old AS MATERIALIZED (
-				SELECT j.job_id FROM postern.job j
-				WHERE j.ended_at < $1 AND NOT j.tx_open ORDER BY j.ended_at LIMIT $2),
-			tries AS MATERIALIZED (SELECT t.try_id FROM postern.job_try t JOIN old USING (job_id)),
-			logs AS (DELETE FROM postern.try_log l USING tries WHERE l.try_id = tries.try_id),
-			late AS (DELETE FROM postern.try_late l USING tries WHERE l.try_id = tries.try_id),
-			gone AS (DELETE FROM postern.job_try t USING tries WHERE t.try_id = tries.try_id),
-			steps AS (DELETE FROM postern.flow_step s USING old WHERE s.object = old.job_id),
-			edges AS (DELETE FROM postern.job_edge e USING old WHERE e.job_id = old.job_id)
-			DELETE FROM postern.job j USING old WHERE j.job_id = old.job_id`, before, atOnce)
+				SELECT f.flow_id
+				FROM postern.flow f
+				WHERE f.ended_at < $1 AND NOT EXISTS (SELECT FROM postern.job j WHERE j.flow_id = f.flow_id)
+				ORDER BY f.ended_at
+				LIMIT $2),
+			steps AS (DELETE FROM postern.flow_step s USING old WHERE s.object = old.flow_id)
+			DELETE FROM postern.flow f USING old WHERE f.flow_id = old.flow_id`, before, atOnce)
 		return int(tag.RowsAffected()), err
 	})
 }
+
+const forgetJobsSQL = `WITH old AS MATERIALIZED (
+		SELECT j.job_id
+		FROM postern.job j
+		WHERE j.ended_at < $1
+			AND NOT j.tx_open
+			AND NOT EXISTS (
+				SELECT FROM postern.flow f
+				WHERE f.flow_id = j.flow_id AND (f.ended_at IS NULL OR f.ended_at >= $1))
+		ORDER BY j.ended_at
+		LIMIT $2),
+	tries AS MATERIALIZED (SELECT t.try_id FROM postern.job_try t JOIN old USING (job_id)),
+	logs AS (DELETE FROM postern.try_log l USING tries WHERE l.try_id = tries.try_id),
+	late AS (DELETE FROM postern.try_late l USING tries WHERE l.try_id = tries.try_id),
+	gone AS (DELETE FROM postern.job_try t USING tries WHERE t.try_id = tries.try_id),
+	steps AS (DELETE FROM postern.flow_step s USING old WHERE s.object = old.job_id),
+	edges AS (DELETE FROM postern.job_edge e USING old WHERE e.job_id = old.job_id),
+	needs AS (DELETE FROM postern.job_need n USING old WHERE n.job_id = old.job_id)
+	DELETE FROM postern.job j USING old WHERE j.job_id = old.job_id`

@@ -25,6 +25,10 @@ import (
 func (s *Store) Offer(ctx context.Context, l *pg.Lease, token string) (a outbox.Answer) {
 	began := time.Now()
 	defer func() { a.StartedAt, a.Elapsed = began, time.Since(began) }()
+	if l.Task.Type == flow.TypeNeed { // it waits for no runner
+		a.Result.Hash = flow.NeedHash(l.Task.UID)
+		return a
+	}
 	id, err := uuid.NewV7()
 	if err != nil {
 		return unclear(err)
@@ -134,6 +138,9 @@ func (s *Store) StatusBatch(ctx context.Context, hashes []string) []outbox.Statu
 		}
 	}
 	found, err := s.statuses(ctx, `t.try_id = ANY ($1)`, ids)
+	if err == nil {
+		err = s.needStatuses(ctx, hashes, found)
+	}
 	out := make([]outbox.Status, len(hashes))
 	for i, h := range hashes {
 		st, ok := found[h]

@@ -56,8 +56,12 @@ func (s *Store) PostJob(ctx context.Context, by db.By, spec flow.Spec) (*Job, er
 		}
 		b := &pgx.Batch{}
 		equip(b, by.Context)
-		if err := s.create(b, j, change{on: flow.JobReleased, by: by.Actor, now: now}); err != nil {
+		open := len(spec.Prerequisites) > 0
+		if err := s.create(b, j, change{on: flow.JobReleased, open: open, by: by.Actor, now: now}); err != nil {
 			return err
+		}
+		if open {
+			setDeadlines(b, []uuid.UUID{j.ID}, now)
 		}
 		s.AuditIn(b, by, "post", "/jobs/"+j.ID.String())
 		return t.Commit(ctx, b)
@@ -71,7 +75,7 @@ func (s *Store) PostJob(ctx context.Context, by db.By, spec flow.Spec) (*Job, er
 		}
 	}
 	if j.Tx == "" && !j.Status.Ended() {
-		if err := s.post(ctx, j); err != nil {
+		if err := s.post(ctx, []*Job{j}); err != nil {
 			return nil, err
 		}
 	}
@@ -124,7 +128,8 @@ func (s *Store) sameRef(ctx context.Context, t *db.Txn, by db.By, ref *int64) (t
 	b := &pgx.Batch{}
 	s.ReadNow(b, &now)
 	if ref != nil {
-		b.Queue(`SELECT `+jobColumns+` FROM postern.job j WHERE (j.context_id, j.actor, j.ref) = ($1, $2, $3)`,
+		b.Queue(`SELECT `+jobColumns+` FROM postern.job j WHERE (j.context_id, j.actor, j.ref) = ($1, $2, $3)
+				AND j.flow_id IS NULL`,
 			by.Context, by.Actor, *ref).
 			Query(func(rows pgx.Rows) error {
 				list, err := pgx.CollectRows(rows, scanJob)
@@ -150,11 +155,15 @@ func differs(there *Job, spec flow.Spec) error {
 		{"timeout", there.Timeout == spec.Timeout},
 		{"retries", there.Retries == spec.Retries},
 		{"network", there.Network == spec.Network},
-		{"env_vars", fmt.Sprint(there.Env) == fmt.Sprint(flow.Environment(nil, spec.Env))},
+		{"prerequisites", there.NeedTimeout == spec.NeedTimeout},
+		{"env_vars", fmt.Sprint(there.Own) == fmt.Sprint(flow.Environment(nil, spec.Env))},
 	} {
 		if !x.same {
 			names = append(names, x.name)
 		}
+	}
+	if len(names) == 0 {
+		names = append(names, "prerequisites")
 	}
 	return fault.New(fault.Conflict, "idempotency_conflict",
 		"ref %d names job %s, which differs: choose another ref, or send the same content", *spec.Ref, there.ID).
@@ -163,24 +172,35 @@ func differs(there *Job, spec flow.Spec) error {
 
 // create adds to b the row of a job that is released at once.
 func (s *Store) create(b *pgx.Batch, j *Job, c change) error {
+	if err := s.insertJob(b, j, c); err != nil {
+		return err
+	}
+	return s.moveJob(b, j, c)
+}
+
+// insertJob adds to b the row of a job with what it needs.
+func (s *Store) insertJob(b *pgx.Batch, j *Job, c change) error {
 	created, err := flow.NextJob("", flow.JobCreated, false)
 	if err != nil {
 		return err
 	}
-	env, err := json.Marshal(j.Env)
+	env, err := json.Marshal(flow.Environment(nil, j.Env))
 	if err != nil {
 		return err
 	}
 	j.Status, j.CreatedAt, j.steps = created.To, c.now, 1
-	b.Queue(`INSERT INTO postern.job (job_id, context_id, actor, ref, script, script_type, queue, timeout, retries,
-		network, env, status, steps, unfit,
-			created_at, updated_at, body_hash)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::jsonb, $12, $13, $14, $15, $15, $16)`,
-		j.ID, j.context, j.Actor, j.Ref, j.Script, j.ScriptType, db.Nullable(j.Queue), j.Timeout, j.Retries,
-		j.Network, string(env), string(j.Status), j.steps,
-		j.Unfit, c.now, j.hash)
+	b.Queue(`INSERT INTO postern.job (job_id, context_id, actor, ref, uid, flow_id, script, script_type, queue, timeout,
+			retries, network, env, need_time, status, steps, unfit, tx_open, created_at, updated_at, body_hash)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::text::jsonb, $14, $15, $16, $17, $18, $19, $19,
+			$20)`,
+		j.ID, j.context, j.Actor, j.Ref, db.Nullable(j.UID), j.Flow, j.Script, j.ScriptType, db.Nullable(j.Queue),
+		j.Timeout, j.Retries, j.Network, string(env), j.NeedTimeout, string(j.Status), j.steps, j.Unfit, j.TxOpen,
+		c.now, j.hash)
+	for n, name := range j.Prerequisites {
+		b.Queue(`INSERT INTO postern.job_need (job_id, n, name) VALUES ($1, $2, $3)`, j.ID, n+1, name)
+	}
 	s.note(b, j, "", change{on: flow.JobCreated, by: c.by, now: c.now})
-	return s.moveJob(b, j, c)
+	return nil
 }
 
 // submission is the transaction of a job. It names the job and nothing else: the script is read from the job's row.
@@ -200,81 +220,4 @@ func (j *Job) submission() *pg.Submission {
 		Data:       data,
 		MaxRetries: &retries,
 	}
-}
-
-// post posts the transaction of a job. What the core refuses for good ends the job; what it cannot take now is posted
-// by a later look.
-func (s *Store) post(ctx context.Context, j *Job) error {
-	out, err := s.Ingest(ctx, []*pg.Submission{j.submission()}, true)
-	if err == nil {
-		err = out[0].Err
-	}
-	switch fault.KindOf(err) {
-	case "":
-		s.RingHere()
-		return nil
-	case fault.Retry, fault.Internal:
-		s.Log.Warn("post the transaction of a job: the next look does", "job", j.ID, "error", err)
-		return nil
-	}
-	f := fault.As(err)
-	return s.onJob(ctx, j.context, j.ID, func(t *db.Txn, j *Job, now time.Time) error {
-		if j.Status.Ended() || j.queue != 0 {
-			return t.Rollback(ctx)
-		}
-		b := &pgx.Batch{}
-		j.TxOpen = false
-		if err := s.moveJob(b, j, change{on: flow.JobRefused, now: now, code: f.Code, text: f.Detail}); err != nil {
-			return err
-		}
-		return t.Commit(ctx, b)
-	})
-}
-
-// Repost posts jobs whose process died before it had posted them, and returns how many.
-func (s *Store) Repost(ctx context.Context) (int, error) {
-	rows, err := s.Looks.Query(ctx, `SELECT `+jobColumns+`
-		FROM postern.job j
-		WHERE j.queue_id IS NULL
-			AND j.tx_open
-			AND j.created_at < coalesce($1::timestamptz, clock_timestamp()) - $2::interval
-			AND j.ended_at IS NULL
-		ORDER BY j.created_at
-		LIMIT 100`, s.Clock(), postedAfter)
-	if err != nil {
-		return 0, db.Known(err)
-	}
-	list, err := pgx.CollectRows(rows, scanJob)
-	if err != nil {
-		return 0, db.Known(err)
-	}
-	for i, j := range list {
-		if s.Quarantined(j.context, flow.Type(j.ScriptType)) {
-			continue
-		}
-		if err := s.post(ctx, j); err != nil {
-			return i, err
-		}
-	}
-	return len(list), nil
-}
-
-// onJob runs fn with a job locked; fn ends the transaction.
-func (s *Store) onJob(ctx context.Context, contextID int32, id uuid.UUID, fn func(*db.Txn, *Job,
-	time.Time) error) error {
-	return s.Run(ctx, func(t *db.Txn) error {
-		var list []*Job
-		var now time.Time
-		b := &pgx.Batch{}
-		b.Queue(`SELECT `+jobColumns+` FROM postern.job j WHERE j.job_id = $1 AND j.context_id = $2 FOR UPDATE`, id,
-			contextID).Query(collectJobs(&list))
-		s.ReadNow(b, &now)
-		if err := t.Send(ctx, b); err != nil {
-			return err
-		}
-		if len(list) == 0 {
-			return noJob(id.String())
-		}
-		return fn(t, list[0], now)
-	})
 }

@@ -24,7 +24,7 @@ func (t teller) Tell(_ context.Context, _ func(context.Context, *pgx.Batch) erro
 	news pg.News) (bool, error) {
 	var posted []*pg.Task
 	for _, task := range news.Accepted {
-		if _, ok := flow.ScriptType(task.Type); ok {
+		if strings.HasPrefix(task.Type, flow.TypePrefix) {
 			posted = append(posted, task)
 		}
 	}
@@ -60,6 +60,9 @@ func (s *Store) accepted(b *pgx.Batch, list []*pg.Task, now time.Time) error {
 	for _, task := range list {
 		if id, ok := flow.JobOfUID(task.UID); ok {
 			known = append(known, place{id, task})
+		} else if job, n, ok := flow.NeedOf(task.UID); ok && task.Type == flow.TypeNeed {
+			b.Queue(`UPDATE postern.job_need SET queue_id = $3, seq = $4 WHERE (job_id, n) = ($1, $2)`, job, n,
+				task.ID.Queue, task.ID.Seq)
 		} else if err := s.adopt(b, task, now); err != nil {
 			return err
 		}
@@ -107,7 +110,7 @@ func (s *Store) adopt(b *pgx.Batch, task *pg.Task, now time.Time) error {
 	if task.MaxRetries != nil {
 		spec.Retries = min(*task.MaxRetries, flow.MaxRetries)
 	}
-	j := &Job{Spec: spec, ID: id, Actor: task.Actor, context: task.ContextID, TxOpen: true, Unfit: why}
+	j := &Job{Spec: spec, ID: id, Actor: task.Actor, UID: task.UID, context: task.ContextID, TxOpen: true, Unfit: why}
 	if err := s.create(b, j, change{on: flow.JobReleased, open: task.Held, by: task.Actor, now: now}); err != nil {
 		return err
 	}

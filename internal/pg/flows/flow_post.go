@@ -1,0 +1,438 @@
+package flows
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/flow"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// FlowSpec is what somebody writes of a flow.
+type FlowSpec struct {
+	Ref   *int64
+	Env   map[string]string
+	Jobs  []flow.Spec
+	Start bool
+
+	RedriveOf *uuid.UUID     `json:",omitempty"`
+	Reused    map[int64]*Job `json:"-"` // of a redrive: by its ref, the job whose result is taken over
+}
+
+// PostFlow stores a flow, whose graph was checked, and starts it if that is asked for. The same ref with the same content
+// again is the same flow. Outcomes besides: Invalid; Conflict "idempotency_conflict", with what differs.
+//
+// The rows are committed before transactions are posted: a process that dies in between leaves jobs that the next look
+// posts under the same uids.
+func (s *Store) PostFlow(ctx context.Context, by db.By, spec FlowSpec) (*Flow, error) {
+	if err := s.knowsTypes(ctx, by.Context, "/jobs", spec.Jobs); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(text)
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, err
+	}
+	var f *Flow
+	var jobs []*Job
+	err = s.Run(ctx, func(t *db.Txn) error {
+		f = &Flow{ID: id, Actor: by.Actor, Ref: spec.Ref, Env: flow.Environment(nil, spec.Env), Jobs: len(spec.Jobs),
+			RedriveOf: spec.RedriveOf, Version: 1, context: by.Context, hash: sum[:]}
+		there, now, err := s.sameFlow(ctx, t, by, spec.Ref)
+		if err != nil {
+			return err
+		}
+		if there != nil {
+			if !bytes.Equal(there.hash, f.hash) {
+				return s.flowDiffers(ctx, there, spec)
+			}
+			there.Replay, f = true, there
+			return t.Rollback(ctx)
+		}
+		b := &pgx.Batch{}
+		equip(b, by.Context)
+		if err := s.insertFlow(b, f, change{by: by.Actor, now: now}); err != nil {
+			return err
+		}
+		c := change{by: by.Actor, now: now}
+		if jobs, err = s.insertJobs(b, f, spec.Jobs, nil, spec.Reused, c); err != nil {
+			return err
+		}
+		if spec.Start {
+			if err := s.release(b, f, jobs, c); err != nil {
+				return err
+			}
+		}
+		s.AuditIn(b, by, "post", "/flows/"+id.String())
+		return t.Commit(ctx, b)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !f.Replay {
+		if err := s.Reconfigured(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.posted(ctx, jobs); err != nil {
+		return nil, err
+	}
+	out, err := s.Flow(ctx, by.Context, f.ID)
+	if err == nil {
+		out.Replay = f.Replay
+	}
+	return out, err
+}
+
+// knowsTypes refuses script types that no dispatcher has.
+func (s *Store) knowsTypes(ctx context.Context, contextID int32, at string, jobs []flow.Spec) error {
+	known := map[string]bool{}
+	for i, j := range jobs {
+		if known[j.ScriptType] {
+			continue
+		}
+		if err := s.knowsType(ctx, contextID, j.ScriptType); err != nil {
+			if f := fault.As(err); f.Kind == fault.Invalid {
+				return fault.At(fmt.Sprintf("%s/%d/script_type", at, i), "%s", f.Detail)
+			}
+			return err
+		}
+		known[j.ScriptType] = true
+	}
+	return nil
+}
+
+// sameFlow finds the flow that an actor has given a ref; nil for none.
+func (s *Store) sameFlow(ctx context.Context, t *db.Txn, by db.By, ref *int64) (there *Flow, now time.Time, err error) {
+	b := &pgx.Batch{}
+	s.ReadNow(b, &now)
+	if ref != nil {
+		b.Queue(`SELECT `+flowColumns+`
+			FROM postern.flow f
+			WHERE (f.context_id, f.actor, f.ref) = ($1, $2, $3)`, by.Context, by.Actor, *ref).
+			Query(func(rows pgx.Rows) error {
+				list, err := pgx.CollectRows(rows, scanFlow)
+				if err == nil && len(list) > 0 {
+					there = list[0]
+				}
+				return err
+			})
+	}
+	return there, now, t.Send(ctx, b)
+}
+
+// flowDiffers refuses a ref that names another flow, and says in what that differs.
+func (s *Store) flowDiffers(ctx context.Context, there *Flow, spec FlowSpec) error {
+	names := []string{}
+	if !maps.Equal(there.Env, flow.Environment(nil, spec.Env)) {
+		names = append(names, "env_vars")
+	}
+	jobs, err := s.JobsOf(ctx, there.context, there.ID)
+	if err != nil {
+		return err
+	}
+	if !slices.EqualFunc(jobs, slices.SortedFunc(slices.Values(spec.Jobs), func(a, b flow.Spec) int {
+		return int(*a.Ref - *b.Ref)
+	}), func(j *Job, x flow.Spec) bool {
+		return *j.Ref == *x.Ref && j.Script == x.Script && j.ScriptType == x.ScriptType && j.Timeout == x.Timeout &&
+			j.Retries == x.Retries && maps.Equal(j.Own, flow.Environment(nil, x.Env))
+	}) {
+		names = append(names, "jobs")
+	}
+	if len(names) == 0 {
+		names = append(names, "jobs or start")
+	}
+	return fault.New(fault.Conflict, "idempotency_conflict",
+		"ref %d names flow %s, which differs: choose another ref, or send the same content", *spec.Ref, there.ID).
+		With("existing", map[string]string{"id": there.ID.String()}).With("differs", names)
+}
+
+// insertFlow adds to b the row of a flow.
+func (s *Store) insertFlow(b *pgx.Batch, f *Flow, c change) error {
+	step, err := flow.Next("", flow.FlowCreated, flow.Facts{})
+	if err != nil {
+		return err
+	}
+	env, err := json.Marshal(f.Env)
+	if err != nil {
+		return err
+	}
+	f.Status, f.steps, f.CreatedAt = step.To, 1, c.now
+	b.Queue(`INSERT INTO postern.flow (flow_id, context_id, actor, ref, env, status, steps, jobs, redrive_of, created_at,
+			updated_at, body_hash)
+		VALUES ($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10, $10, $11)`, f.ID, f.context, f.Actor, f.Ref,
+		string(env), string(f.Status), f.steps, f.Jobs, f.RedriveOf, c.now, f.hash)
+	noteStep(b, "flow", f.ID, f.steps, "", string(flow.FlowCreated), string(f.Status), c)
+	return nil
+}
+
+// insertJobs adds to b jobs of a flow with what they need. there are those that it has already, by their refs. One whose
+// result is taken over from another flow has finished with it.
+func (s *Store) insertJobs(b *pgx.Batch, f *Flow, specs []flow.Spec, there map[int64]uuid.UUID,
+	reused map[int64]*Job, c change) (jobs []*Job, err error) {
+	of := map[int64]uuid.UUID{}
+	maps.Copy(of, there)
+	for _, spec := range specs {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return nil, err
+		}
+		of[*spec.Ref] = id
+		jobs = append(jobs, &Job{Spec: spec, ID: id, Actor: f.Actor, Flow: &f.ID, context: f.context})
+	}
+	var from, to []uuid.UUID
+	for _, j := range jobs {
+		if err := s.insertJob(b, j, c); err != nil {
+			return nil, err
+		}
+		for _, ref := range j.Dependends {
+			j.Needs = append(j.Needs, of[ref])
+			from, to = append(from, j.ID), append(to, of[ref])
+		}
+		if old := reused[*j.Ref]; old != nil {
+			if err := s.reuse(b, j, old, c); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(from) > 0 {
+		b.Queue(`INSERT INTO postern.job_edge (job_id, needs)
+			SELECT n.job_id, n.needs
+			FROM ROWS FROM (unnest($1::uuid[]), unnest($2::uuid[])) n(job_id, needs)`, from, to)
+	}
+	return jobs, nil
+}
+
+// release adds to b that a flow starts: its jobs are to be posted, with an environment that does not change any more.
+func (s *Store) release(b *pgx.Batch, f *Flow, jobs []*Job, c change) error {
+	facts := flow.Facts{Jobs: f.Jobs}
+	for _, j := range jobs {
+		switch {
+		case j.Status.Ended():
+			f.Finished++
+		case len(j.Needs) == 0 && len(j.Prerequisites) == 0:
+			facts.Open++
+		}
+	}
+	if _, err := s.moveFlow(b, f, flow.FlowReleased, facts, c); err != nil {
+		return err
+	}
+	if err := s.releaseJobs(b, f, jobs, c); err != nil {
+		return err
+	}
+	facts.Finished = f.Finished
+	if f.Jobs > 0 && f.Finished == f.Jobs { // all of them were reused
+		if _, err := s.moveFlow(b, f, flow.FlowBegun, facts, c); err != nil {
+			return err
+		}
+	}
+	if f.Status != flow.FlowStarted {
+		return nil
+	}
+	_, err := s.moveFlow(b, f, flow.FlowAdvanced, facts, c)
+	return err
+}
+
+// releaseJobs adds to b that jobs of a flow are to be posted.
+func (s *Store) releaseJobs(b *pgx.Batch, f *Flow, jobs []*Job, c change) error {
+	var ids []uuid.UUID
+	for _, j := range jobs {
+		if j.Status.Ended() {
+			continue
+		}
+		j.TxOpen = true
+		of := change{on: flow.JobReleased, open: len(j.Needs)+len(j.Prerequisites) > 0, by: c.by, now: c.now}
+		if err := s.moveJob(b, j, of); err != nil {
+			return err
+		}
+		ids = append(ids, j.ID)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	b.Queue(`UPDATE postern.job j
+		SET frozen = f.env || j.env
+		FROM postern.flow f
+		WHERE j.job_id = ANY ($1) AND f.flow_id = $2`, ids, f.ID)
+	setDeadlines(b, ids, c.now)
+	return nil
+}
+
+// posted posts the transactions of jobs that are to be posted, if any.
+func (s *Store) posted(ctx context.Context, jobs []*Job) error {
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j *Job) bool { return !j.TxOpen || j.Status.Ended() })
+	if len(jobs) == 0 {
+		return nil
+	}
+	return s.post(ctx, jobs)
+}
+
+// post posts the transactions of a job, or of jobs of one flow, with those of their prerequisites, in one commit. What the
+// core refuses for good ends the job, or the flow; what it cannot take now is posted by a later look.
+func (s *Store) post(ctx context.Context, jobs []*Job) error {
+	subs, err := s.submissions(ctx, jobs)
+	if err != nil {
+		return err
+	}
+	out, err := s.Ingest(ctx, subs, true)
+	for i := 0; err == nil && i < len(out); i++ {
+		err = out[i].Err
+	}
+	switch fault.KindOf(err) {
+	case "":
+		s.RingHere()
+		return nil
+	case fault.Retry, fault.Internal:
+		s.Log.Warn("post the transactions of jobs: the next look does", "job", jobs[0].ID, "jobs", len(jobs),
+			"error", err)
+		return nil
+	}
+	refused := fault.As(err)
+	return s.onJob(ctx, jobs[0].context, jobs[0].ID, func(t *db.Txn, l *locked, j *Job) error {
+		c := change{on: flow.JobRefused, now: l.now, code: refused.Code, text: refused.Detail}
+		b := &pgx.Batch{}
+		for _, x := range jobs {
+			x = l.jobs[x.ID]
+			if x == nil || x.Status.Ended() || x.queue != 0 {
+				continue
+			}
+			x.TxOpen = false
+			if err := s.moveJob(b, x, c); err != nil {
+				return err
+			}
+		}
+		if b.Len() == 0 {
+			return t.Rollback(ctx)
+		}
+		if j.Flow != nil && !l.flows[*j.Flow].Status.Ended() {
+			if err := s.endFlow(b, l, l.flows[*j.Flow], flow.FlowFailed, nil, c); err != nil {
+				return err
+			}
+		}
+		return t.Commit(ctx, b)
+	})
+}
+
+// submissions are the transactions of jobs and of their prerequisites: each behind what it needs, so that jobs of one
+// queue do not stand in front of what they wait for.
+func (s *Store) submissions(ctx context.Context, jobs []*Job) (subs []*pg.Submission, err error) {
+	of := map[uuid.UUID]*Job{}
+	ids := make([]uuid.UUID, 0, len(jobs))
+	for _, j := range jobs {
+		of[j.ID] = j
+		ids = append(ids, j.ID)
+	}
+	needs := map[uuid.UUID][]uuid.UUID{}
+	named := map[uuid.UUID][]Need{}
+	var id, on uuid.UUID
+	n := Need{}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT e.job_id, e.needs
+		FROM postern.job_edge e
+		JOIN postern.job n ON n.job_id = e.needs
+		WHERE e.job_id = ANY ($1) AND n.status <> 'finished'`, ids).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&id, &on}, func() error { needs[id] = append(needs[id], on); return nil })
+		return err
+	})
+	b.Queue(`SELECT n.job_id, n.n, n.name
+		FROM postern.job_need n
+		WHERE n.job_id = ANY ($1) AND n.met_at IS NULL
+		ORDER BY n.job_id, n.n`, ids).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&id, &n.N, &n.Name}, func() error {
+			named[id] = append(named[id], n)
+			return nil
+		})
+		return err
+	})
+	if err := s.Db(ctx).SendBatch(ctx, b).Close(); err != nil {
+		return nil, db.Known(err)
+	}
+	done := map[uuid.UUID]bool{}
+	var add func(j *Job)
+	add = func(j *Job) {
+		if done[j.ID] {
+			return
+		}
+		done[j.ID] = true
+		sub := j.submission()
+		for _, id := range needs[j.ID] {
+			if x := of[id]; x != nil {
+				add(x)
+			}
+			sub.DependsOn = append(sub.DependsOn, flow.UID(id))
+		}
+		for _, n := range named[j.ID] {
+			need := j.needSubmission(n.N, n.Name)
+			subs, sub.DependsOn = append(subs, need), append(sub.DependsOn, need.UID)
+		}
+		subs = append(subs, sub)
+	}
+	for _, j := range jobs {
+		add(j)
+	}
+	return subs, nil
+}
+
+// Repost posts jobs whose process died before it had posted them, and returns how many. What ended before it was posted
+// is posted no more.
+func (s *Store) Repost(ctx context.Context) (n int, err error) {
+	rows, err := s.Looks.Query(ctx, `SELECT `+jobColumns+`
+		FROM postern.job j
+		WHERE j.queue_id IS NULL
+			AND j.tx_open
+			AND j.updated_at < coalesce($1::timestamptz, clock_timestamp()) - $2::interval
+		ORDER BY j.updated_at
+		LIMIT 2000`, s.Clock(), postedAfter)
+	if err != nil {
+		return 0, db.Known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanJob)
+	if err != nil {
+		return 0, db.Known(err)
+	}
+	var ended []uuid.UUID
+	of := map[uuid.UUID][]*Job{}
+	for _, j := range list {
+		switch {
+		case j.Status.Ended():
+			ended = append(ended, j.ID)
+		case s.Quarantined(j.context, flow.Type(j.ScriptType)):
+		case j.Flow != nil:
+			of[*j.Flow] = append(of[*j.Flow], j)
+		default:
+			of[j.ID] = []*Job{j}
+		}
+	}
+	if len(ended) > 0 {
+		if _, err := s.Exec(ctx, `UPDATE postern.job
+			SET tx_open = false
+			WHERE job_id = ANY ($1)
+				AND queue_id IS NULL
+				AND ended_at < coalesce($2::timestamptz, clock_timestamp()) - interval '1 minute'`, ended,
+			s.Clock()); err != nil {
+			return 0, err
+		}
+	}
+	for _, jobs := range of {
+		if err := s.post(ctx, jobs); err != nil {
+			return n, err
+		}
+		n += len(jobs)
+	}
+	return n, nil
+}
