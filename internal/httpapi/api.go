@@ -156,6 +156,7 @@ func (a *API) routes() {
 	a.executionRoutes()
 
 	// jobs
+	a.flowRoutes()
 	a.jobRoutes()
 	a.runnerRoutes()
 	a.tryRoutes()

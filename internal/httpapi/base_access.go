@@ -203,6 +203,21 @@ var access = map[string]rule{
 	"ack-channel-message":     {least: executors},
 	"nack-channel-message":    {least: executors},
 
+	"post-flow":        {least: admins, post: true},
+	"validate-flow":    {least: admins},
+	"list-flows":       {least: readers},
+	"get-flow":         {least: readers},
+	"get-flow-history": {least: readers},
+	"get-flow-dag":     {least: readers},
+	"patch-flow":       {least: admins}, // of these, the one who made it
+	"start-flow":       {least: admins},
+	"post-flow-jobs":   {least: admins, post: true},
+	"delete-flow-job":  {least: admins},
+	"cancel-flow":      {least: admins},
+	"redrive-flow":     {least: admins, post: true},
+
+	"meet-prerequisites": {least: executors},
+
 	"post-job":        {least: admins, post: true},
 	"list-jobs":       {least: readers},
 	"get-job":         {least: readers},

@@ -23,13 +23,15 @@ func (a *API) jobRoutes() {
 	get(a, tag, "/jobs/{id}/tries", "get-job-tries", "The tries of a job", a.getJobTries)
 	get(a, tag, "/jobs/{id}/inputs", "get-job-inputs", "The results of the jobs that it needs", a.getJobInputs)
 	get(a, tag, "/jobs/{id}/logs", "get-job-logs", "The output of its tries", a.getJobLogs)
+	post(a, tag, "/jobs/{id}/prerequisites", "meet-prerequisites", "Say that prerequisites of a job are met",
+		a.meetPrerequisites, 200)
 	post(a, tag, "/jobs/{id}/cancel", "cancel-job", "End a job, or have its runner stop it", a.cancelJob, 200, 202)
 }
 
 var scriptTypeRegexp = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,99}$`)
 
-// jobInput is what a client writes of a job.
-type jobInput struct {
+// JobInput is what a client writes of a job.
+type JobInput struct {
 	Ref        *int64            `json:"ref,omitempty" doc:"0 to 4294967295, the caller's own: it names one job."`
 	Script     string            `json:"script" doc:"1 byte to 256 KiB."`
 	ScriptType string            `json:"script_type" maxLength:"100" example:"python" doc:"Of the dispatcher job.<script_type>."`
@@ -38,18 +40,24 @@ type jobInput struct {
 	Retries    int               `json:"retries,omitempty" doc:"Further tries, 0 to 255; 0 unless said."`
 	Env        map[string]string `json:"env_vars,omitempty" doc:"At most 128 KiB; not PATH, HOME, LD_* and POSTERN_*."`
 	Network    bool              `json:"network,omitempty" doc:"The script may use the network of its runner."`
+
+	Prerequisites []string `json:"prerequisites,omitempty" doc:"Names that somebody says are met (POST /jobs/{id}/prerequisites); it waits for all of them."`
+	NeedTimeout   *int64   `json:"prerequisite_timeout,omitempty" doc:"Seconds that each may take; 86400 unless said."`
 }
 
 // spec checks what no schema can.
-func (in *jobInput) spec(at string) (flow.Spec, error) {
+func (in *JobInput) spec(at string, dependends []int64) (flow.Spec, error) {
 	s := flow.Spec{
-		Ref:        in.Ref,
-		Script:     in.Script,
-		ScriptType: in.ScriptType,
-		Timeout:    flow.DefaultTimeout,
-		Retries:    in.Retries,
-		Env:        in.Env,
-		Network:    in.Network,
+		Dependends:    dependends,
+		Prerequisites: in.Prerequisites,
+		NeedTimeout:   flow.DefaultNeedTimeout,
+		Ref:           in.Ref,
+		Script:        in.Script,
+		ScriptType:    in.ScriptType,
+		Timeout:       flow.DefaultTimeout,
+		Retries:       in.Retries,
+		Env:           in.Env,
+		Network:       in.Network,
 	}
 	if in.Queue != nil {
 		s.Queue = string(*in.Queue)
@@ -60,6 +68,13 @@ func (in *jobInput) spec(at string) (flow.Spec, error) {
 				int64(flow.MaxTimeout/time.Second))
 		}
 		s.Timeout = time.Duration(*in.Timeout) * time.Second
+	}
+	if in.NeedTimeout != nil {
+		if *in.NeedTimeout <= 0 || *in.NeedTimeout > int64(flow.MaxTimeout/time.Second) {
+			return s, fault.At(at+"/prerequisite_timeout", "prerequisite_timeout %d: want 1 to %d, in seconds",
+				*in.NeedTimeout, int64(flow.MaxTimeout/time.Second))
+		}
+		s.NeedTimeout = time.Duration(*in.NeedTimeout) * time.Second
 	}
 	if err := checkScriptType(at+"/script_type", in.ScriptType); err != nil {
 		return s, err
@@ -81,7 +96,11 @@ type jobView struct {
 	Network     bool              `json:"network"`
 	Status      string            `json:"status" enum:"dispatched,waiting_for_prerequisites,started,finished,error"`
 	Stopping    bool              `json:"stopping,omitempty" doc:"its runner is told to stop it"`
-	Dependends  []string          `json:"dependends" doc:"ids of the jobs that it needs"`
+	Flow        *string           `json:"flow" doc:"the id of its flow"`
+	UID         string            `json:"uid,omitempty" doc:"of a job that came as a transaction: that one's"`
+	Dependends  []int64           `json:"dependends" doc:"refs of the jobs that it needs"`
+	Needs       []string          `json:"needs" doc:"their ids"`
+	Named       []needView        `json:"prerequisites"`
 	Result      json.RawMessage   `json:"result" doc:"null before its end; of error, what its last try left"`
 	ExitCode    *int              `json:"exit_code"`
 	Error       *jobError         `json:"error"`
@@ -92,6 +111,15 @@ type jobView struct {
 	StartedAt   *time.Time        `json:"started_at"`
 	EndedAt     *time.Time        `json:"ended_at"`
 	UpdatedAt   time.Time         `json:"updated_at"`
+}
+
+// needView is a prerequisite as clients read it.
+type needView struct {
+	Name     string     `json:"name"`
+	Deadline *time.Time `json:"deadline" doc:"null: its job is not posted yet"`
+	MetAt    *time.Time `json:"met_at"`
+	MetBy    string     `json:"met_by"`
+	EndedAt  *time.Time `json:"ended_at" doc:"when it was too late, or its job had ended"`
 }
 
 type jobError struct {
@@ -112,11 +140,15 @@ func (a *API) viewJob(ctx context.Context, j *flows.Job, whole bool) jobView {
 		Queue:       ptr(j.Queue),
 		Timeout:     int64(j.Timeout / time.Second),
 		Retries:     j.Retries,
-		Env:         map[string]string{},
+		Env:         a.shownEnv(ctx, j.Env),
 		Network:     j.Network,
 		Status:      string(j.Status),
 		Stopping:    j.StopAt != nil && !j.Status.Ended(),
-		Dependends:  []string{},
+		UID:         j.UID,
+		Dependends:  list(j.Dependends),
+		Needs:       []string{},
+		Named:       []needView{},
+		Error:       viewJobError(j.Code, j.Error, j.Cause),
 		Result:      j.Result,
 		ExitCode:    j.ExitCode,
 		Tries:       j.Tries,
@@ -130,31 +162,48 @@ func (a *API) viewJob(ctx context.Context, j *flows.Job, whole bool) jobView {
 	if v.Result == nil {
 		v.Result = json.RawMessage("null")
 	}
-	s := scopeOf(ctx)
-	reads := s.who.in(s.Context, a.system()) < executors
-	for name, value := range j.Env {
-		if reads {
-			value = masked
-		}
-		v.Env[name] = value
+	if j.Flow != nil {
+		v.Flow = ptr(j.Flow.String())
 	}
 	for _, id := range j.Needs {
-		v.Dependends = append(v.Dependends, id.String())
+		v.Needs = append(v.Needs, id.String())
+	}
+	for _, n := range j.Named {
+		v.Named = append(v.Named, needView{n.Name, utc(n.Deadline), utc(n.MetAt), n.MetBy, utc(n.EndedAt)})
 	}
 	if whole {
 		v.Script = j.Script
 	}
-	if j.Code != "" || j.Error != "" {
-		v.Error = &jobError{Code: j.Code, Message: j.Error}
-		if j.Cause != nil {
-			v.Error.Cause = ptr(j.Cause.String())
-		}
-	}
 	return v
 }
 
+func viewJobError(code, text string, cause *uuid.UUID) *jobError {
+	if code == "" && text == "" {
+		return nil
+	}
+	e := &jobError{Code: code, Message: text}
+	if cause != nil {
+		e.Cause = ptr(cause.String())
+	}
+	return e
+}
+
+// shownEnv is an environment as it is shown: to readers without the values, which may be secrets.
+func (a *API) shownEnv(ctx context.Context, env map[string]string) map[string]string {
+	s := scopeOf(ctx)
+	reads := s.who.in(s.Context, a.system()) < executors
+	shown := map[string]string{}
+	for name, value := range env {
+		if reads {
+			value = masked
+		}
+		shown[name] = value
+	}
+	return shown
+}
+
 type postJobInput struct {
-	Body jobInput
+	Body JobInput
 }
 
 type jobOutput struct {
@@ -167,7 +216,7 @@ type jobOutput struct {
 
 // postJob stores a job: 201; 200 for a ref that is known with the same content, 409 with another.
 func (a *API) postJob(ctx context.Context, in *postJobInput) (*jobOutput, error) {
-	spec, err := in.Body.spec("")
+	spec, err := in.Body.spec("", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -193,15 +242,28 @@ const jobLook = 200 * time.Millisecond
 
 // getJob answers a job, at its end or when the time to wait is over.
 func (a *API) getJob(ctx context.Context, in *getJobInput) (*jobOutput, error) {
-	length, err := a.lengthOf(in.Wait, in.Prefer)
-	if err != nil {
-		return nil, err
-	}
 	id, err := uuidOf("job", in.ID)
 	if err != nil {
 		return nil, err
 	}
-	out := &jobOutput{Status: http.StatusOK}
+	var j *flows.Job
+	applied, err := a.untilEnd(ctx, in.Wait, in.Prefer, func() (bool, error) {
+		j, err = a.Store.Flows.Job(ctx, contextID(ctx), id)
+		return err == nil && j.Status.Ended(), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &jobOutput{Status: http.StatusOK, Applied: applied, Body: a.viewJob(ctx, j, true)}, nil
+}
+
+// untilEnd looks until look says that there is an end, or the time to wait is over.
+func (a *API) untilEnd(ctx context.Context, wait, prefer string, look func() (bool, error)) (applied string,
+	err error) {
+	length, err := a.lengthOf(wait, prefer)
+	if err != nil {
+		return "", err
+	}
 	if length > 0 {
 		back, ok := a.news.take()
 		if !ok {
@@ -209,21 +271,17 @@ func (a *API) getJob(ctx context.Context, in *getJobInput) (*jobOutput, error) {
 		} else {
 			defer back()
 			scopeOf(ctx).timed.wait(length)
-			out.Applied = "wait=" + itoa(int(length/time.Second))
+			applied = "wait=" + itoa(int(length/time.Second))
 		}
 	}
 	for until := time.Now().Add(length); ; {
-		j, err := a.Store.Flows.Job(ctx, contextID(ctx), id)
-		if err != nil {
-			return nil, err
-		}
-		if j.Status.Ended() || !time.Now().Before(until) {
-			out.Body = a.viewJob(ctx, j, true)
-			return out, nil
+		ended, err := look()
+		if err != nil || ended || !time.Now().Before(until) {
+			return applied, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return "", ctx.Err()
 		case <-a.news.end: // one more look
 			until = time.Time{}
 		case <-time.After(jobLook):
@@ -237,6 +295,7 @@ type listJobsInput struct {
 	Status     string `query:"status" enum:"dispatched,waiting_for_prerequisites,started,finished,error"`
 	ScriptType string `query:"script_type" maxLength:"100"`
 	Runner     string `query:"runner" maxLength:"200" doc:"That had a try of it."`
+	Flow       string `query:"flow" maxLength:"36" doc:"The id of its flow."`
 	Tx         string `query:"tx" maxLength:"36" doc:"The id of the transaction that carries it."`
 	Limit      int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
 	Cursor     string `query:"cursor" doc:"next of the page before, with the same filters."`
@@ -249,13 +308,20 @@ func (a *API) listJobs(ctx context.Context, in *listJobsInput) (*pageOf[jobView]
 	if err != nil {
 		return nil, err
 	}
-	filters := []any{"jobs", in.CallerID, in.Ref, in.Status, in.ScriptType, in.Runner, in.Tx}
+	filters := []any{"jobs", in.CallerID, in.Ref, in.Status, in.ScriptType, in.Runner, in.Flow, in.Tx}
 	f := flows.JobFilter{
 		Actor:      in.CallerID,
 		ScriptType: in.ScriptType,
 		Runner:     in.Runner,
 		Status:     in.Status,
 		Limit:      limit + 1,
+	}
+	if in.Flow != "" {
+		id, err := uuidOf("flow", in.Flow)
+		if err != nil {
+			return nil, err
+		}
+		f.Flow = &id
 	}
 	if in.Tx != "" {
 		id, err := uuidOf("transaction", in.Tx)
@@ -317,12 +383,16 @@ func (a *API) getJobHistory(ctx context.Context, in *OneJob) (*jobHistoryOutput,
 	if err != nil {
 		return nil, err
 	}
+	return viewSteps(steps), nil
+}
+
+func viewSteps(steps []flows.Step) *jobHistoryOutput {
 	out := &jobHistoryOutput{}
 	out.Body.Items = []jobStepView{}
 	for _, s := range steps {
 		out.Body.Items = append(out.Body.Items, jobStepView{s.At.UTC(), s.Event, s.Was, s.Status, s.By, s.Text})
 	}
-	return out, nil
+	return out
 }
 
 // jobTryView is a try as clients read it.
@@ -466,4 +536,29 @@ func (a *API) cancelJob(ctx context.Context, in *cancelJobInput) (*leverOutput, 
 		return nil, err
 	}
 	return lever(a.Store.Flows.Cancel(ctx, by(ctx, in.Body.reason()), id))
+}
+
+type meetInput struct {
+	OneJob
+	Body struct {
+		Met    []string `json:"met" minItems:"1" maxItems:"64" doc:"Names of its prerequisites."`
+		Reason string   `json:"reason,omitempty" maxLength:"1000" doc:"Kept in the audit row."`
+	}
+}
+
+type meetOutput struct {
+	Body struct {
+		Changed bool `json:"changed" doc:"false: all of them were met before"`
+	}
+}
+
+// meetPrerequisites says that prerequisites are met: 200; 409 wrong_state where they are not waited for any more.
+func (a *API) meetPrerequisites(ctx context.Context, in *meetInput) (*meetOutput, error) {
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	out := &meetOutput{}
+	out.Body.Changed, err = a.Store.Flows.Meet(ctx, by(ctx, in.Body.Reason), id, in.Body.Met)
+	return out, err
 }

@@ -351,6 +351,7 @@ func (a *API) viewClaimed(c *flows.Claimed) *claimedJobs {
 			Try:        t.ID.String(),
 			Fence:      t.Fence,
 			Job:        t.Job.String(),
+			Flow:       t.Env["POSTERN_FLOW"],
 			Context:    t.Env["POSTERN_CONTEXT"],
 			Token:      t.Token,
 			Attempt:    t.Attempt,

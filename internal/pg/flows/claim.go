@@ -297,9 +297,10 @@ func (s *Store) provide(ctx context.Context, t *db.Txn, list []*Taken) error {
 }
 
 // inputsSQL reads, for each of some jobs that need others, their results by their refs.
-const inputsSQL = `SELECT e.job_id, sum(pg_column_size(n.result))::int, jsonb_object_agg(coalesce(n.ref::text,
-	n.uid, n.job_id::text), coalesce(n.result, '{}'))
-	FROM postern.job_edge e JOIN postern.job n ON n.job_id = e.needs
+const inputsSQL = `SELECT e.job_id, coalesce(sum(pg_column_size(n.result)), 0)::int,
+		jsonb_object_agg(coalesce(n.ref::text, n.uid, n.job_id::text), coalesce(n.result, '{}'))
+	FROM postern.job_edge e
+	JOIN postern.job n ON n.job_id = e.needs
 	WHERE e.job_id = ANY ($1)
 	GROUP BY e.job_id`
 

@@ -99,6 +99,11 @@ func (s *Store) PostFlow(ctx context.Context, by db.By, spec FlowSpec) (*Flow, e
 	return out, err
 }
 
+// CheckTypes refuses jobs of script types that no dispatcher has.
+func (s *Store) CheckTypes(ctx context.Context, contextID int32, jobs []flow.Spec) error {
+	return s.knowsTypes(ctx, contextID, "/jobs", jobs)
+}
+
 // knowsTypes refuses script types that no dispatcher has.
 func (s *Store) knowsTypes(ctx context.Context, contextID int32, at string, jobs []flow.Spec) error {
 	known := map[string]bool{}

@@ -21,7 +21,8 @@ import (
 // token again is the same try. A job that has ended, or is to stop, is refused for good.
 //
 // The job is locked behind no try, and only to be read: an end of it comes before this, and is seen, or after it,
-// and finds the try.
+// and finds the try. The core lets a transaction go when those that it depends on are DONE, which their jobs may not
+// know yet: they are brought to their ends first, so that no job starts before those that it needs have finished.
 func (s *Store) Offer(ctx context.Context, l *pg.Lease, token string) (a outbox.Answer) {
 	began := time.Now()
 	defer func() { a.StartedAt, a.Elapsed = began, time.Since(began) }()
@@ -31,6 +32,9 @@ func (s *Store) Offer(ctx context.Context, l *pg.Lease, token string) (a outbox.
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
+		return unclear(err)
+	}
+	if err := s.needsEnded(ctx, l.ID().Queue, l.ID().Seq); err != nil {
 		return unclear(err)
 	}
 	var o offer
@@ -78,6 +82,34 @@ func (s *Store) Offer(ctx context.Context, l *pg.Lease, token string) (a outbox.
 		s.bells.ring(o)
 	}
 	return a
+}
+
+// needsEnded waits until the jobs have ended that the job of a transaction needs.
+func (s *Store) needsEnded(ctx context.Context, queue, seq int64) error {
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		var open bool
+		err := s.Db(ctx).QueryRow(ctx, `SELECT EXISTS (
+			SELECT
+			FROM postern.job j
+			JOIN postern.job_edge e ON e.job_id = j.job_id
+			JOIN postern.job n ON n.job_id = e.needs
+			WHERE (j.queue_id, j.seq) = ($1, $2) AND n.ended_at IS NULL)`, queue, seq).Scan(&open)
+		if err != nil || !open {
+			return db.Known(err)
+		}
+		n, err := s.Advance(ctx)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			continue
+		}
+		select { // another process has them in hand
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
 }
 
 // judgeOffer is the answer to a dispatch that makes no try: the try is there already, or its job cannot be tried. nil

@@ -57,6 +57,7 @@ func (s *Store) accepted(b *pgx.Batch, list []*pg.Task, now time.Time) error {
 		task *pg.Task
 	}
 	var known []place
+	var adopted, at []int64
 	for _, task := range list {
 		if id, ok := flow.JobOfUID(task.UID); ok {
 			known = append(known, place{id, task})
@@ -65,7 +66,12 @@ func (s *Store) accepted(b *pgx.Batch, list []*pg.Task, now time.Time) error {
 				task.ID.Queue, task.ID.Seq)
 		} else if err := s.adopt(b, task, now); err != nil {
 			return err
+		} else {
+			adopted, at = append(adopted, task.ID.Queue), append(at, task.ID.Seq)
 		}
+	}
+	if len(adopted) > 0 {
+		b.Queue(adoptedEdgesSQL, adopted, at)
 	}
 	slices.SortFunc(known, func(a, b place) int { return slices.Compare(a.job[:], b.job[:]) })
 	var ids []uuid.UUID
@@ -82,6 +88,15 @@ func (s *Store) accepted(b *pgx.Batch, list []*pg.Task, now time.Time) error {
 	}
 	return nil
 }
+
+// adoptedEdgesSQL makes jobs need those whose transactions theirs depend on. These rows are written in front of it.
+const adoptedEdgesSQL = `INSERT INTO postern.job_edge (job_id, needs)
+	SELECT j.job_id, k.job_id
+	FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[])) n(queue_id, seq)
+	JOIN postern.job j ON (j.queue_id, j.seq) = (n.queue_id, n.seq)
+	JOIN postern.dependency d ON (d.queue_id, d.seq) = (n.queue_id, n.seq)
+	JOIN postern.job k ON (k.queue_id, k.seq) = (d.on_queue, d.on_seq)
+	ON CONFLICT DO NOTHING`
 
 const placedSQL = `UPDATE postern.job j
 	SET queue_id = n.queue_id, seq = n.seq, day = n.day, tx_id = n.tx_id::uuid
