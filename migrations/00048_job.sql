@@ -8,7 +8,8 @@ CREATE TABLE postern.runner (
     runner_id    int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     context_id   int NOT NULL,
     name         text NOT NULL,
-    type         text NOT NULL DEFAULT '' CONSTRAINT runner_type_is_known CHECK (type IN ('', 'v', 'python', 'osis', 'rust')),
+    type         text NOT NULL DEFAULT ''
+        CONSTRAINT runner_type_is_known CHECK (type IN ('', 'v', 'python', 'osis', 'rust')),
     script_types text[] NOT NULL,              -- empty: whatever its process can execute
     -- false: it takes what its topic names, and nothing from the lanes of script types
     local        boolean NOT NULL,
@@ -54,9 +55,11 @@ CREATE FUNCTION postern.try_keeps_its_rules(was text, state text, runner_id int,
 RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
     RETURN CASE
-        WHEN (state IN ('Finished', 'Failed', 'Withdrawn')) <> (ended_at IS NOT NULL) THEN postern.broken('job_try', 'a_try_that_ended_has_a_time')
+        WHEN (state IN ('Finished', 'Failed', 'Withdrawn')) <> (ended_at IS NOT NULL)
+            THEN postern.broken('job_try', 'a_try_that_ended_has_a_time')
         WHEN state = 'Held' AND runner_id IS NULL THEN postern.broken('job_try', 'a_runner_holds_it')
-        WHEN state = 'Offered' AND runner_id IS NOT NULL THEN postern.broken('job_try', 'no_runner_holds_what_is_offered')
+        WHEN state = 'Offered' AND runner_id IS NOT NULL
+            THEN postern.broken('job_try', 'no_runner_holds_what_is_offered')
         WHEN NOT
 CASE was WHEN '' THEN state IN ('Offered') WHEN 'Offered' THEN state IN ('Held', 'Withdrawn') WHEN 'Held' THEN state IN ('Finished', 'Failed', 'Offered') ELSE false END
             THEN postern.broken('job_try', 'try_follows_the_machine')
@@ -69,7 +72,8 @@ CREATE FUNCTION postern.flow_keeps_its_rules(was text, status text, ended_at tim
 RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
     RETURN CASE
-        WHEN (status IN ('finished', 'error')) <> (ended_at IS NOT NULL) THEN postern.broken('flow', 'an_end_has_a_time')
+        WHEN (status IN ('finished', 'error')) <> (ended_at IS NOT NULL)
+            THEN postern.broken('flow', 'an_end_has_a_time')
         WHEN NOT
 CASE was WHEN '' THEN status IN ('dispatched') WHEN 'dispatched' THEN status IN ('started', 'waiting_for_prerequisites', 'dispatched', 'error') WHEN 'waiting_for_prerequisites' THEN status IN ('started', 'error') WHEN 'started' THEN status IN ('finished', 'started', 'error') ELSE false END
             THEN postern.broken('flow', 'flow_follows_the_machine')
@@ -113,7 +117,7 @@ CREATE TABLE postern.job (
     job_id      uuid NOT NULL CONSTRAINT one_row_per_job PRIMARY KEY,
     context_id  int NOT NULL,
     actor       text NOT NULL,                 -- who posted it
-    ref         bigint,                        -- its name in its flow, or that actor's; NULL of what came as a transaction
+    ref         bigint,                        -- its name in its flow, or that actor's; NULL of a transaction
     uid         text,                          -- of what came as a transaction: that one's
     flow_id     uuid,
     removed     boolean NOT NULL DEFAULT false, -- from its flow, which began without it
@@ -292,11 +296,13 @@ CREATE POLICY tenant ON postern.job_need USING (EXISTS (SELECT FROM postern.job 
 ALTER TABLE postern.job_edge ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.job_edge USING (EXISTS (SELECT FROM postern.job j WHERE j.job_id = job_edge.job_id));
 ALTER TABLE postern.job_due ENABLE ROW LEVEL SECURITY;
-CREATE POLICY tenant ON postern.job_due USING (EXISTS (SELECT FROM postern.job j WHERE (j.queue_id, j.seq) = (job_due.queue_id, job_due.seq)));
+CREATE POLICY tenant ON postern.job_due USING (EXISTS (SELECT FROM postern.job j
+    WHERE (j.queue_id, j.seq) = (job_due.queue_id, job_due.seq)));
 ALTER TABLE postern.job_try ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.job_try USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]));
 ALTER TABLE postern.try_late ENABLE ROW LEVEL SECURITY;
-CREATE POLICY tenant ON postern.try_late USING (EXISTS (SELECT FROM postern.job_try t WHERE t.try_id = try_late.try_id));
+CREATE POLICY tenant ON postern.try_late USING (EXISTS (SELECT FROM postern.job_try t
+    WHERE t.try_id = try_late.try_id));
 ALTER TABLE postern.try_log ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.try_log USING (EXISTS (SELECT FROM postern.job_try t WHERE t.try_id = try_log.try_id));
 ALTER TABLE postern.flow_step ENABLE ROW LEVEL SECURITY;

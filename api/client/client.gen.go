@@ -185,6 +185,15 @@ const (
 	FeeSettingsKindStep    FeeSettingsKind = "step"
 )
 
+// Defines values for FlowViewStatus.
+const (
+	FlowViewStatusDispatched              FlowViewStatus = "dispatched"
+	FlowViewStatusError                   FlowViewStatus = "error"
+	FlowViewStatusFinished                FlowViewStatus = "finished"
+	FlowViewStatusStarted                 FlowViewStatus = "started"
+	FlowViewStatusWaitingForPrerequisites FlowViewStatus = "waiting_for_prerequisites"
+)
+
 // Defines values for InsertBatchInputBodyPriority.
 const (
 	InsertBatchInputBodyPriorityHigh InsertBatchInputBodyPriority = "High"
@@ -594,6 +603,15 @@ const (
 const (
 	ListEventsParamsOrderAsc  ListEventsParamsOrder = "asc"
 	ListEventsParamsOrderDesc ListEventsParamsOrder = "desc"
+)
+
+// Defines values for ListFlowsParamsStatus.
+const (
+	ListFlowsParamsStatusDispatched              ListFlowsParamsStatus = "dispatched"
+	ListFlowsParamsStatusError                   ListFlowsParamsStatus = "error"
+	ListFlowsParamsStatusFinished                ListFlowsParamsStatus = "finished"
+	ListFlowsParamsStatusStarted                 ListFlowsParamsStatus = "started"
+	ListFlowsParamsStatusWaitingForPrerequisites ListFlowsParamsStatus = "waiting_for_prerequisites"
 )
 
 // Defines values for ListJobsParamsStatus.
@@ -1404,6 +1422,27 @@ type ContextsOutputBody struct {
 	Next  *string       `json:"next"`
 }
 
+// DagEdge defines model for DagEdge.
+type DagEdge struct {
+	// From the job that is needed
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+}
+
+// DagNode defines model for DagNode.
+type DagNode struct {
+	ID         string `json:"id"`
+	Ref        int64  `json:"ref"`
+	ScriptType string `json:"script_type"`
+	Status     string `json:"status"`
+}
+
+// DagView defines model for DagView.
+type DagView struct {
+	Edges []DagEdge `json:"edges"`
+	Nodes []DagNode `json:"nodes"`
+}
+
 // DefaultValue defines model for DefaultValue.
 type DefaultValue struct {
 	InputPort string          `json:"input_port"`
@@ -1823,6 +1862,115 @@ type FinishTryInputBody struct {
 	Usage  *UsageView      `json:"usage,omitempty"`
 }
 
+// FlowInput defines model for FlowInput.
+type FlowInput struct {
+	// EnvVars For all its jobs; what a job sets itself wins.
+	EnvVars map[string]string `json:"env_vars,omitempty"`
+
+	// Jobs At most 1000 with their prerequisites. More may be added until it ends.
+	Jobs []FlowJob `json:"jobs,omitempty"`
+
+	// Ref 0 to 4294967295, the caller's own: it names one flow.
+	Ref *int64 `json:"ref,omitempty"`
+
+	// Start Start it at once.
+	Start *bool `json:"start,omitempty"`
+}
+
+// FlowJob defines model for FlowJob.
+type FlowJob struct {
+	// Dependends Refs of the jobs of this flow that it needs, at most 64 with prerequisites.
+	Dependends []int64 `json:"dependends,omitempty"`
+
+	// EnvVars At most 128 KiB; not PATH, HOME, LD_* and POSTERN_*.
+	EnvVars map[string]string `json:"env_vars,omitempty"`
+
+	// Network The script may use the network of its runner.
+	Network *bool `json:"network,omitempty"`
+
+	// PrerequisiteTimeout Seconds that each may take; 86400 unless said.
+	PrerequisiteTimeout *int64 `json:"prerequisite_timeout,omitempty"`
+
+	// Prerequisites Names that somebody says are met (POST /jobs/{id}/prerequisites); it waits for all of them.
+	Prerequisites []string `json:"prerequisites,omitempty"`
+
+	// Queue The ordering key; null or absent for unordered work.
+	//
+	// Examples: claim-7f3
+	Queue *string `json:"queue,omitempty"`
+
+	// Ref 0 to 4294967295, the caller's own: it names one job.
+	Ref *int64 `json:"ref,omitempty"`
+
+	// Retries Further tries, 0 to 255; 0 unless said.
+	Retries *int64 `json:"retries,omitempty"`
+
+	// Script 1 byte to 256 KiB.
+	Script string `json:"script"`
+
+	// ScriptType Of the dispatcher job.<script_type>.
+	//
+	// Examples: python
+	ScriptType string `json:"script_type"`
+
+	// Timeout Seconds that each try may take; 600 unless said.
+	Timeout *int64 `json:"timeout,omitempty"`
+}
+
+// FlowJobView defines model for FlowJobView.
+type FlowJobView struct {
+	Dependends []int64   `json:"dependends"`
+	Error      *JobError `json:"error"`
+	ID         string    `json:"id"`
+	Ref        int64     `json:"ref"`
+	ScriptType string    `json:"script_type"`
+	Status     string    `json:"status"`
+}
+
+// FlowView defines model for FlowView.
+type FlowView struct {
+	// CallerID who made it, and alone may change and start it
+	CallerID  string     `json:"caller_id"`
+	CreatedAt time.Time  `json:"created_at"`
+	EndedAt   *time.Time `json:"ended_at"`
+
+	// EnvVars for readers without the values
+	EnvVars       map[string]string `json:"env_vars"`
+	Error         *JobError         `json:"error"`
+	FinishedCount int64             `json:"finished_count"`
+	ID            string            `json:"id"`
+	JobCount      int64             `json:"job_count"`
+
+	// Jobs by their refs; not in lists
+	Jobs      []FlowJobView `json:"jobs,omitempty"`
+	RedriveOf *string       `json:"redrive_of"`
+	Ref       *int64        `json:"ref"`
+
+	// ReleasedAt when somebody started it
+	ReleasedAt *time.Time `json:"released_at"`
+
+	// Result of its jobs, as <ref>.<key>; null before it has finished
+	Result json.RawMessage `json:"result"`
+
+	// ResultTruncated more than 1 MiB: read the results of its jobs
+	ResultTruncated *bool `json:"result_truncated,omitempty"`
+
+	// StartedAt when a runner took its first job
+	StartedAt *time.Time     `json:"started_at"`
+	Status    FlowViewStatus `json:"status"`
+	UpdatedAt time.Time      `json:"updated_at"`
+	Version   int64          `json:"version"`
+}
+
+// FlowViewStatus defines model for FlowView.Status.
+type FlowViewStatus string
+
+// FlowsOutputBody defines model for FlowsOutputBody.
+type FlowsOutputBody struct {
+	Items []FlowView `json:"items"`
+	Next  *string    `json:"next"`
+}
+
 // FromPort defines model for FromPort.
 type FromPort struct {
 	OutputPort    string `json:"output_port"`
@@ -2044,6 +2192,12 @@ type JobInput struct {
 	// Network The script may use the network of its runner.
 	Network *bool `json:"network,omitempty"`
 
+	// PrerequisiteTimeout Seconds that each may take; 86400 unless said.
+	PrerequisiteTimeout *int64 `json:"prerequisite_timeout,omitempty"`
+
+	// Prerequisites Names that somebody says are met (POST /jobs/{id}/prerequisites); it waits for all of them.
+	Prerequisites []string `json:"prerequisites,omitempty"`
+
 	// Queue The ordering key; null or absent for unordered work.
 	//
 	// Examples: claim-7f3
@@ -2132,18 +2286,25 @@ type JobView struct {
 	CallerID  string    `json:"caller_id"`
 	CreatedAt time.Time `json:"created_at"`
 
-	// Dependends ids of the jobs that it needs
-	Dependends []string   `json:"dependends"`
+	// Dependends refs of the jobs that it needs
+	Dependends []int64    `json:"dependends"`
 	EndedAt    *time.Time `json:"ended_at"`
 
 	// EnvVars for readers without the values
 	EnvVars  map[string]string `json:"env_vars"`
 	Error    *JobError         `json:"error"`
 	ExitCode *int64            `json:"exit_code"`
-	ID       string            `json:"id"`
-	Network  bool              `json:"network"`
-	Queue    *string           `json:"queue"`
-	Ref      *int64            `json:"ref"`
+
+	// Flow the id of its flow
+	Flow *string `json:"flow"`
+	ID   string  `json:"id"`
+
+	// Needs their ids
+	Needs         []string   `json:"needs"`
+	Network       bool       `json:"network"`
+	Prerequisites []NeedView `json:"prerequisites"`
+	Queue         *string    `json:"queue"`
+	Ref           *int64     `json:"ref"`
 
 	// Result null before its end; of error, what its last try left
 	Result  json.RawMessage `json:"result"`
@@ -2165,9 +2326,12 @@ type JobView struct {
 	Timeout int64 `json:"timeout"`
 
 	// Transaction the id of the transaction that carries it
-	Transaction *string   `json:"transaction"`
-	Tries       int64     `json:"tries"`
-	UpdatedAt   time.Time `json:"updated_at"`
+	Transaction *string `json:"transaction"`
+	Tries       int64   `json:"tries"`
+
+	// UID of a job that came as a transaction: that one's
+	UID       *string   `json:"uid,omitempty"`
+	UpdatedAt time.Time `json:"updated_at"`
 }
 
 // JobViewStatus defines model for JobView.Status.
@@ -2297,6 +2461,21 @@ type MachinesOutputBody struct {
 	Next  *string       `json:"next"`
 }
 
+// MeetInputBody defines model for MeetInputBody.
+type MeetInputBody struct {
+	// Met Names of its prerequisites.
+	Met []string `json:"met"`
+
+	// Reason Kept in the audit row.
+	Reason *string `json:"reason,omitempty"`
+}
+
+// MeetOutputBody defines model for MeetOutputBody.
+type MeetOutputBody struct {
+	// Changed false: all of them were met before
+	Changed bool `json:"changed"`
+}
+
 // MemberView defines model for MemberView.
 type MemberView struct {
 	Actor string   `json:"actor"`
@@ -2344,6 +2523,18 @@ type MoveManyInputBody struct {
 	// Examples: claim-7f3
 	Queue  *string `json:"queue,omitempty"`
 	Reason *string `json:"reason,omitempty"`
+}
+
+// NeedView defines model for NeedView.
+type NeedView struct {
+	// Deadline null: its job is not posted yet
+	Deadline *time.Time `json:"deadline"`
+
+	// EndedAt when it was too late, or its job had ended
+	EndedAt *time.Time `json:"ended_at"`
+	MetAt   *time.Time `json:"met_at"`
+	MetBy   string     `json:"met_by"`
+	Name    string     `json:"name"`
 }
 
 // NewAPIKey defines model for NewAPIKey.
@@ -2479,6 +2670,12 @@ type OpenView struct {
 // OpenViewWhy defines model for OpenView.Why.
 type OpenViewWhy string
 
+// PatchFlowInputBody defines model for PatchFlowInputBody.
+type PatchFlowInputBody struct {
+	// EnvVars Instead of what it has.
+	EnvVars map[string]string `json:"env_vars"`
+}
+
 // PeerHealthOutputBody defines model for PeerHealthOutputBody.
 type PeerHealthOutputBody struct {
 	Ok bool `json:"ok"`
@@ -2545,6 +2742,11 @@ type PoolsOutputBody struct {
 // Port defines model for Port.
 type Port struct {
 	Name string `json:"name"`
+}
+
+// PostFlowJobsInputBody defines model for PostFlowJobsInputBody.
+type PostFlowJobsInputBody struct {
+	Jobs []FlowJob `json:"jobs"`
 }
 
 // ProbeView defines model for ProbeView.
@@ -2931,6 +3133,19 @@ type RedriveEventsInputBody struct {
 	// Max Required with filter: nothing beyond it is touched.
 	Max    *int64  `json:"max,omitempty"`
 	Reason *string `json:"reason,omitempty"`
+}
+
+// RedriveFlowInputBody defines model for RedriveFlowInputBody.
+type RedriveFlowInputBody struct {
+	// EnvVars Instead of what the flow had.
+	EnvVars map[string]string `json:"env_vars,omitempty"`
+
+	// Jobs Instead of those with the same refs.
+	Jobs   []FlowJob `json:"jobs,omitempty"`
+	Reason *string   `json:"reason,omitempty"`
+
+	// Ref Of the new flow.
+	Ref *int64 `json:"ref,omitempty"`
 }
 
 // RefusedView defines model for RefusedView.
@@ -3925,6 +4140,12 @@ type UsageView struct {
 	WallMs      int64 `json:"wall_ms"`
 }
 
+// ValidFlowOutputBody defines model for ValidFlowOutputBody.
+type ValidFlowOutputBody struct {
+	// Jobs how many
+	Jobs int64 `json:"jobs"`
+}
+
 // Vertex defines model for Vertex.
 type Vertex struct {
 	// EntryPorts Inputs that the start of the walk brings.
@@ -4569,6 +4790,55 @@ type RedriveEventsParams struct {
 	DryRun *bool `query:"dry_run"`
 }
 
+// ListFlowsParamsStatus is a part of ListFlows.
+type ListFlowsParamsStatus string
+
+// ListFlowsParams are the parameters of ListFlows; what is zero is not sent.
+type ListFlowsParams struct {
+	CallerID string                `query:"caller_id"`
+	Ref      string                `query:"ref"`
+	Status   ListFlowsParamsStatus `query:"status"`
+	Limit    int64                 `query:"limit"`
+	// next of the page before, with the same filters.
+	Cursor string `query:"cursor"`
+}
+
+// GetFlowParams are the parameters of GetFlow; what is zero is not sent.
+type GetFlowParams struct {
+	// How long to wait for its end, at most 60s.
+	Wait string `query:"wait"`
+	// wait=N, in seconds.
+	Prefer string `header:"Prefer"`
+}
+
+// PatchFlowParams are the parameters of PatchFlow; what is zero is not sent.
+type PatchFlowParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// CancelFlowParams are the parameters of CancelFlow; what is zero is not sent.
+type CancelFlowParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+}
+
+// StartFlowParams are the parameters of StartFlow; what is zero is not sent.
+type StartFlowParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+}
+
 // AnnounceIdentityParams are the parameters of AnnounceIdentity; what is zero is not sent.
 type AnnounceIdentityParams struct {
 	// Kept in the audit row, with who and when.
@@ -4588,6 +4858,8 @@ type ListJobsParams struct {
 	ScriptType string               `query:"script_type"`
 	// That had a try of it.
 	Runner string `query:"runner"`
+	// The id of its flow.
+	Flow string `query:"flow"`
 	// The id of the transaction that carries it.
 	Tx    string `query:"tx"`
 	Limit int64  `query:"limit"`
@@ -5818,6 +6090,27 @@ type RedriveEventJSONRequestBody = ReasonBody
 // RedriveEventsJSONRequestBody defines body for RedriveEvents for application/json ContentType.
 type RedriveEventsJSONRequestBody = RedriveEventsInputBody
 
+// PostFlowJSONRequestBody defines body for PostFlow for application/json ContentType.
+type PostFlowJSONRequestBody = FlowInput
+
+// PatchFlowJSONRequestBody defines body for PatchFlow for application/json ContentType.
+type PatchFlowJSONRequestBody = PatchFlowInputBody
+
+// CancelFlowJSONRequestBody defines body for CancelFlow for application/json ContentType.
+type CancelFlowJSONRequestBody = ReasonBody
+
+// PostFlowJobsJSONRequestBody defines body for PostFlowJobs for application/json ContentType.
+type PostFlowJobsJSONRequestBody = PostFlowJobsInputBody
+
+// RedriveFlowJSONRequestBody defines body for RedriveFlow for application/json ContentType.
+type RedriveFlowJSONRequestBody = RedriveFlowInputBody
+
+// StartFlowJSONRequestBody defines body for StartFlow for application/json ContentType.
+type StartFlowJSONRequestBody = ReasonBody
+
+// ValidateFlowJSONRequestBody defines body for ValidateFlow for application/json ContentType.
+type ValidateFlowJSONRequestBody = FlowInput
+
 // AnnounceIdentityJSONRequestBody defines body for AnnounceIdentity for application/json ContentType.
 type AnnounceIdentityJSONRequestBody = AnnounceInputBody
 
@@ -5826,6 +6119,9 @@ type PostJobJSONRequestBody = JobInput
 
 // CancelJobJSONRequestBody defines body for CancelJob for application/json ContentType.
 type CancelJobJSONRequestBody = ReasonBody
+
+// MeetPrerequisitesJSONRequestBody defines body for MeetPrerequisites for application/json ContentType.
+type MeetPrerequisitesJSONRequestBody = MeetInputBody
 
 // BuryNodeJSONRequestBody defines body for BuryNode for application/json ContentType.
 type BuryNodeJSONRequestBody = ReasonBody
@@ -6332,14 +6628,27 @@ var Operations = []Operation{
 	{Name: "RedriveEvent", Method: "POST", Path: "/events/{id}/redrive", Summary: "Bring a Dead event once more, as a new one", Query: []string{"reason", "dry_run"}},
 	{Name: "GetEventWhy", Method: "GET", Path: "/events/{id}/why", Summary: "What it waits for"},
 	{Name: "RedriveEvents", Method: "POST", Path: "/events:redrive", Summary: "Redrive many Dead events", Query: []string{"dry_run"}},
+	{Name: "ListFlows", Method: "GET", Path: "/flows", Summary: "List flows, the newest first", Query: []string{"caller_id", "ref", "status", "limit", "cursor"}},
+	{Name: "PostFlow", Method: "POST", Path: "/flows", Summary: "Have runners execute jobs that need each other"},
+	{Name: "GetFlow", Method: "GET", Path: "/flows/{id}", Summary: "Read one flow", Query: []string{"wait"}},
+	{Name: "PatchFlow", Method: "PATCH", Path: "/flows/{id}", Summary: "Change the environment of jobs that are not posted yet", Query: []string{"reason", "dry_run"}},
+	{Name: "CancelFlow", Method: "POST", Path: "/flows/{id}/cancel", Summary: "End it, and have what runs stopped", Query: []string{"reason", "dry_run"}},
+	{Name: "GetFlowDag", Method: "GET", Path: "/flows/{id}/dag", Summary: "Its jobs, and which need which"},
+	{Name: "GetFlowHistory", Method: "GET", Path: "/flows/{id}/history", Summary: "What happened to a flow"},
+	{Name: "PostFlowJobs", Method: "POST", Path: "/flows/{id}/jobs", Summary: "Add jobs to a flow that has not ended"},
+	{Name: "DeleteFlowJob", Method: "DELETE", Path: "/flows/{id}/jobs/{ref}", Summary: "Remove a job that has not started, and that no other needs"},
+	{Name: "RedriveFlow", Method: "POST", Path: "/flows/{id}/redrive", Summary: "Do it again in a new flow, without what had finished and has not changed"},
+	{Name: "StartFlow", Method: "POST", Path: "/flows/{id}/start", Summary: "Post its jobs", Query: []string{"reason", "dry_run"}},
+	{Name: "ValidateFlow", Method: "POST", Path: "/flows:validate", Summary: "Check a flow, and store nothing"},
 	{Name: "AnnounceIdentity", Method: "POST", Path: "/identity/announce", Summary: "Say under which deployment this database runs", Query: []string{"reason", "dry_run"}},
-	{Name: "ListJobs", Method: "GET", Path: "/jobs", Summary: "List jobs, the newest first", Query: []string{"caller_id", "ref", "status", "script_type", "runner", "tx", "limit", "cursor"}},
+	{Name: "ListJobs", Method: "GET", Path: "/jobs", Summary: "List jobs, the newest first", Query: []string{"caller_id", "ref", "status", "script_type", "runner", "flow", "tx", "limit", "cursor"}},
 	{Name: "PostJob", Method: "POST", Path: "/jobs", Summary: "Have a runner execute a script"},
 	{Name: "GetJob", Method: "GET", Path: "/jobs/{id}", Summary: "Read one job", Query: []string{"wait"}},
 	{Name: "CancelJob", Method: "POST", Path: "/jobs/{id}/cancel", Summary: "End a job, or have its runner stop it", Query: []string{"reason", "dry_run"}},
 	{Name: "GetJobHistory", Method: "GET", Path: "/jobs/{id}/history", Summary: "What happened to a job"},
 	{Name: "GetJobInputs", Method: "GET", Path: "/jobs/{id}/inputs", Summary: "The results of the jobs that it needs"},
 	{Name: "GetJobLogs", Method: "GET", Path: "/jobs/{id}/logs", Summary: "The output of its tries", Query: []string{"after", "limit"}},
+	{Name: "MeetPrerequisites", Method: "POST", Path: "/jobs/{id}/prerequisites", Summary: "Say that prerequisites of a job are met"},
 	{Name: "GetJobTries", Method: "GET", Path: "/jobs/{id}/tries", Summary: "The tries of a job"},
 	{Name: "GetLimits", Method: "GET", Path: "/limits", Summary: "The limits in force"},
 	{Name: "GetLivez", Method: "GET", Path: "/livez", Summary: "Whether the process lives"},
@@ -6901,6 +7210,78 @@ func (c *Client) RedriveEvents(ctx context.Context, params *RedriveEventsParams,
 	return ask[BulkOutputBody](ctx, c, "POST", path, params, body)
 }
 
+// ListFlows: List flows, the newest first. GET /flows
+func (c *Client) ListFlows(ctx context.Context, params *ListFlowsParams) (*Answer[FlowsOutputBody], error) {
+	path := "/flows"
+	return ask[FlowsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// PostFlow: Have runners execute jobs that need each other. POST /flows
+func (c *Client) PostFlow(ctx context.Context, body *PostFlowJSONRequestBody) (*Answer[FlowView], error) {
+	path := "/flows"
+	return ask[FlowView](ctx, c, "POST", path, nil, body)
+}
+
+// GetFlow: Read one flow. GET /flows/{id}
+func (c *Client) GetFlow(ctx context.Context, id string, params *GetFlowParams) (*Answer[FlowView], error) {
+	path := fmt.Sprintf("/flows/%s", segment(id))
+	return ask[FlowView](ctx, c, "GET", path, params, nil)
+}
+
+// PatchFlow: Change the environment of jobs that are not posted yet. PATCH /flows/{id}
+func (c *Client) PatchFlow(ctx context.Context, id string, params *PatchFlowParams, body *PatchFlowJSONRequestBody) (*Answer[FlowView], error) {
+	path := fmt.Sprintf("/flows/%s", segment(id))
+	return ask[FlowView](ctx, c, "PATCH", path, params, body)
+}
+
+// CancelFlow: End it, and have what runs stopped. POST /flows/{id}/cancel
+func (c *Client) CancelFlow(ctx context.Context, id string, params *CancelFlowParams, body *CancelFlowJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/flows/%s/cancel", segment(id))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// GetFlowDag: Its jobs, and which need which. GET /flows/{id}/dag
+func (c *Client) GetFlowDag(ctx context.Context, id string) (*Answer[DagView], error) {
+	path := fmt.Sprintf("/flows/%s/dag", segment(id))
+	return ask[DagView](ctx, c, "GET", path, nil, nil)
+}
+
+// GetFlowHistory: What happened to a flow. GET /flows/{id}/history
+func (c *Client) GetFlowHistory(ctx context.Context, id string) (*Answer[JobStepsOutputBody], error) {
+	path := fmt.Sprintf("/flows/%s/history", segment(id))
+	return ask[JobStepsOutputBody](ctx, c, "GET", path, nil, nil)
+}
+
+// PostFlowJobs: Add jobs to a flow that has not ended. POST /flows/{id}/jobs
+func (c *Client) PostFlowJobs(ctx context.Context, id string, body *PostFlowJobsJSONRequestBody) (*Answer[FlowView], error) {
+	path := fmt.Sprintf("/flows/%s/jobs", segment(id))
+	return ask[FlowView](ctx, c, "POST", path, nil, body)
+}
+
+// DeleteFlowJob: Remove a job that has not started, and that no other needs. DELETE /flows/{id}/jobs/{ref}
+func (c *Client) DeleteFlowJob(ctx context.Context, id string, ref int64) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/flows/%s/jobs/%s", segment(id), segment(ref))
+	return ask[struct{}](ctx, c, "DELETE", path, nil, nil)
+}
+
+// RedriveFlow: Do it again in a new flow, without what had finished and has not changed. POST /flows/{id}/redrive
+func (c *Client) RedriveFlow(ctx context.Context, id string, body *RedriveFlowJSONRequestBody) (*Answer[FlowView], error) {
+	path := fmt.Sprintf("/flows/%s/redrive", segment(id))
+	return ask[FlowView](ctx, c, "POST", path, nil, body)
+}
+
+// StartFlow: Post its jobs. POST /flows/{id}/start
+func (c *Client) StartFlow(ctx context.Context, id string, params *StartFlowParams, body *StartFlowJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/flows/%s/start", segment(id))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ValidateFlow: Check a flow, and store nothing. POST /flows:validate
+func (c *Client) ValidateFlow(ctx context.Context, body *ValidateFlowJSONRequestBody) (*Answer[ValidFlowOutputBody], error) {
+	path := "/flows:validate"
+	return ask[ValidFlowOutputBody](ctx, c, "POST", path, nil, body)
+}
+
 // AnnounceIdentity: Say under which deployment this database runs. POST /identity/announce
 func (c *Client) AnnounceIdentity(ctx context.Context, params *AnnounceIdentityParams, body *AnnounceIdentityJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := "/identity/announce"
@@ -6947,6 +7328,12 @@ func (c *Client) GetJobInputs(ctx context.Context, id string) (*Answer[interface
 func (c *Client) GetJobLogs(ctx context.Context, id string, params *GetJobLogsParams) (*Answer[JobLogsOutputBody], error) {
 	path := fmt.Sprintf("/jobs/%s/logs", segment(id))
 	return ask[JobLogsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// MeetPrerequisites: Say that prerequisites of a job are met. POST /jobs/{id}/prerequisites
+func (c *Client) MeetPrerequisites(ctx context.Context, id string, body *MeetPrerequisitesJSONRequestBody) (*Answer[MeetOutputBody], error) {
+	path := fmt.Sprintf("/jobs/%s/prerequisites", segment(id))
+	return ask[MeetOutputBody](ctx, c, "POST", path, nil, body)
 }
 
 // GetJobTries: The tries of a job. GET /jobs/{id}/tries

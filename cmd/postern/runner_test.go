@@ -89,7 +89,8 @@ func TestRunnersExecuteTheJobsOfAServer(t *testing.T) {
 	calls(t, 201, "PUT", api+"/runners/killed", `{"slots": 1, "ttl": "3s"}`)
 	killed, _ := runs(t, api, "--name", "killed", "--types", "python,sal")
 	job := calls(t, 201, "POST", api+"/jobs", `{"script_type": "python", "timeout": 60, "env_vars": {"A": "1"},
-		"script": "import json, os\nprint(sorted(n for n in os.environ if 'SECRET' in n))\njson.dump({'a': os.environ['A']}, open(os.environ['POSTERN_RESULT'], 'w'))"}`)
+		"script": "import json, os\nprint(sorted(n for n in os.environ if 'SECRET' in n))`+
+		`\njson.dump({'a': os.environ['A']}, open(os.environ['POSTERN_RESULT'], 'w'))"}`)
 	v := jobEnds(t, api, job)
 	if v["status"] != "finished" || fmt.Sprint(v["result"]) != "map[a:1]" || v["runner"] != "killed" {
 		t.Fatalf("%v", v)

@@ -15,7 +15,8 @@ import (
 // flow posts a flow whose jobs are python.
 func (b *jobBench) flow(body string) map[string]any {
 	b.t.Helper()
-	return want(b.t, 201, "POST", b.url+"/flows", strings.ReplaceAll(body, "P,", `"script": "print(1)", "script_type": "python",`))
+	const python = `"script": "print(1)", "script_type": "python",`
+	return want(b.t, 201, "POST", b.url+"/flows", strings.ReplaceAll(body, "P,", python))
 }
 
 // flowEnds waits for the end of a flow.
@@ -150,7 +151,8 @@ func TestOneFailureEndsAFlow(t *testing.T) {
 	b := newJobBench(t)
 	r := b.runner("r")
 	f := b.flow(`{"start": true, "jobs": [{P, "ref": 1}, {P, "ref": 2}, {P, "ref": 3, "dependends": [1]},
-		{P, "ref": 4, "dependends": [3]}, {P, "ref": 5, "dependends": [2]}, {P, "ref": 6}, {P, "ref": 7, "dependends": [6]}]}`)
+		{P, "ref": 4, "dependends": [3]}, {P, "ref": 5, "dependends": [2]}, {P, "ref": 6},
+		{P, "ref": 7, "dependends": [6]}]}`)
 	id := jobsOf(f)
 	got := r.takes(3)
 	six := got[id[6]["id"].(string)]
@@ -198,7 +200,8 @@ func TestOneFailureEndsAFlow(t *testing.T) {
 	for ref, j := range id {
 		b.closed(ref, j)
 	}
-	want(t, 409, "POST", fmt.Sprint(b.url, "/flows/", f["id"], "/jobs"), `{"jobs": [{"ref": 9, "script": "1", "script_type": "python"}]}`)
+	want(t, 409, "POST", fmt.Sprint(b.url, "/flows/", f["id"], "/jobs"),
+		`{"jobs": [{"ref": 9, "script": "1", "script_type": "python"}]}`)
 	again := want(t, 201, "POST", fmt.Sprint(b.url, "/flows/", f["id"], "/redrive"), `{"jobs": [
 		{"ref": 1, "script": "print(2)", "script_type": "python"}]}`)
 	if again["redrive_of"] != f["id"] || jobsOf(again)[6]["status"] != "finished" ||
@@ -231,7 +234,8 @@ func (b *jobBench) closed(ref int, job map[string]any) {
 func TestAJobWaitsForWhatSomebodyMeets(t *testing.T) {
 	b := newJobBench(t)
 	r := b.runner("r")
-	f := b.flow(`{"jobs": [{P, "ref": 1, "prerequisites": ["ok by finance", "second"]}, {P, "ref": 2, "dependends": [1]}]}`)
+	f := b.flow(`{"jobs": [{P, "ref": 1, "prerequisites": ["ok by finance", "second"]},
+		{P, "ref": 2, "dependends": [1]}]}`)
 	if v := want(t, 200, "POST", fmt.Sprint(b.url, "/flows/", f["id"], "/start"), `{}`); v["changed"] != true {
 		t.Errorf("%v", v)
 	}
@@ -263,7 +267,7 @@ func TestAJobWaitsForWhatSomebodyMeets(t *testing.T) {
 	}
 }
 
-// A prerequisite that nobody meets in time ends its job, and the flow.
+// A prerequisite that is not met in time ends its job, and the flow.
 func TestAPrerequisiteHasADeadline(t *testing.T) {
 	b := &jobBench{t, clocked(t, map[string]string{"POSTERN_DEBUG_CLOCK": "true"})}
 	f := b.flow(`{"start": true, "jobs": [{P, "ref": 1, "prerequisites": ["ok"], "prerequisite_timeout": 3600},
@@ -278,7 +282,8 @@ func TestAPrerequisiteHasADeadline(t *testing.T) {
 		id[2]["error"].(map[string]any)["code"] != "dependency_failed" {
 		t.Errorf("%v", id)
 	}
-	if v := want(t, 409, "POST", fmt.Sprint(b.url, "/jobs/", id[1]["id"], "/prerequisites"), `{"met": ["ok"]}`); v["code"] != "wrong_state" {
+	v = want(t, 409, "POST", fmt.Sprint(b.url, "/jobs/", id[1]["id"], "/prerequisites"), `{"met": ["ok"]}`)
+	if v["code"] != "wrong_state" {
 		t.Errorf("%v", v)
 	}
 	for ref, j := range id {
@@ -295,8 +300,8 @@ func TestAFlowIsChangedWhileItRuns(t *testing.T) {
 	r.does(r.takes(1), map[string]string{"k": "1"})
 	two := r.takes(1)
 	p := `"script": "1", "script_type": "python"`
-	v := want(t, 200, "POST", at+"/jobs", `{"jobs": [{`+p+`, "ref": 3, "dependends": [1]}, {`+p+`, "ref": 4, "dependends": [2, 3]},
-		{`+p+`, "ref": 5, "dependends": [4]}]}`)
+	v := want(t, 200, "POST", at+"/jobs", `{"jobs": [{`+p+`, "ref": 3, "dependends": [1]},
+		{`+p+`, "ref": 4, "dependends": [2, 3]}, {`+p+`, "ref": 5, "dependends": [4]}]}`)
 	if v["job_count"] != 5.0 {
 		t.Errorf("%v", v)
 	}
@@ -329,7 +334,7 @@ func TestAFlowIsChangedWhileItRuns(t *testing.T) {
 	}
 }
 
-// A flow that is cancelled leaves nothing open: what was offered is taken back, what runs is stopped.
+// A flow that is cancelled leaves nothing open: offers are taken back, runners are told to stop.
 func TestACancelledFlowLeavesNothingOpen(t *testing.T) {
 	b := newJobBench(t)
 	r := b.runner("r")
@@ -381,17 +386,21 @@ func TestWhatCannotBeAFlowIsRefused(t *testing.T) {
 			wide[i] = fmt.Sprint(i + 1)
 		}
 	}
+	p1 := `{` + p + `, "ref": 1`
+	wideOne := `{` + p + `, "ref": 2000, "dependends": [` + strings.Join(wide, ",") + `]}`
+	large := func(n int) string { return strings.Repeat("x", n<<10) }
 	for _, c := range []struct{ code, pointer, jobs string }{
 		{"dependency_cycle", "/jobs/0/dependends/0", `{` + p + `, "ref": 1, "dependends": [1]}`},
-		{"dependency_cycle", "/jobs/0/dependends", `{` + p + `, "ref": 1, "dependends": [2]}, {` + p + `, "ref": 2, "dependends": [1]}`},
+		{"dependency_cycle", "/jobs/0/dependends", p1 + `, "dependends": [2]}, {` + p +
+			`, "ref": 2, "dependends": [1]}`},
 		{"unknown_dependency", "/jobs/0/dependends/0", `{` + p + `, "ref": 1, "dependends": [99]}`},
-		{"invalid", "/jobs/65/dependends", strings.Join(many[:65], ",") + `, {` + p + `, "ref": 2000, "dependends": [` + strings.Join(wide, ",") + `]}`},
+		{"invalid", "/jobs/65/dependends", strings.Join(many[:65], ",") + `, ` + wideOne},
 		{"invalid", "/jobs", strings.Join(many, ",")},
 		{"invalid", "/jobs/1/ref", `{` + p + `, "ref": 1}, {` + p + `, "ref": 1}`},
 		{"invalid", "/jobs/0/ref", `{` + p + `, "ref": -1}`},
 		{"invalid", "/jobs/0/ref", `{` + p + `, "ref": 4294967296}`},
 		{"invalid", "/jobs/0/script", `{"ref": 1, "script": "", "script_type": "python"}`},
-		{"invalid", "/jobs/0/script", `{"ref": 1, "script": "` + strings.Repeat("x", 257<<10) + `", "script_type": "python"}`},
+		{"invalid", "/jobs/0/script", `{"ref": 1, "script": "` + large(257) + `", "script_type": "python"}`},
 		{"invalid", "/jobs/0/script_type", `{"ref": 1, "script": "1", "script_type": "cobol"}`},
 		{"invalid", "/jobs/0/script_type", `{"ref": 1, "script": "1", "script_type": "need"}`},
 		{"invalid", "/jobs/0/timeout", `{` + p + `, "ref": 1, "timeout": 0}`},
@@ -400,7 +409,7 @@ func TestWhatCannotBeAFlowIsRefused(t *testing.T) {
 		{"invalid", "/jobs/0/env_vars", `{` + p + `, "ref": 1, "env_vars": {"A=B": "1"}}`},
 		{"invalid", "/jobs/0/env_vars/LD_PRELOAD", `{` + p + `, "ref": 1, "env_vars": {"LD_PRELOAD": "1"}}`},
 		{"invalid", "/jobs/0/env_vars/POSTERN_X", `{` + p + `, "ref": 1, "env_vars": {"POSTERN_X": "1"}}`},
-		{"invalid", "/jobs/0/env_vars", `{` + p + `, "ref": 1, "env_vars": {"A": "` + strings.Repeat("x", 129<<10) + `"}}`},
+		{"invalid", "/jobs/0/env_vars", `{` + p + `, "ref": 1, "env_vars": {"A": "` + large(129) + `"}}`},
 	} {
 		for _, path := range []string{"/flows", "/flows:validate"} {
 			status, text := b.call("POST", path, jsonOf(`{"start": true, "jobs": [`+c.jobs+`]}`), 0)

@@ -35,7 +35,7 @@ type DispatcherSettings struct {
 	Schema      json.RawMessage    `json:"schema,omitempty" doc:"JSON Schema, draft 2020-12: what data must fit (422 schema_mismatch); not in lists. What waits already is not held against it."`
 	Secret      *string            `json:"secret,omitempty" writeOnly:"true" pattern:"^(whsec_[A-Za-z0-9+/]{32,86}={0,2})?$" patternDescription:"whsec_ and the base64 of 24 to 64 bytes, or empty" doc:"Signs what the worker is sent, as Standard Webhooks has it. Left out it stays what it is; empty, nothing is signed."`
 
-	PostedBy string `json:"posted_by,omitempty" enum:"anyone,processors,leader,admin,peers" doc:"who may post to the type"`
+	PostedBy string `json:"posted_by,omitempty" enum:"anyone,processors,leader,admin,peers" doc:"who may post"`
 
 	// raw are these settings as JSON, and said what the request said of them: raw itself, or a patch.
 	raw, said []byte

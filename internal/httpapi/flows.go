@@ -40,14 +40,14 @@ func (a *API) flowRoutes() {
 // flowJob is what a client writes of a job of a flow.
 type flowJob struct {
 	JobInput
-	Dependends []int64 `json:"dependends,omitempty" doc:"Refs of the jobs of this flow that it needs, at most 64 with prerequisites."`
+	Dependends []int64 `json:"dependends,omitempty" doc:"Refs of the jobs that it needs, at most 64."`
 }
 
 // flowInput is what a client writes of a flow.
 type flowInput struct {
 	Ref   *int64            `json:"ref,omitempty" doc:"0 to 4294967295, the caller's own: it names one flow."`
 	Env   map[string]string `json:"env_vars,omitempty" doc:"For all its jobs; what a job sets itself wins."`
-	Jobs  []flowJob         `json:"jobs,omitempty" doc:"At most 1000 with their prerequisites. More may be added until it ends."`
+	Jobs  []flowJob         `json:"jobs,omitempty" doc:"At most 1000 with their prerequisites."`
 	Start bool              `json:"start,omitempty" doc:"Start it at once."`
 }
 
@@ -496,7 +496,7 @@ func (a *API) postFlowJobs(ctx context.Context, in *postFlowJobsInput) (*flowOut
 
 type deleteFlowJobInput struct {
 	OneFlow
-	Ref int64 `path:"ref"`
+	Ref string `path:"ref" pattern:"^[0-9]{1,10}$"`
 }
 
 // deleteFlowJob removes a job from a flow: 204.
@@ -505,5 +505,9 @@ func (a *API) deleteFlowJob(ctx context.Context, in *deleteFlowJobInput) (*struc
 	if err != nil {
 		return nil, err
 	}
-	return nil, a.Store.Flows.RemoveJob(ctx, by(ctx, ""), id, in.Ref)
+	ref, err := strconv.ParseInt(in.Ref, 10, 64)
+	if err != nil {
+		return nil, fault.At("ref", "ref %q: want digits", fault.Clip(in.Ref))
+	}
+	return nil, a.Store.Flows.RemoveJob(ctx, by(ctx, ""), id, ref)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -41,7 +42,7 @@ type JobInput struct {
 	Env        map[string]string `json:"env_vars,omitempty" doc:"At most 128 KiB; not PATH, HOME, LD_* and POSTERN_*."`
 	Network    bool              `json:"network,omitempty" doc:"The script may use the network of its runner."`
 
-	Prerequisites []string `json:"prerequisites,omitempty" doc:"Names that somebody says are met (POST /jobs/{id}/prerequisites); it waits for all of them."`
+	Prerequisites []string `json:"prerequisites,omitempty" doc:"Names that it waits for until they are met."`
 	NeedTimeout   *int64   `json:"prerequisite_timeout,omitempty" doc:"Seconds that each may take; 86400 unless said."`
 }
 
@@ -50,11 +51,9 @@ func (in *JobInput) spec(at string, dependends []int64) (flow.Spec, error) {
 	s := flow.Spec{
 		Dependends:    dependends,
 		Prerequisites: in.Prerequisites,
-		NeedTimeout:   flow.DefaultNeedTimeout,
 		Ref:           in.Ref,
 		Script:        in.Script,
 		ScriptType:    in.ScriptType,
-		Timeout:       flow.DefaultTimeout,
 		Retries:       in.Retries,
 		Env:           in.Env,
 		Network:       in.Network,
@@ -62,24 +61,28 @@ func (in *JobInput) spec(at string, dependends []int64) (flow.Spec, error) {
 	if in.Queue != nil {
 		s.Queue = string(*in.Queue)
 	}
-	if in.Timeout != nil {
-		if *in.Timeout <= 0 || *in.Timeout > int64(flow.MaxTimeout/time.Second) {
-			return s, fault.At(at+"/timeout", "timeout %d: want 1 to %d, in seconds", *in.Timeout,
-				int64(flow.MaxTimeout/time.Second))
-		}
-		s.Timeout = time.Duration(*in.Timeout) * time.Second
+	var err error
+	if s.Timeout, err = wholeSeconds(at+"/timeout", in.Timeout, flow.DefaultTimeout); err != nil {
+		return s, err
 	}
-	if in.NeedTimeout != nil {
-		if *in.NeedTimeout <= 0 || *in.NeedTimeout > int64(flow.MaxTimeout/time.Second) {
-			return s, fault.At(at+"/prerequisite_timeout", "prerequisite_timeout %d: want 1 to %d, in seconds",
-				*in.NeedTimeout, int64(flow.MaxTimeout/time.Second))
-		}
-		s.NeedTimeout = time.Duration(*in.NeedTimeout) * time.Second
+	if s.NeedTimeout, err = wholeSeconds(at+"/prerequisite_timeout", in.NeedTimeout, flow.DefaultNeedTimeout); err != nil {
+		return s, err
 	}
 	if err := checkScriptType(at+"/script_type", in.ScriptType); err != nil {
 		return s, err
 	}
 	return s, s.Validate(at)
+}
+
+// wholeSeconds reads a length of time; usual where it is left out.
+func wholeSeconds(at string, n *int64, usual time.Duration) (time.Duration, error) {
+	switch most := int64(flow.MaxTimeout / time.Second); {
+	case n == nil:
+		return usual, nil
+	case *n <= 0 || *n > most:
+		return 0, fault.At(at, "%s %d: want 1 to %d, in seconds", at[strings.LastIndexByte(at, '/')+1:], *n, most)
+	}
+	return time.Duration(*n) * time.Second, nil
 }
 
 // jobView is a job as clients read it.

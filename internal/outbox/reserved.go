@@ -16,7 +16,7 @@ const (
 	ByProcessors Poster = "processors" // the execution of a batch
 	ByLeader     Poster = "leader"     // the call of a tool, or the result of an event
 	ByAdmin      Poster = "admin"      // people and programs with the role admin
-	ByPeers      Poster = "peers"      // what goes to another installation
+	ByPeers      Poster = "peers"      // a message to another installation
 )
 
 // Posters are all that a dispatcher may say.

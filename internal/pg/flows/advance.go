@@ -50,10 +50,10 @@ func (v *verdict) done() bool { return v.state != nil && *v.state == string(outb
 // looked at. The recorded result is that of the try whose id is the hash of the outcome, so that it and the core's
 // verdict cannot differ.
 //
-// Two processes that do it at one time take different rows of job_due. The rows of flows are locked first, then those of
-// jobs in the order of their ids, behind no try: of a flow that goes on only the jobs that have ended, of one that fails
-// all. The core ends what depends on a failed transaction in the commit that ends that, so that the reason is there to be
-// read with what follows from it.
+// Two processes that do it at one time take different rows of job_due. The rows of flows are locked first, then those
+// of jobs in the order of their ids, behind no try: of a flow that goes on only the jobs that have ended, of one that
+// fails all. The core ends what depends on a failed transaction in the commit that ends that, so that the reason is
+// there to be read with what follows from it.
 func (s *Store) Advance(ctx context.Context) (n int, err error) {
 	var due []verdict
 	var aborted bool
@@ -112,30 +112,9 @@ func (s *Store) advance(ctx context.Context, t *db.Txn, due []verdict) (aborted 
 		return false, err
 	}
 	b := &pgx.Batch{}
-	finished, failed := map[uuid.UUID]int{}, map[uuid.UUID][]*Job{}
-	for _, v := range list {
-		j := (*Job)(nil)
-		if v.job != nil {
-			j = l.jobs[*v.job]
-		}
-		if j == nil || !j.TxOpen {
-			continue
-		}
-		ended := j.Status.Ended()
-		try := tries[v.hash]
-		if try != nil && try.Job != j.ID {
-			try = nil
-		}
-		if err := s.conclude(b, l, j, v, try, late[j.ID]); err != nil {
-			return false, err
-		}
-		switch {
-		case ended || j.Flow == nil || j.Removed:
-		case j.Status == flow.JobFinished:
-			finished[*j.Flow]++
-		default:
-			failed[*j.Flow] = append(failed[*j.Flow], j)
-		}
+	finished, failed, err := s.concludeAll(b, l, list, tries, late)
+	if err != nil {
+		return false, err
 	}
 	for _, id := range flows {
 		f := l.flows[id]
@@ -151,6 +130,38 @@ func (s *Store) advance(ctx context.Context, t *db.Txn, due []verdict) (aborted 
 	}
 	seen(b, due)
 	return aborted, t.Commit(ctx, b)
+}
+
+// concludeAll adds to b the ends of jobs, and returns for each flow how many of its jobs have finished, and which have
+// failed.
+func (s *Store) concludeAll(b *pgx.Batch, l *locked, list []verdict, tries map[string]*Try,
+	late map[uuid.UUID]string) (finished map[uuid.UUID]int, failed map[uuid.UUID][]*Job, err error) {
+	finished, failed = map[uuid.UUID]int{}, map[uuid.UUID][]*Job{}
+	for _, v := range list {
+		j := (*Job)(nil)
+		if v.job != nil {
+			j = l.jobs[*v.job]
+		}
+		if j == nil || !j.TxOpen {
+			continue
+		}
+		ended := j.Status.Ended()
+		try := tries[v.hash]
+		if try != nil && try.Job != j.ID {
+			try = nil
+		}
+		if err := s.conclude(b, l, j, v, try, late[j.ID]); err != nil {
+			return nil, nil, err
+		}
+		switch {
+		case ended || j.Flow == nil || j.Removed:
+		case j.Status == flow.JobFinished:
+			finished[*j.Flow]++
+		default:
+			failed[*j.Flow] = append(failed[*j.Flow], j)
+		}
+	}
+	return finished, failed, nil
 }
 
 // seen adds to b that the ends of transactions are known.
@@ -173,8 +184,8 @@ func seen(b *pgx.Batch, due []verdict) {
 	}
 }
 
-// withReasons adds to verdicts those of other jobs of flows that fail, and puts in front those that are no consequence of
-// others.
+// withReasons adds to verdicts those of other jobs of flows that fail, and puts in front those that are no consequence
+// of others.
 func (s *Store) withReasons(ctx context.Context, t *db.Txn, due []verdict, failing []uuid.UUID) ([]verdict, error) {
 	list := slices.Clone(due)
 	if len(failing) > 0 {
@@ -207,8 +218,8 @@ func rank(v verdict) int {
 	return 0
 }
 
-// readEnds reads the tries that verdicts name, by their ids, and for jobs the names of prerequisites that were not met in
-// time.
+// readEnds reads the tries that verdicts name, by their ids, and for jobs the names of prerequisites that were not met
+// in time.
 func (s *Store) readEnds(ctx context.Context, t *db.Txn, list []verdict) (tries map[string]*Try,
 	late map[uuid.UUID]string, err error) {
 	var hashes, depended []uuid.UUID

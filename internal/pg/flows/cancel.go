@@ -54,9 +54,9 @@ func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverR
 
 const stopsAt = "when its runner has stopped the script"
 
-// TakeBack takes back what carries jobs that have ended, or are to stop: offers are withdrawn, transactions that wait are
-// cancelled. It is repeated until none is left: what a runner, or the core, has in hand just now is left to the next
-// look.
+// TakeBack takes back what carries jobs that have ended, or are to stop: offers are withdrawn, transactions that wait
+// are cancelled. It is repeated until none is left: what a runner, or the core, has in hand just now is left to the
+// next look.
 func (s *Store) TakeBack(ctx context.Context) error {
 	rows, err := s.Db(ctx).Query(ctx, `SELECT `+jobColumns+`
 		FROM postern.job j

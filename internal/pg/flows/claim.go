@@ -204,32 +204,9 @@ func (s *Store) begin(ctx context.Context, t *db.Txn, b *pgx.Batch, r *heldRunne
 	if len(all) == 0 {
 		return nil, nil
 	}
-	ids := make([]uuid.UUID, len(all))
-	for i, v := range all {
-		ids[i] = v.Job
-	}
-	var now time.Time
-	var list []*Job
-	var unstarted []*Flow
-	lock := &pgx.Batch{}
-	lock.Queue(`SELECT `+flowColumns+`
-		FROM postern.flow f
-		WHERE f.flow_id IN (SELECT j.flow_id FROM postern.job j WHERE j.job_id = ANY ($1))
-			AND f.status IN ('dispatched', 'waiting_for_prerequisites')
-		ORDER BY f.flow_id
-		FOR UPDATE OF f`, ids).Query(collectFlows(&unstarted))
-	lock.Queue(`SELECT `+jobColumns+`
-		FROM postern.job j
-		WHERE j.job_id = ANY ($1)
-		ORDER BY j.job_id
-		FOR UPDATE OF j`, ids).Query(collectJobs(&list))
-	s.ReadNow(lock, &now)
-	if err := t.Send(ctx, lock); err != nil {
+	jobs, unstarted, now, err := s.lockFor(ctx, t, all)
+	if err != nil {
 		return nil, err
-	}
-	jobs := map[uuid.UUID]*Job{}
-	for _, j := range list {
-		jobs[j.ID] = j
 	}
 	for _, v := range fresh {
 		j := jobs[v.Job]
@@ -249,14 +226,15 @@ func (s *Store) begin(ctx context.Context, t *db.Txn, b *pgx.Batch, r *heldRunne
 		if err := s.moveJob(b, j, change{on: flow.JobClaimed, by: r.Name, now: now}); err != nil {
 			return nil, err
 		}
-		if i := slices.IndexFunc(unstarted, func(f *Flow) bool { return j.Flow != nil && f.ID == *j.Flow }); i >= 0 {
-			if _, err := s.moveFlow(b, unstarted[i], flow.FlowBegun, flow.Facts{},
-				change{by: r.Name, now: now}); err != nil {
-				return nil, err
-			}
-			unstarted = slices.Delete(unstarted, i, i+1)
-		}
 		out = append(out, &Taken{Try: v, Posted: j})
+		if j.Flow == nil || unstarted[*j.Flow] == nil {
+			continue
+		}
+		if _, err := s.moveFlow(b, unstarted[*j.Flow], flow.FlowBegun, flow.Facts{},
+			change{by: r.Name, now: now}); err != nil {
+			return nil, err
+		}
+		delete(unstarted, *j.Flow)
 	}
 	for _, v := range again {
 		if j := jobs[v.Job]; j != nil {
@@ -264,6 +242,39 @@ func (s *Store) begin(ctx context.Context, t *db.Txn, b *pgx.Batch, r *heldRunne
 		}
 	}
 	return out, s.provide(ctx, t, out)
+}
+
+// lockFor locks the jobs of tries, and in front of them those of their flows that have not started.
+func (s *Store) lockFor(ctx context.Context, t *db.Txn, tries []*Try) (jobs map[uuid.UUID]*Job,
+	unstarted map[uuid.UUID]*Flow, now time.Time, err error) {
+	ids := make([]uuid.UUID, len(tries))
+	for i, v := range tries {
+		ids[i] = v.Job
+	}
+	var list []*Job
+	var flows []*Flow
+	b := &pgx.Batch{}
+	b.Queue(`SELECT `+flowColumns+`
+		FROM postern.flow f
+		WHERE f.flow_id IN (SELECT j.flow_id FROM postern.job j WHERE j.job_id = ANY ($1))
+			AND f.status IN ('dispatched', 'waiting_for_prerequisites')
+		ORDER BY f.flow_id
+		FOR UPDATE OF f`, ids).Query(collectFlows(&flows))
+	b.Queue(`SELECT `+jobColumns+`
+		FROM postern.job j
+		WHERE j.job_id = ANY ($1)
+		ORDER BY j.job_id
+		FOR UPDATE OF j`, ids).Query(collectJobs(&list))
+	s.ReadNow(b, &now)
+	err = t.Send(ctx, b)
+	jobs, unstarted = map[uuid.UUID]*Job{}, map[uuid.UUID]*Flow{}
+	for _, j := range list {
+		jobs[j.ID] = j
+	}
+	for _, f := range flows {
+		unstarted[f.ID] = f
+	}
+	return jobs, unstarted, now, err
 }
 
 // provide reads the environment of tries and the results of what their jobs need.

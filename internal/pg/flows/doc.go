@@ -15,14 +15,15 @@
 //
 // # Tables
 //
-// runner, job, job_edge, job_due, job_try, try_late, try_log and flow_step.
+// runner, flow, job, job_edge, job_need, job_due, job_try, try_late, try_log and flow_step.
 //
 // # Lock order
 //
-// Rows of queues, then a runner, then its tries, then jobs in the order of their ids. The commit that accepts or ends a
-// transaction writes rows of jobs behind the locks of queues. A claim locks its runner, skips tries that are locked,
-// and waits for their jobs. The end of a try (finish, fail) locks that try alone, and no holder of a job's lock waits
-// for a try: an end or a stop of a job skips locked tries, and the next look finds those that were skipped.
+// Rows of queues, then a runner, then its tries, then flows, then jobs in the order of their ids, then prerequisites.
+// The commit that accepts or ends a transaction writes rows of jobs behind the locks of queues. A claim locks its
+// runner, skips tries that are locked, and waits for their jobs. The end of a try (finish, fail) locks that try alone,
+// and no holder of a job's lock waits for a try: an end or a stop of a job skips locked tries, and the next look finds
+// those that were skipped.
 //
 // # Failures
 //

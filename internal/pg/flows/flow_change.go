@@ -50,8 +50,8 @@ func (s *Store) Start(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverRe
 		if err != nil {
 			return err
 		}
-		b := &pgx.Batch{}
-		if err := s.release(b, f, append(all, jobs...), change{by: by.Actor, detail: by.Reason, now: l.now}); err != nil {
+		b, c := &pgx.Batch{}, change{by: by.Actor, detail: by.Reason, now: l.now}
+		if err := s.release(b, f, append(all, jobs...), c); err != nil {
 			return err
 		}
 		r.Changed = true
@@ -121,7 +121,9 @@ func (s *Store) PatchFlow(ctx context.Context, by db.By, id uuid.UUID, env map[s
 			return err
 		}
 		b := &pgx.Batch{}
-		b.Queue(`UPDATE postern.flow SET env = $2::text::jsonb, version = version + 1 WHERE flow_id = $1`, id, string(text))
+		b.Queue(`UPDATE postern.flow
+			SET env = $2::text::jsonb, version = version + 1
+			WHERE flow_id = $1`, id, string(text))
 		s.AuditIn(b, by, "patch", "/flows/"+id.String())
 		return t.Commit(ctx, b)
 	})
@@ -154,8 +156,9 @@ func (s *Store) AddJobs(ctx context.Context, by db.By, id uuid.UUID, specs []flo
 			return err
 		}
 		f.Jobs, f.Version = f.Jobs+len(jobs), f.Version+1
-		b.Queue(`UPDATE postern.flow SET jobs = $2, version = $3, updated_at = $4 WHERE flow_id = $1`, id, f.Jobs, f.Version,
-			l.now)
+		b.Queue(`UPDATE postern.flow
+			SET jobs = $2, version = $3, updated_at = $4
+			WHERE flow_id = $1`, id, f.Jobs, f.Version, l.now)
 		if f.ReleasedAt != nil {
 			for _, j := range jobs {
 				j.Needs = slices.DeleteFunc(j.Needs, func(n uuid.UUID) bool {
@@ -211,7 +214,8 @@ func (s *Store) RemoveJob(ctx context.Context, by db.By, id uuid.UUID, ref int64
 		}
 		for other, x := range there {
 			if slices.Contains(l.needs[x], job) {
-				return fault.New(fault.Conflict, "wrong_state", "job %d needs job %d: remove that one first", other, ref).
+				return fault.New(fault.Conflict, "wrong_state",
+					"job %d needs job %d: remove that one first", other, ref).
 					With("needed_by", fmt.Sprint(other))
 			}
 		}
@@ -224,8 +228,9 @@ func (s *Store) RemoveJob(ctx context.Context, by db.By, id uuid.UUID, ref int64
 		b.Queue(`UPDATE postern.job SET removed = true WHERE job_id = $1`, job)
 		endNeeds(b, []uuid.UUID{job}, c)
 		f.Jobs, f.Version = f.Jobs-1, f.Version+1
-		b.Queue(`UPDATE postern.flow SET jobs = $2, version = $3, updated_at = $4 WHERE flow_id = $1`, id, f.Jobs, f.Version,
-			l.now)
+		b.Queue(`UPDATE postern.flow
+			SET jobs = $2, version = $3, updated_at = $4
+			WHERE flow_id = $1`, id, f.Jobs, f.Version, l.now)
 		if err := s.lessJobs(b, f, c); err != nil {
 			return err
 		}
@@ -254,8 +259,8 @@ func (s *Store) lessJobs(b *pgx.Batch, f *Flow, c change) error {
 	return err
 }
 
-// CancelFlow ends a flow in error. Its jobs that have not started do not start; those that run are stopped, and what they
-// return is kept on them. One that has ended stays as it is.
+// CancelFlow ends a flow in error. Its jobs that have not started do not start; those that run are stopped, and what
+// they return is kept on them. One that has ended stays as it is.
 func (s *Store) CancelFlow(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverResult, err error) {
 	err = s.onFlow(ctx, by.Context, id, func(t *db.Txn, l *locked, f *Flow) error {
 		r = pg.LeverResult{}
@@ -310,7 +315,8 @@ func (s *Store) Redrive(ctx context.Context, by db.By, id uuid.UUID, ref *int64,
 		return nil, err
 	}
 	if f.Status != flow.FlowError {
-		return nil, fault.New(fault.Conflict, "wrong_state", "flow %s is %s: only one in error is redriven", id, f.Status)
+		return nil, fault.New(fault.Conflict, "wrong_state", "flow %s is %s: only one in error is redriven", id,
+			f.Status)
 	}
 	old, err := s.JobsOf(ctx, by.Context, id)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/postern-dev/postern/internal/flow"
 )
 
-// endFlow ends a flow in error, and adds to b what becomes of its jobs: one that needs root, the job whose failure ended
-// the flow, has failed since that did; the others that have not started are aborted; those that run are stopped, and
-// what they return is kept on them. l has the flow whole. root is nil where no job is the reason.
+// endFlow ends a flow in error, and adds to b what becomes of its jobs: one that needs root, the job whose failure
+// ended the flow, has failed since that did; the others that have not started are aborted; those that run are stopped,
+// and what they return is kept on them. l has the flow whole. root is nil where no job is the reason.
 func (s *Store) endFlow(b *pgx.Batch, l *locked, f *Flow, on flow.Event, root *Job, c change) error {
 	if root != nil {
 		c.cause, c.code, c.text = &root.ID, root.Code, fmt.Sprintf("job %s failed: %s", root.name(), root.Error)

@@ -30,8 +30,8 @@ type FlowSpec struct {
 	Reused    map[int64]*Job `json:"-"` // of a redrive: by its ref, the job whose result is taken over
 }
 
-// PostFlow stores a flow, whose graph was checked, and starts it if that is asked for. The same ref with the same content
-// again is the same flow. Outcomes besides: Invalid; Conflict "idempotency_conflict", with what differs.
+// PostFlow stores a flow, whose graph was checked, and starts it if that is asked for. The same ref with the same
+// content again is the same flow. Outcomes besides: Invalid; Conflict "idempotency_conflict", with what differs.
 //
 // The rows are committed before transactions are posted: a process that dies in between leaves jobs that the next look
 // posts under the same uids.
@@ -53,33 +53,8 @@ func (s *Store) PostFlow(ctx context.Context, by db.By, spec FlowSpec) (*Flow, e
 	err = s.Run(ctx, func(t *db.Txn) error {
 		f = &Flow{ID: id, Actor: by.Actor, Ref: spec.Ref, Env: flow.Environment(nil, spec.Env), Jobs: len(spec.Jobs),
 			RedriveOf: spec.RedriveOf, Version: 1, context: by.Context, hash: sum[:]}
-		there, now, err := s.sameFlow(ctx, t, by, spec.Ref)
-		if err != nil {
-			return err
-		}
-		if there != nil {
-			if !bytes.Equal(there.hash, f.hash) {
-				return s.flowDiffers(ctx, there, spec)
-			}
-			there.Replay, f = true, there
-			return t.Rollback(ctx)
-		}
-		b := &pgx.Batch{}
-		equip(b, by.Context)
-		if err := s.insertFlow(b, f, change{by: by.Actor, now: now}); err != nil {
-			return err
-		}
-		c := change{by: by.Actor, now: now}
-		if jobs, err = s.insertJobs(b, f, spec.Jobs, nil, spec.Reused, c); err != nil {
-			return err
-		}
-		if spec.Start {
-			if err := s.release(b, f, jobs, c); err != nil {
-				return err
-			}
-		}
-		s.AuditIn(b, by, "post", "/flows/"+id.String())
-		return t.Commit(ctx, b)
+		jobs, err = s.putFlow(ctx, t, by, spec, &f)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -97,6 +72,37 @@ func (s *Store) PostFlow(ctx context.Context, by db.By, spec FlowSpec) (*Flow, e
 		out.Replay = f.Replay
 	}
 	return out, err
+}
+
+// putFlow writes a flow with its jobs, and commits; or finds the one that has its ref.
+func (s *Store) putFlow(ctx context.Context, t *db.Txn, by db.By, spec FlowSpec, made **Flow) (jobs []*Job, err error) {
+	f := *made
+	there, now, err := s.sameFlow(ctx, t, by, spec.Ref)
+	if err != nil {
+		return nil, err
+	}
+	if there != nil {
+		if !bytes.Equal(there.hash, f.hash) {
+			return nil, s.flowDiffers(ctx, there, spec)
+		}
+		there.Replay, *made = true, there
+		return nil, t.Rollback(ctx)
+	}
+	b, c := &pgx.Batch{}, change{by: by.Actor, now: now}
+	equip(b, by.Context)
+	if err := s.insertFlow(b, f, c); err != nil {
+		return nil, err
+	}
+	if jobs, err = s.insertJobs(b, f, spec.Jobs, nil, spec.Reused, c); err != nil {
+		return nil, err
+	}
+	if spec.Start {
+		if err := s.release(b, f, jobs, c); err != nil {
+			return nil, err
+		}
+	}
+	s.AuditIn(b, by, "post", "/flows/"+f.ID.String())
+	return jobs, t.Commit(ctx, b)
 }
 
 // CheckTypes refuses jobs of script types that no dispatcher has.
@@ -178,16 +184,16 @@ func (s *Store) insertFlow(b *pgx.Batch, f *Flow, c change) error {
 		return err
 	}
 	f.Status, f.steps, f.CreatedAt = step.To, 1, c.now
-	b.Queue(`INSERT INTO postern.flow (flow_id, context_id, actor, ref, env, status, steps, jobs, redrive_of, created_at,
-			updated_at, body_hash)
+	b.Queue(`INSERT INTO postern.flow (flow_id, context_id, actor, ref, env, status, steps, jobs, redrive_of,
+			created_at, updated_at, body_hash)
 		VALUES ($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10, $10, $11)`, f.ID, f.context, f.Actor, f.Ref,
 		string(env), string(f.Status), f.steps, f.Jobs, f.RedriveOf, c.now, f.hash)
 	noteStep(b, "flow", f.ID, f.steps, "", string(flow.FlowCreated), string(f.Status), c)
 	return nil
 }
 
-// insertJobs adds to b jobs of a flow with what they need. there are those that it has already, by their refs. One whose
-// result is taken over from another flow has finished with it.
+// insertJobs adds to b jobs of a flow with what they need. there are those that it has already, by their refs. One
+// whose result is taken over from another flow has finished with it.
 func (s *Store) insertJobs(b *pgx.Batch, f *Flow, specs []flow.Spec, there map[int64]uuid.UUID,
 	reused map[int64]*Job, c change) (jobs []*Job, err error) {
 	of := map[int64]uuid.UUID{}
@@ -287,8 +293,8 @@ func (s *Store) posted(ctx context.Context, jobs []*Job) error {
 	return s.post(ctx, jobs)
 }
 
-// post posts the transactions of a job, or of jobs of one flow, with those of their prerequisites, in one commit. What the
-// core refuses for good ends the job, or the flow; what it cannot take now is posted by a later look.
+// post posts the transactions of a job, or of jobs of one flow, with those of their prerequisites, in one commit. What
+// the core refuses for good ends the job, or the flow; what it cannot take now is posted by a later look.
 func (s *Store) post(ctx context.Context, jobs []*Job) error {
 	subs, err := s.submissions(ctx, jobs)
 	if err != nil {

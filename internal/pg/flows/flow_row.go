@@ -100,7 +100,8 @@ const maxFlowResult = 1 << 20
 const aggregateSQL = `UPDATE postern.flow f
 	SET result = CASE WHEN x.size <= $2 THEN x.result ELSE '{}' END, truncated = x.size > $2
 	FROM (
-		SELECT coalesce(jsonb_object_agg(j.ref || '.' || k.key, k.value) FILTER (WHERE k.key IS NOT NULL), '{}') AS result,
+		SELECT coalesce(jsonb_object_agg(j.ref || '.' || k.key, k.value)
+				FILTER (WHERE k.key IS NOT NULL), '{}') AS result,
 			coalesce(sum(octet_length(k.key) + octet_length(k.value::text) + 12), 0) AS size
 		FROM postern.job j
 		LEFT JOIN LATERAL jsonb_each(j.result) k ON true
@@ -216,7 +217,7 @@ func (s *Store) onFlow(ctx context.Context, contextID int32, id uuid.UUID,
 	})
 }
 
-// onJob runs fn with a job locked, and with it its flow, if it is in one, and the jobs of that which have not ended; fn
+// onJob runs fn with a job locked, and with it its flow, if it is in one, and the other open jobs of the flow; fn
 // ends the transaction.
 func (s *Store) onJob(ctx context.Context, contextID int32, id uuid.UUID,
 	fn func(*db.Txn, *locked, *Job) error) error {

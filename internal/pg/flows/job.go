@@ -52,7 +52,8 @@ type Job struct {
 }
 
 const jobColumns = `j.job_id, j.context_id, j.actor, j.ref, coalesce(j.uid, ''), j.flow_id, j.removed, j.script,
-	j.script_type, coalesce(j.queue, ''), j.timeout, j.retries, j.network, coalesce(j.frozen, j.env), j.env, j.need_time,
+	j.script_type, coalesce(j.queue, ''), j.timeout, j.retries, j.network, coalesce(j.frozen, j.env), j.env,
+	j.need_time,
 	j.status, j.steps, j.unfit, j.result, j.exit_code, j.error_code, j.error, j.cause, coalesce(j.tx_id::text, ''),
 		coalesce(j.queue_id, 0), coalesce(j.seq, 0),
 	coalesce(j.day, '1970-01-01'), j.tx_open, j.stop_at, j.stop_why, j.created_at, j.started_at, j.ended_at,
@@ -230,7 +231,8 @@ func (s *Store) ListJobs(ctx context.Context, contextID int32, f JobFilter) ([]*
 			AND ($11::uuid IS NULL OR j.flow_id = $11 AND NOT j.removed)
 			AND (j.created_at, j.job_id) < ($7, $8)
 		ORDER BY j.created_at DESC, j.job_id DESC
-		LIMIT $9`, contextID, f.Actor, f.ScriptType, f.Status, f.Ref, f.Runner, after.At, after.ID, f.Limit, f.Tx, f.Flow)
+		LIMIT $9`, contextID, f.Actor, f.ScriptType, f.Status, f.Ref, f.Runner, after.At, after.ID, f.Limit,
+		f.Tx, f.Flow)
 	if err != nil {
 		return nil, db.Known(err)
 	}

@@ -40,7 +40,7 @@ func (m jobMaker) May(by db.By, lever string, t *pg.Task) error {
 // Redrive refuses: a second execution is a new job, which has a result of its own.
 func (m jobMaker) Redrive(context.Context, db.By, *pg.Transaction, pg.Redrive, pg.Repost) (pg.Accepted, error) {
 	return pg.Accepted{}, fault.New(fault.Conflict, "wrong_state",
-		"a transaction that carries a job is not redriven: redrive its flow (POST /flows/{id}/redrive), or post the job anew").
+		"a transaction that carries a job is not redriven: redrive its flow, or post the job anew").
 		With("lever", "POST /jobs")
 }
 

@@ -71,27 +71,11 @@ func (s *Store) Meet(ctx context.Context, by db.By, id uuid.UUID, names []string
 		if j == nil || j.context != by.Context {
 			return noJob(id.String())
 		}
-		found := map[string]*Need{}
-		of := map[string]*int64{}
-		b := &pgx.Batch{}
-		b.Queue(`SELECT n.n, n.name, n.deadline, n.met_at, n.ended_at, n.queue_id
-			FROM postern.job_need n
-			WHERE n.job_id = $1
-			ORDER BY n.n
-			FOR UPDATE`, id).Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				n, queue := &Need{}, new(int64)
-				if err := rows.Scan(&n.N, &n.Name, &n.Deadline, &n.MetAt, &n.EndedAt, &queue); err != nil {
-					return err
-				}
-				found[n.Name], of[n.Name] = n, queue
-			}
-			return rows.Err()
-		})
-		if err := t.Send(ctx, b); err != nil {
+		found, of, err := s.lockNeeds(ctx, t, id)
+		if err != nil {
 			return err
 		}
-		b = &pgx.Batch{}
+		b := &pgx.Batch{}
 		for i, name := range names {
 			n := found[name]
 			switch {
@@ -124,6 +108,28 @@ func (s *Store) Meet(ctx context.Context, by db.By, id uuid.UUID, names []string
 	return changed, err
 }
 
+// lockNeeds locks the prerequisites of a job, and returns them by their names, with the queues of their transactions.
+func (s *Store) lockNeeds(ctx context.Context, t *db.Txn, job uuid.UUID) (found map[string]*Need,
+	of map[string]*int64, err error) {
+	found, of = map[string]*Need{}, map[string]*int64{}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT n.n, n.name, n.deadline, n.met_at, n.ended_at, n.queue_id
+		FROM postern.job_need n
+		WHERE n.job_id = $1
+		ORDER BY n.n
+		FOR UPDATE`, job).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			n, queue := &Need{}, new(int64)
+			if err := rows.Scan(&n.N, &n.Name, &n.Deadline, &n.MetAt, &n.EndedAt, &queue); err != nil {
+				return err
+			}
+			found[n.Name], of[n.Name] = n, queue
+		}
+		return rows.Err()
+	})
+	return found, of, t.Send(ctx, b)
+}
+
 // overdueNeeds ends prerequisites whose time is over, and returns how many.
 func (s *Store) overdueNeeds(ctx context.Context) (int, error) {
 	rows, err := s.Looks.Query(ctx, `UPDATE postern.job_need n
@@ -149,8 +155,8 @@ func (s *Store) overdueNeeds(ctx context.Context) (int, error) {
 	return len(queues), s.Hasten(ctx, queues)
 }
 
-// unsettledNeeds has the core ask about prerequisites that are met, or not waited for any more, until their transactions
-// have ended; it returns how many there are.
+// unsettledNeeds has the core ask about prerequisites that are met, or not waited for any more, until their
+// transactions have ended; it returns how many there are.
 func (s *Store) unsettledNeeds(ctx context.Context) (int, error) {
 	rows, err := s.Looks.Query(ctx, `SELECT n.queue_id
 		FROM postern.job_need n

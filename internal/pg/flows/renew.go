@@ -20,9 +20,9 @@ type Renewed struct {
 	Stop []Hold // what it is to stop
 }
 
-// Renew is the heartbeat of a runner, for all that it holds. What it holds and does not name in two calls is offered to
-// others, since the answer that handed it out is lost: no runner executes it, so that this is no lapse. Outcomes besides:
-// NotFound; Conflict "stale_epoch".
+// Renew is the heartbeat of a runner, for all that it holds. What it holds and does not name in two calls is offered
+// to others, since the answer that handed it out is lost: no runner executes it, so that this is no lapse. Outcomes
+// besides: NotFound; Conflict "stale_epoch".
 func (s *Store) Renew(ctx context.Context, contextID int32, name string, epoch int64, holds []Hold) (out *Renewed,
 	err error) {
 	var offered []offer
@@ -99,8 +99,8 @@ type Logged struct {
 	Fence   int64
 }
 
-// AppendLog appends to the output of a try that is held under a fence. A row that is there already is not written again;
-// beyond flow.MaxLog nothing is. NotFound; Conflict "stale_fence".
+// AppendLog appends to the output of a try that is held under a fence. A row that is there already is not written
+// again; beyond flow.MaxLog nothing is. NotFound; Conflict "stale_fence".
 func (s *Store) AppendLog(ctx context.Context, contextID int32, id uuid.UUID, fence int64, lines []Line) error {
 	return s.Run(ctx, func(t *db.Txn) error {
 		v, now, err := s.lockTry(ctx, t, contextID, id)

@@ -167,8 +167,8 @@ func (s *Store) PutRunner(ctx context.Context, by db.By, r RunnerSettings, versi
 	return created, s.Reconfigured(ctx)
 }
 
-// insertRunner adds to b what makes a runner, or replaces its settings. One that was removed begins anew: a process that
-// was that runner before has an old epoch.
+// insertRunner adds to b what makes a runner, or replaces its settings. One that was removed begins anew: a process
+// that was that runner before has an old epoch.
 func (s *Store) insertRunner(b *pgx.Batch, contextID int32, r RunnerSettings) {
 	b.Queue(`INSERT INTO postern.runner AS r (context_id, name, type, script_types, local, topic, slots, ttl,
 		public_key, address, created_at)
