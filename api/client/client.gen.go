@@ -1537,7 +1537,7 @@ type DispatcherSettings struct {
 	// Pool Senders; without it the type needs none.
 	Pool *string `json:"pool,omitempty"`
 
-	// PostedBy who may post to the type
+	// PostedBy who may post
 	PostedBy *DispatcherSettingsPostedBy `json:"posted_by,omitempty"`
 
 	// Replaceable A retry may replace what is in the pool.
@@ -1569,7 +1569,7 @@ type DispatcherSettings struct {
 // DispatcherSettingsCapabilities defines model for DispatcherSettings.Capabilities.
 type DispatcherSettingsCapabilities string
 
-// DispatcherSettingsPostedBy who may post to the type
+// DispatcherSettingsPostedBy who may post
 type DispatcherSettingsPostedBy string
 
 // DispatcherSettingsUnknown The fate of a transaction that was sent, whose worker cannot say what came of it, and that may not be sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
@@ -1601,7 +1601,7 @@ type DispatcherView struct {
 	// Pool Senders; without it the type needs none.
 	Pool *string `json:"pool,omitempty"`
 
-	// PostedBy who may post to the type
+	// PostedBy who may post
 	PostedBy *DispatcherViewPostedBy `json:"posted_by,omitempty"`
 
 	// Replaceable A retry may replace what is in the pool.
@@ -1638,7 +1638,7 @@ type DispatcherView struct {
 // DispatcherViewCapabilities defines model for DispatcherView.Capabilities.
 type DispatcherViewCapabilities string
 
-// DispatcherViewPostedBy who may post to the type
+// DispatcherViewPostedBy who may post
 type DispatcherViewPostedBy string
 
 // DispatcherViewUnknown The fate of a transaction that was sent, whose worker cannot say what came of it, and that may not be sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
@@ -1867,7 +1867,7 @@ type FlowInput struct {
 	// EnvVars For all its jobs; what a job sets itself wins.
 	EnvVars map[string]string `json:"env_vars,omitempty"`
 
-	// Jobs At most 1000 with their prerequisites. More may be added until it ends.
+	// Jobs At most 1000 with their prerequisites.
 	Jobs []FlowJob `json:"jobs,omitempty"`
 
 	// Ref 0 to 4294967295, the caller's own: it names one flow.
@@ -1879,7 +1879,7 @@ type FlowInput struct {
 
 // FlowJob defines model for FlowJob.
 type FlowJob struct {
-	// Dependends Refs of the jobs of this flow that it needs, at most 64 with prerequisites.
+	// Dependends Refs of the jobs that it needs, at most 64.
 	Dependends []int64 `json:"dependends,omitempty"`
 
 	// EnvVars At most 128 KiB; not PATH, HOME, LD_* and POSTERN_*.
@@ -1891,7 +1891,7 @@ type FlowJob struct {
 	// PrerequisiteTimeout Seconds that each may take; 86400 unless said.
 	PrerequisiteTimeout *int64 `json:"prerequisite_timeout,omitempty"`
 
-	// Prerequisites Names that somebody says are met (POST /jobs/{id}/prerequisites); it waits for all of them.
+	// Prerequisites Names that it waits for until they are met.
 	Prerequisites []string `json:"prerequisites,omitempty"`
 
 	// Queue The ordering key; null or absent for unordered work.
@@ -2195,7 +2195,7 @@ type JobInput struct {
 	// PrerequisiteTimeout Seconds that each may take; 86400 unless said.
 	PrerequisiteTimeout *int64 `json:"prerequisite_timeout,omitempty"`
 
-	// Prerequisites Names that somebody says are met (POST /jobs/{id}/prerequisites); it waits for all of them.
+	// Prerequisites Names that it waits for until they are met.
 	Prerequisites []string `json:"prerequisites,omitempty"`
 
 	// Queue The ordering key; null or absent for unordered work.
@@ -7259,7 +7259,7 @@ func (c *Client) PostFlowJobs(ctx context.Context, id string, body *PostFlowJobs
 }
 
 // DeleteFlowJob: Remove a job that has not started, and that no other needs. DELETE /flows/{id}/jobs/{ref}
-func (c *Client) DeleteFlowJob(ctx context.Context, id string, ref int64) (*Answer[struct{}], error) {
+func (c *Client) DeleteFlowJob(ctx context.Context, id string, ref string) (*Answer[struct{}], error) {
 	path := fmt.Sprintf("/flows/%s/jobs/%s", segment(id), segment(ref))
 	return ask[struct{}](ctx, c, "DELETE", path, nil, nil)
 }
