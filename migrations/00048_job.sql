@@ -284,6 +284,39 @@ CREATE TABLE postern.flow_step (
     CONSTRAINT one_row_per_flow_step PRIMARY KEY (object, n)
 );
 
+-- What applications and people read of jobs. uid is that of a job that came as a transaction; else its id.
+CREATE VIEW postern.jobs WITH (security_barrier) AS
+SELECT c.name AS context, j.job_id AS id, coalesce(j.uid, j.job_id::text) AS uid, j.actor AS caller, j.ref,
+    j.flow_id AS flow, j.script_type, j.status, j.result, j.error_code, j.error, j.tx_id AS transaction, j.created_at,
+    j.started_at, j.ended_at
+FROM postern.job j
+JOIN postern.context c ON c.context_id = j.context_id
+WHERE j.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]) AND NOT j.removed;
+
+CREATE VIEW report.jobs WITH (security_barrier) AS
+SELECT c.name AS context, j.job_id AS id, j.flow_id AS flow, j.ref, j.script_type, j.status, j.error_code,
+    (SELECT count(*) FROM postern.job_try t WHERE t.job_id = j.job_id) AS tries, j.created_at, j.started_at, j.ended_at
+FROM postern.job j
+JOIN postern.context c ON c.context_id = j.context_id
+WHERE j.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]) AND NOT j.removed;
+
+CREATE VIEW report.flows WITH (security_barrier) AS
+SELECT c.name AS context, f.flow_id AS id, f.ref, f.actor AS caller, f.status, f.jobs, f.finished, f.error_code,
+    f.cause AS failed_job, f.redrive_of, f.created_at, f.started_at, f.ended_at
+FROM postern.flow f
+JOIN postern.context c ON c.context_id = f.context_id
+WHERE f.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+-- claimed_age is since when it has asked for no job: a runner that lives and asks for none is stuck.
+CREATE VIEW report.runners WITH (security_barrier) AS
+SELECT c.name AS context, r.name AS runner, r.able AS script_types, r.slots,
+    (SELECT count(*) FROM postern.job_try t WHERE t.runner_id = r.runner_id AND t.state = 'Held') AS held,
+    r.paused, clock_timestamp() - r.seen_at AS seen_age, clock_timestamp() - r.claimed_at AS claimed_age, r.isolation,
+    r.program
+FROM postern.runner r
+JOIN postern.context c ON c.context_id = r.context_id
+WHERE r.removed_at IS NULL AND r.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
 -- Contexts are kept apart here as everywhere; see the migration that makes the roles.
 ALTER TABLE postern.runner ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.runner USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]));
@@ -311,6 +344,10 @@ CREATE POLICY tenant ON postern.flow_step USING (EXISTS (SELECT FROM postern.job
 SELECT postern.renew_roles();
 
 -- +goose Down
+DROP VIEW report.runners;
+DROP VIEW report.flows;
+DROP VIEW report.jobs;
+DROP VIEW postern.jobs;
 DROP TABLE postern.flow_step;
 DROP TABLE postern.try_log;
 DROP TABLE postern.try_late;

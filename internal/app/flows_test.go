@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/internal/runner"
 )
@@ -481,3 +482,57 @@ func body(t *testing.T, res *http.Response) string {
 
 // jsonOf is a body that is written as it stands.
 func jsonOf(text string) json.RawMessage { return json.RawMessage(text) }
+
+// why is the kinds of the blockers of a job or a flow.
+func (b *jobBench) why(path string) (kinds []string, answer map[string]any) {
+	b.t.Helper()
+	answer = want(b.t, 200, "GET", b.url+path+"/why", "")
+	for _, x := range answer["blockers"].([]any) {
+		kinds = append(kinds, x.(map[string]any)["kind"].(string))
+	}
+	return kinds, answer
+}
+
+// The question why leads from the flow over its jobs to the runner.
+func TestWhyLeadsFromAFlowToItsRunner(t *testing.T) {
+	b := newJobBench(t)
+	f := b.flow(`{"jobs": [{P, "ref": 1}, {P, "ref": 2, "dependends": [1], "prerequisites": ["ok"]}]}`)
+	flow := fmt.Sprint("/flows/", f["id"])
+	two := fmt.Sprint("/jobs/", jobsOf(f)[2]["id"])
+	says := func(path, kinds string) map[string]any {
+		t.Helper()
+		var got []string
+		var v map[string]any
+		for range 100 { // offers come a moment later
+			if got, v = b.why(path); strings.Join(got, " ") == kinds {
+				return v
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		t.Errorf("%s: %v, want %s: %v", path, got, kinds, v)
+		return v
+	}
+	says(flow, "flow_not_started")
+	want(t, 200, "POST", b.url+flow+"/start", "")
+	v := says(flow, "needs_job no_runner")
+	if !strings.Contains(fmt.Sprint(v["summary"]), "no runner takes python") {
+		t.Errorf("%v", v["summary"])
+	}
+	says(two, "need_open needs_job no_runner")
+	r := b.runner("r")
+	want(t, 200, "POST", b.url+"/runners/r/pause", "")
+	says(flow, "needs_job runner_paused")
+	want(t, 200, "POST", b.url+"/runners/r/resume", "")
+	jobs := r.takes(1)
+	for _, j := range jobs {
+		b.ask(204, "POST", "/tries/"+j.Try+"/log", runner.LogRequest{Lines: []runner.Line{{N: 1, Stream: "stdout",
+			Text: "half way"}}}, j.Fence, nil)
+	}
+	if v := says(two, "need_open needs_job in_runner"); !strings.Contains(fmt.Sprint(v), "half way") {
+		t.Errorf("%v", v)
+	}
+	r.does(jobs, nil)
+	says(flow, "needs_job need_open")
+	want(t, 200, "POST", b.url+flow+"/cancel", "")
+	says(flow, "terminal")
+}

@@ -209,6 +209,7 @@ var access = map[string]rule{
 	"get-flow":         {least: readers},
 	"get-flow-history": {least: readers},
 	"get-flow-dag":     {least: readers},
+	"get-flow-why":     {least: readers},
 	"patch-flow":       {least: admins}, // of these, the one who made it
 	"start-flow":       {least: admins},
 	"post-flow-jobs":   {least: admins, post: true},
@@ -223,6 +224,7 @@ var access = map[string]rule{
 	"get-job":         {least: readers},
 	"get-job-history": {least: readers},
 	"get-job-tries":   {least: readers},
+	"get-job-why":     {least: readers},
 	"get-job-inputs":  {least: readers},
 	"get-job-logs":    {least: readers},
 	"cancel-job":      {least: admins},

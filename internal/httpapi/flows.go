@@ -24,6 +24,7 @@ func (a *API) flowRoutes() {
 	get(a, tag, "/flows", "list-flows", "List flows, the newest first", a.listFlows)
 	get(a, tag, "/flows/{id}", "get-flow", "Read one flow", a.getFlow)
 	get(a, tag, "/flows/{id}/history", "get-flow-history", "What happened to a flow", a.getFlowHistory)
+	get(a, tag, "/flows/{id}/why", "get-flow-why", "What a flow waits for", a.whyFlow)
 	op := operation(tag, http.MethodGet, "/flows/{id}/dag", "get-flow-dag", "Its jobs, and which need which", nil)
 	dagAnswers(&op, a.huma.OpenAPI().Components.Schemas)
 	register(a, op, a.getFlowDAG)
@@ -510,4 +511,17 @@ func (a *API) deleteFlowJob(ctx context.Context, in *deleteFlowJobInput) (*struc
 		return nil, fault.At("ref", "ref %q: want digits", fault.Clip(in.Ref))
 	}
 	return nil, a.Store.Flows.RemoveJob(ctx, by(ctx, ""), id, ref)
+}
+
+// whyFlow says what a flow waits for.
+func (a *API) whyFlow(ctx context.Context, in *OneFlow) (*whyOutput, error) {
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	w, err := a.Store.Flows.WhyFlow(ctx, contextID(ctx), id)
+	if err != nil {
+		return nil, err
+	}
+	return &whyOutput{viewWhy(w)}, nil
 }

@@ -100,7 +100,7 @@ func TestEveryKindOfBlockerHasAParagraph(t *testing.T) {
 	found := map[string]bool{"sender_blocked": true} // senderFacts.kind
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") ||
-			!regexp.MustCompile(`/(reads|batches|events)/.*(why|look)`).MatchString(file) {
+			!regexp.MustCompile(`/(reads|batches|events|flows)/.*(why|look)`).MatchString(file) {
 			continue
 		}
 		text, err := os.ReadFile(file)

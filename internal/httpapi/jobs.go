@@ -21,6 +21,7 @@ func (a *API) jobRoutes() {
 	get(a, tag, "/jobs", "list-jobs", "List jobs, the newest first", a.listJobs)
 	get(a, tag, "/jobs/{id}", "get-job", "Read one job", a.getJob)
 	get(a, tag, "/jobs/{id}/history", "get-job-history", "What happened to a job", a.getJobHistory)
+	get(a, tag, "/jobs/{id}/why", "get-job-why", "What a job waits for", a.whyJob)
 	get(a, tag, "/jobs/{id}/tries", "get-job-tries", "The tries of a job", a.getJobTries)
 	get(a, tag, "/jobs/{id}/inputs", "get-job-inputs", "The results of the jobs that it needs", a.getJobInputs)
 	get(a, tag, "/jobs/{id}/logs", "get-job-logs", "The output of its tries", a.getJobLogs)
@@ -35,7 +36,7 @@ var scriptTypeRegexp = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,99}$`)
 type JobInput struct {
 	Ref        *int64            `json:"ref,omitempty" doc:"0 to 4294967295, the caller's own: it names one job."`
 	Script     string            `json:"script" doc:"1 byte to 256 KiB."`
-	ScriptType string            `json:"script_type" maxLength:"100" example:"python" doc:"Of the dispatcher job.<script_type>."`
+	ScriptType string            `json:"script_type" maxLength:"100" example:"python" doc:"Of a dispatcher job.<script_type>."`
 	Queue      *queueName        `json:"queue,omitempty"`
 	Timeout    *int64            `json:"timeout,omitempty" doc:"Seconds that each try may take; 600 unless said."`
 	Retries    int               `json:"retries,omitempty" doc:"Further tries, 0 to 255; 0 unless said."`
@@ -564,4 +565,17 @@ func (a *API) meetPrerequisites(ctx context.Context, in *meetInput) (*meetOutput
 	out := &meetOutput{}
 	out.Body.Changed, err = a.Store.Flows.Meet(ctx, by(ctx, in.Body.Reason), id, in.Body.Met)
 	return out, err
+}
+
+// whyJob says what a job waits for.
+func (a *API) whyJob(ctx context.Context, in *OneJob) (*whyOutput, error) {
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	w, err := a.Store.Flows.WhyJob(ctx, contextID(ctx), id)
+	if err != nil {
+		return nil, err
+	}
+	return &whyOutput{viewWhy(w)}, nil
 }

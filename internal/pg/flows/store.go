@@ -2,6 +2,7 @@ package flows
 
 import (
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
 // Store keeps jobs, tries and runners. It is safe for concurrent use.
@@ -11,6 +12,7 @@ type Store struct {
 	// must not wait.
 	Ended func()
 	bells bells
+	reads *reads.Store
 	fronts
 }
 
@@ -18,8 +20,8 @@ type Store struct {
 const Jobs pg.Kind = "jobs"
 
 // New registers jobs with a store that has not started.
-func New(core *pg.Store) *Store {
-	s := &Store{Store: core}
+func New(core *pg.Store, reads *reads.Store) *Store {
+	s := &Store{Store: core, reads: reads}
 	core.Make(jobsMade(s))
 	core.Tell(teller{s})
 	core.RegisterKind(Jobs, `EXISTS (SELECT FROM postern.job)`)
