@@ -1908,7 +1908,7 @@ type FlowJob struct {
 	// Script 1 byte to 256 KiB.
 	Script string `json:"script"`
 
-	// ScriptType Of the dispatcher job.<script_type>.
+	// ScriptType Of a dispatcher job.<script_type>.
 	//
 	// Examples: python
 	ScriptType string `json:"script_type"`
@@ -2212,7 +2212,7 @@ type JobInput struct {
 	// Script 1 byte to 256 KiB.
 	Script string `json:"script"`
 
-	// ScriptType Of the dispatcher job.<script_type>.
+	// ScriptType Of a dispatcher job.<script_type>.
 	//
 	// Examples: python
 	ScriptType string `json:"script_type"`
@@ -6639,6 +6639,7 @@ var Operations = []Operation{
 	{Name: "DeleteFlowJob", Method: "DELETE", Path: "/flows/{id}/jobs/{ref}", Summary: "Remove a job that has not started, and that no other needs"},
 	{Name: "RedriveFlow", Method: "POST", Path: "/flows/{id}/redrive", Summary: "Do it again in a new flow, without what had finished and has not changed"},
 	{Name: "StartFlow", Method: "POST", Path: "/flows/{id}/start", Summary: "Post its jobs", Query: []string{"reason", "dry_run"}},
+	{Name: "GetFlowWhy", Method: "GET", Path: "/flows/{id}/why", Summary: "What a flow waits for"},
 	{Name: "ValidateFlow", Method: "POST", Path: "/flows:validate", Summary: "Check a flow, and store nothing"},
 	{Name: "AnnounceIdentity", Method: "POST", Path: "/identity/announce", Summary: "Say under which deployment this database runs", Query: []string{"reason", "dry_run"}},
 	{Name: "ListJobs", Method: "GET", Path: "/jobs", Summary: "List jobs, the newest first", Query: []string{"caller_id", "ref", "status", "script_type", "runner", "flow", "tx", "limit", "cursor"}},
@@ -6650,6 +6651,7 @@ var Operations = []Operation{
 	{Name: "GetJobLogs", Method: "GET", Path: "/jobs/{id}/logs", Summary: "The output of its tries", Query: []string{"after", "limit"}},
 	{Name: "MeetPrerequisites", Method: "POST", Path: "/jobs/{id}/prerequisites", Summary: "Say that prerequisites of a job are met"},
 	{Name: "GetJobTries", Method: "GET", Path: "/jobs/{id}/tries", Summary: "The tries of a job"},
+	{Name: "GetJobWhy", Method: "GET", Path: "/jobs/{id}/why", Summary: "What a job waits for"},
 	{Name: "GetLimits", Method: "GET", Path: "/limits", Summary: "The limits in force"},
 	{Name: "GetLivez", Method: "GET", Path: "/livez", Summary: "Whether the process lives"},
 	{Name: "ListMachines", Method: "GET", Path: "/machines", Summary: "The state machines"},
@@ -7276,6 +7278,12 @@ func (c *Client) StartFlow(ctx context.Context, id string, params *StartFlowPara
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
+// GetFlowWhy: What a flow waits for. GET /flows/{id}/why
+func (c *Client) GetFlowWhy(ctx context.Context, id string) (*Answer[WhyView], error) {
+	path := fmt.Sprintf("/flows/%s/why", segment(id))
+	return ask[WhyView](ctx, c, "GET", path, nil, nil)
+}
+
 // ValidateFlow: Check a flow, and store nothing. POST /flows:validate
 func (c *Client) ValidateFlow(ctx context.Context, body *ValidateFlowJSONRequestBody) (*Answer[ValidFlowOutputBody], error) {
 	path := "/flows:validate"
@@ -7340,6 +7348,12 @@ func (c *Client) MeetPrerequisites(ctx context.Context, id string, body *MeetPre
 func (c *Client) GetJobTries(ctx context.Context, id string) (*Answer[JobTrysOutputBody], error) {
 	path := fmt.Sprintf("/jobs/%s/tries", segment(id))
 	return ask[JobTrysOutputBody](ctx, c, "GET", path, nil, nil)
+}
+
+// GetJobWhy: What a job waits for. GET /jobs/{id}/why
+func (c *Client) GetJobWhy(ctx context.Context, id string) (*Answer[WhyView], error) {
+	path := fmt.Sprintf("/jobs/%s/why", segment(id))
+	return ask[WhyView](ctx, c, "GET", path, nil, nil)
 }
 
 // GetLimits: The limits in force. GET /limits
