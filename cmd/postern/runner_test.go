@@ -131,6 +131,61 @@ func TestRunnersExecuteTheJobsOfAServer(t *testing.T) {
 	}
 }
 
+// What people do with jobs and flows is done with the command alone: a script is run to its exit code, a flow to its
+// result.
+func TestScriptsAndFlowsAreRunByCommands(t *testing.T) {
+	_, _, api := developing(t)
+	runs(t, api, "--name", "r", "--slots", "2")
+	at := []string{"POSTERN_URL=" + api}
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		t.Helper()
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	good := file("good.py", "import os\nprint('hello', os.environ['A'])")
+	postern(t, at, "run", good, "--env", "A=1", "--wait", "2m").want(t, 0, "hello 1")
+	bad := file("bad.py", "import sys\nprint('oh', file=sys.stderr)\nsys.exit(3)")
+	postern(t, at, "run", bad, "--wait", "2m").want(t, 3, "oh")
+	postern(t, at, "run", file("x", "1")).want(t, 2, "--type")
+
+	diamond := file("flow.json", `{"jobs": [
+		{"ref": 1, "script_type": "python", "script": "print(1)"},
+		{"ref": 2, "script_type": "python", "dependends": [1], "prerequisites": ["ok"],
+			"script": "import os, json\nprint(json.load(open(os.environ['POSTERN_INPUTS'])))"},
+		{"ref": 3, "script_type": "python", "dependends": [1], "script": "print(3)"},
+		{"ref": 4, "script_type": "python", "dependends": [2, 3], "script": "print(4)"}]}`)
+	r := postern(t, at, "flow", "submit", diamond)
+	r.want(t, 0, "dispatched")
+	id, _, _ := strings.Cut(r.stdout, " ")
+	postern(t, at, "flow", "start", id).want(t, 0, "changed=yes")
+	f := calls(t, 200, "GET", api+"/flows/"+id, "")
+	two := fmt.Sprint(f["jobs"].([]any)[1].(map[string]any)["id"])
+	postern(t, at, "job", "met", two, "ok", "--reason", "seen").want(t, 0, "changed=yes")
+	postern(t, at, "job", "logs", two, "-f").want(t, 0, "{'1': {'stdout': '1")
+	for range 60 {
+		if f = calls(t, 200, "GET", api+"/flows/"+id+"?wait=1s", ""); f["ended_at"] != nil {
+			break
+		}
+	}
+	if f["status"] != "finished" || !strings.Contains(fmt.Sprint(f["result"]), "4.stdout:4") {
+		t.Errorf("%v", f)
+	}
+	postern(t, at, "flow", "dag", id).want(t, 0, "flowchart LR", "j1 --> j2", "4 python: finished")
+
+	failing := file("failing.json", `{"jobs": [{"ref": 1, "script_type": "python", "script": "print(1)"},
+		{"ref": 2, "script_type": "python", "script": "1/0", "dependends": [1]}]}`)
+	r = postern(t, at, "flow", "submit", failing, "--start", "--wait", "2m")
+	r.want(t, 1, "job 2 failed")
+	id, _, _ = strings.Cut(r.stdout, " ")
+	mended := file("mended.json", `{"jobs": [
+		{"ref": 2, "script_type": "python", "script": "print(2)", "dependends": [1]}]}`)
+	postern(t, at, "flow", "redrive", id, "--file", mended, "--wait", "2m").want(t, 0, "finished")
+}
+
 func TestTheFlagsOfARunnerAreChecked(t *testing.T) {
 	for args, want := range map[string]string{
 		"--slots 0":                          "--slots 0: want 1 to 1000",

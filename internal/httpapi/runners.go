@@ -39,12 +39,12 @@ func (a *API) runnerRoutes() {
 // runnerSettings is what people write of a runner.
 type runnerSettings struct {
 	Name        name     `json:"name,omitempty" doc:"If given, the name in the path."`
-	Type        string   `json:"type,omitempty" enum:"v,python,osis,rust" doc:"Its script types, where script_types is left out."`
-	ScriptTypes []string `json:"script_types,omitempty" maxItems:"100" doc:"Left out, without a type: what its process can execute."`
+	Type        string   `json:"type,omitempty" enum:"v,python,osis,rust" doc:"Its script types, unless said."`
+	ScriptTypes []string `json:"script_types,omitempty" maxItems:"100" doc:"Without them what its process can."`
 	Local       *bool    `json:"local,omitempty" doc:"true unless said. false: it takes what its topic names alone."`
 	Topic       name     `json:"topic,omitempty" doc:"runner and its name unless said."`
-	Slots       int      `json:"slots,omitempty" minimum:"1" maximum:"10000" doc:"Jobs that it holds at most; 1 unless said."`
-	TTL         string   `json:"ttl,omitempty" example:"15s" doc:"How long it may be silent, 3s to 1h; 15s unless said."`
+	Slots       int      `json:"slots,omitempty" minimum:"1" maximum:"10000" doc:"Jobs at once; 1 unless said."`
+	TTL         string   `json:"ttl,omitempty" example:"15s" doc:"How long it may be silent, 3s to 1h."`
 	PublicKey   string   `json:"public_key,omitempty" maxLength:"200"`
 	Address     string   `json:"address,omitempty" maxLength:"2000"`
 }
@@ -173,7 +173,7 @@ type registerRunnerInput struct {
 		Takeover    bool              `json:"takeover,omitempty" doc:"Take the name from a process that is alive."`
 		ScriptTypes []string          `json:"script_types" maxItems:"100" doc:"Whose interpreter is here."`
 		Missing     map[string]string `json:"missing,omitempty" doc:"By script type: the missing interpreter."`
-		Slots       int               `json:"slots,omitempty" minimum:"0" maximum:"10000" doc:"Scripts that it executes at once."`
+		Slots       int               `json:"slots,omitempty" minimum:"0" maximum:"10000" doc:"Scripts at once."`
 		Isolation   string            `json:"isolation,omitempty" maxLength:"100" doc:"strict, partial or off"`
 		Version     string            `json:"version,omitempty" maxLength:"100" doc:"of the program"`
 	}

@@ -110,7 +110,7 @@ func (a *API) finishTry(ctx context.Context, in *finishTryInput) (*endTryOutput,
 type failTryInput struct {
 	OnTry
 	Body struct {
-		Code      string          `json:"code" minLength:"1" maxLength:"64" doc:"exit, signal, timed_out, stopped, memory, ..."`
+		Code      string          `json:"code" minLength:"1" maxLength:"64" doc:"exit, signal, timed_out, ..."`
 		Error     string          `json:"error,omitempty" maxLength:"16384"`
 		ExitCode  *int            `json:"exit_code,omitempty"`
 		Partial   json.RawMessage `json:"partial,omitempty" doc:"What the script left of a result."`

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func flowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "flow",
+		Short: "Jobs that need each other: submit, start, cancel, draw and do again",
+		Long: trim(`
+			A flow is jobs that need each other, without circles. Each starts when those that it needs have
+			finished, and reads their results. One that fails ends the flow: what needs it fails, what has not
+			started does not start, and what runs is stopped.
+
+			  {"jobs": [{"ref": 1, "script": "print(1)", "script_type": "python"},
+			            {"ref": 2, "script": "print(2)", "script_type": "python", "dependends": [1]}]}
+
+			  postern flow submit flow.json --start --wait 10m
+			  postern flow dag ID --format svg > flow.svg
+			  postern flow redrive ID`),
+	}
+	cmd.AddCommand(flowSubmitCommand(), flowLeverCommand("start", "Start a flow that was submitted without --start"),
+		flowLeverCommand("cancel", "End a flow: what runs is stopped"), flowDAGCommand(), flowRedriveCommand())
+	return cmd
+}
+
+func flowSubmitCommand() *cobra.Command {
+	var start bool
+	var wait time.Duration
+	cmd := asClient(&cobra.Command{
+		Use:   "submit FILE",
+		Short: "Store a flow, and start it if asked",
+		Long: trim(`
+			Store a flow that a file of JSON describes (- for standard input). With --wait it is followed to its
+			end: exit code 0 if it finishes, 1 if it does not, 4 if it has not ended by then.
+
+			  postern flow submit flow.json --start --wait 10m -o json`),
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			from := args[0]
+			if from != "-" {
+				from = "@" + from
+			}
+			body, err := content(cmd, from)
+			if err != nil {
+				return usage(cmd, err)
+			}
+			if start {
+				in := map[string]json.RawMessage{}
+				if err := json.Unmarshal(body, &in); err != nil {
+					return usage(cmd, fmt.Errorf("FILE: %w", err))
+				}
+				in["start"] = json.RawMessage("true")
+				if body, err = json.Marshal(in); err != nil {
+					return err
+				}
+			}
+			return flowMade(cmd, "/flows", body, wait)
+		},
+	})
+	cmd.Flags().BoolVar(&start, "start", false, "start it at once")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "follow it to its end for so long")
+	return cmd
+}
+
+func flowRedriveCommand() *cobra.Command {
+	var file string
+	var wait time.Duration
+	cmd := asClient(&cobra.Command{
+		Use:   "redrive ID",
+		Short: "Do a flow in error again, without what had finished",
+		Long: trim(`
+			Make a new flow of one that ended in error, and start it. A job that had finished is not executed again
+			unless it, or one that it needs, has changed: its result is taken over. --file has what changes:
+			{"jobs": [...], "env_vars": {...}}, jobs by their refs.
+
+			  postern flow redrive ID --file mended.json --wait 10m`),
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := json.RawMessage("{}")
+			if file != "" {
+				var err error
+				if body, err = content(cmd, "@"+file); err != nil {
+					return usage(cmd, fmt.Errorf("--file: %w", err))
+				}
+			}
+			return flowMade(cmd, "/flows/"+url.PathEscape(args[0])+"/redrive", body, wait)
+		},
+	})
+	cmd.Flags().StringVar(&file, "file", "", "what changes, as JSON")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "follow it to its end for so long")
+	return cmd
+}
+
+// flowMade makes a flow by a call, and follows it.
+func flowMade(cmd *cobra.Command, path string, body []byte, wait time.Duration) error {
+	asked, err := asJSON(cmd)
+	if err != nil {
+		return err
+	}
+	d, err := dial(cmd)
+	if err != nil {
+		return err
+	}
+	_, _, b, err := d.raw(http.MethodPost, path, body)
+	if err != nil {
+		return err
+	}
+	f, err := parse(b)
+	if err != nil {
+		return err
+	}
+	id := f.text("id")
+	for until := time.Now().Add(wait); f.text("ended_at") == "" && time.Now().Before(until); {
+		length := min(time.Until(until)+time.Second, 30*time.Second).Truncate(time.Second)
+		if b, f, err = d.get("/flows/" + id + "?wait=" + length.String()); err != nil {
+			return err
+		}
+	}
+	if asked {
+		cmd.OutOrStdout().Write(append(b, '\n'))
+	} else {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", id, f.text("status"))
+	}
+	switch status := f.text("status"); {
+	case wait == 0 || status == "finished":
+		return nil
+	case status == "error":
+		return &failure{exitBad, "postern flow redrive " + id,
+			fmt.Errorf("flow %s failed: %s", id, clean(f.text("error.code")+" "+f.text("error.message")))}
+	}
+	return &failure{exitWaited, "postern api GET /flows/" + id + "/why",
+		fmt.Errorf("flow %s has not ended after %s: it is %s", id, wait, f.text("status"))}
+}
+
+func flowLeverCommand(verb, short string) *cobra.Command {
+	var reason string
+	cmd := asClient(&cobra.Command{
+		Use:   verb + " ID",
+		Short: short,
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body, err := json.Marshal(map[string]string{"reason": reason})
+			if err != nil {
+				return err
+			}
+			path := "/flows/" + url.PathEscape(args[0]) + "/" + verb
+			return printMembers(cmd, http.MethodPost, path, body, "result", "changed")
+		},
+	})
+	cmd.Flags().StringVar(&reason, "reason", "", "kept in the audit")
+	return cmd
+}
+
+func flowDAGCommand() *cobra.Command {
+	var format string
+	cmd := asClient(&cobra.Command{
+		Use:   "dag ID",
+		Short: "Draw the jobs of a flow, and which need which",
+		Long: trim(`
+			Draw the jobs of a flow with their statuses: as mermaid, svg, or json.
+
+			  postern flow dag ID --format svg > flow.svg`),
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			kind := map[string]string{
+				"mermaid": "text/vnd.mermaid",
+				"svg":     "image/svg+xml",
+				"json":    "application/json",
+			}[format]
+			if kind == "" {
+				return usage(cmd, fmt.Errorf("--format %q: want mermaid, svg or json", format))
+			}
+			d, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			_, _, b, err := d.raw(http.MethodGet, "/flows/"+url.PathEscape(args[0])+"/dag", nil, "Accept", kind)
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(b)
+			return err
+		},
+	})
+	cmd.Flags().StringVar(&format, "format", "mermaid", "mermaid, svg or json")
+	return cmd
+}
