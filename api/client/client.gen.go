@@ -1799,7 +1799,7 @@ type ExecutionsOutputBody struct {
 
 // FailTryInputBody defines model for FailTryInputBody.
 type FailTryInputBody struct {
-	// Code exit, signal, timed_out, stopped, memory, ...
+	// Code exit, signal, timed_out, ...
 	Code     string  `json:"code"`
 	Error    *string `json:"error,omitempty"`
 	ExitCode *int64  `json:"exit_code,omitempty"`
@@ -1908,7 +1908,7 @@ type FlowJob struct {
 	// Script 1 byte to 256 KiB.
 	Script string `json:"script"`
 
-	// ScriptType Of a dispatcher job.<script_type>.
+	// ScriptType Of dispatcher job.<script_type>.
 	//
 	// Examples: python
 	ScriptType string `json:"script_type"`
@@ -2212,7 +2212,7 @@ type JobInput struct {
 	// Script 1 byte to 256 KiB.
 	Script string `json:"script"`
 
-	// ScriptType Of a dispatcher job.<script_type>.
+	// ScriptType Of dispatcher job.<script_type>.
 	//
 	// Examples: python
 	ScriptType string `json:"script_type"`
@@ -3169,7 +3169,7 @@ type RegisterRunnerInputBody struct {
 	// ScriptTypes Whose interpreter is here.
 	ScriptTypes []string `json:"script_types"`
 
-	// Slots Scripts that it executes at once.
+	// Slots Scripts at once.
 	Slots *int64 `json:"slots,omitempty"`
 
 	// Takeover Take the name from a process that is alive.
@@ -3327,10 +3327,10 @@ type RunnerSettings struct {
 	Name      *string `json:"name,omitempty"`
 	PublicKey *string `json:"public_key,omitempty"`
 
-	// ScriptTypes Left out, without a type: what its process can execute.
+	// ScriptTypes Without them what its process can.
 	ScriptTypes []string `json:"script_types,omitempty"`
 
-	// Slots Jobs that it holds at most; 1 unless said.
+	// Slots Jobs at once; 1 unless said.
 	Slots *int64 `json:"slots,omitempty"`
 
 	// Topic runner and its name unless said.
@@ -3338,16 +3338,16 @@ type RunnerSettings struct {
 	// Examples: claim-7f3
 	Topic *string `json:"topic,omitempty"`
 
-	// TTL How long it may be silent, 3s to 1h; 15s unless said.
+	// TTL How long it may be silent, 3s to 1h.
 	//
 	// Examples: 15s
 	TTL *string `json:"ttl,omitempty"`
 
-	// Type Its script types, where script_types is left out.
+	// Type Its script types, unless said.
 	Type *RunnerSettingsType `json:"type,omitempty"`
 }
 
-// RunnerSettingsType Its script types, where script_types is left out.
+// RunnerSettingsType Its script types, unless said.
 type RunnerSettingsType string
 
 // RunnerView defines model for RunnerView.
