@@ -38,8 +38,21 @@ var noLever = map[string]string{
 	"POST /tools/{fqn}/check":  "a question to the tool, whose answer it shows",
 	"POST /tools/{fqn}/invoke": "it records nothing",
 
-	"POST /events":                             "a post: its history names who brought it",
-	"POST /events:redrive":                     "as POST /events/{id}/redrive, for many",
+	"POST /events":             "a post: its history names who brought it",
+	"POST /events:redrive":     "as POST /events/{id}/redrive, for many",
+	"POST /jobs":               "a job keeps who posted it",
+	"POST /flows":              "so does a flow",
+	"POST /flows/{id}/jobs":    "so do these",
+	"POST /flows/{id}/redrive": "a post of another flow",
+	"POST /flows:validate":     "it changes nothing",
+
+	"POST /runners/{name}/register": "a runner is known by its epoch",
+	"POST /runners/{name}/claim":    "the tries that it is handed keep which runner has them",
+	"POST /runners/{name}/renew":    "a heartbeat",
+	"POST /tries/{id}/log":          "the output of a try",
+	"POST /tries/{id}/finish":       "the try keeps it",
+	"POST /tries/{id}/fail":         "the try keeps it",
+
 	"POST /channels/{name}/messages":           "a message, of which its channel keeps a record",
 	"POST /channels/{name}/receive":            "likewise",
 	"POST /channels/{name}/messages/{id}/ack":  "likewise",
@@ -67,6 +80,7 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		l.ofSendersAndTypes(),
 		l.ofSubscriptionsAndProcessors(),
 		l.ofEvents(),
+		l.ofJobs(),
 		l.ofContextsAndActors(),
 	} {
 		maps.Copy(table, rows)

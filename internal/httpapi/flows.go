@@ -497,6 +497,7 @@ func (a *API) postFlowJobs(ctx context.Context, in *postFlowJobsInput) (*flowOut
 
 type deleteFlowJobInput struct {
 	OneFlow
+	Attempt
 	Ref string `path:"ref" pattern:"^[0-9]{1,10}$"`
 }
 

@@ -36,7 +36,7 @@ var scriptTypeRegexp = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,99}$`)
 type JobInput struct {
 	Ref        *int64            `json:"ref,omitempty" doc:"0 to 4294967295, the caller's own: it names one job."`
 	Script     string            `json:"script" doc:"1 byte to 256 KiB."`
-	ScriptType string            `json:"script_type" maxLength:"100" example:"python" doc:"Of dispatcher job.<script_type>."`
+	ScriptType string            `json:"script_type" maxLength:"100" example:"python" doc:"Of a dispatcher job.*."`
 	Queue      *queueName        `json:"queue,omitempty"`
 	Timeout    *int64            `json:"timeout,omitempty" doc:"Seconds that each try may take; 600 unless said."`
 	Retries    int               `json:"retries,omitempty" doc:"Further tries, 0 to 255; 0 unless said."`

@@ -129,6 +129,35 @@ func (l *levers) ofEvents() map[string]pulled {
 	}
 }
 
+// aJob posts a job.
+func (l *levers) aJob() string {
+	const job = `{"script": "1", "script_type": "python", "prerequisites": ["ok"]}`
+	return "/jobs/" + l.want(201, "POST", "/jobs", job).str("id")
+}
+
+// aFlow posts a flow.
+func (l *levers) aFlow() string {
+	const flow = `{"jobs": [{"ref": 1, "script": "1", "script_type": "python"}]}`
+	return "/flows/" + l.want(201, "POST", "/flows", flow).str("id")
+}
+
+// ofJobs are the levers of jobs, flows and runners.
+func (l *levers) ofJobs() map[string]pulled {
+	return map[string]pulled{
+		"POST /jobs/{id}/cancel":        {arrange: l.aJob, tells: history},
+		"POST /jobs/{id}/prerequisites": {arrange: l.aJob, body: `{"met": ["ok"]}`, action: "met"},
+		"PATCH /flows/{id}":             {arrange: l.aFlow, body: `{"env_vars": {"A": "1"}}`},
+		"POST /flows/{id}/start":        {arrange: l.aFlow, tells: history},
+		"POST /flows/{id}/cancel":       {arrange: l.aFlow, tells: history},
+		"DELETE /flows/{id}/jobs/{ref}": {arrange: func() string { return l.aFlow() + "/jobs/1" }},
+		"PUT /runners/{name}":           {arrange: func() string { return "/runners/new" }},
+		"PATCH /runners/{name}":         {arrange: l.made("/runners/one", `{}`), body: `{"slots": 2}`, action: "put"},
+		"DELETE /runners/{name}":        {arrange: l.made("/runners/old", `{}`)},
+		"POST /runners/{name}/pause":    {arrange: l.made("/runners/two", `{}`)},
+		"POST /runners/{name}/resume":   {arrange: l.made("/runners/three", `{}`, "pause")},
+	}
+}
+
 // ofContextsAndActors are the levers of contexts, the quarantine, actors and keys.
 func (l *levers) ofContextsAndActors() map[string]pulled {
 	return map[string]pulled{

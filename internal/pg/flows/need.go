@@ -97,7 +97,6 @@ func (s *Store) Meet(ctx context.Context, by db.By, id uuid.UUID, names []string
 		if !changed {
 			return t.Rollback(ctx)
 		}
-		by.Reason = pg.Because(fmt.Sprintf("met: %q", names), by.Reason)
 		s.AuditIn(b, by, "met", "/jobs/"+id.String())
 		return t.Commit(ctx, b)
 	})
@@ -132,7 +131,7 @@ func (s *Store) lockNeeds(ctx context.Context, t *db.Txn, job uuid.UUID) (found 
 
 // overdueNeeds ends prerequisites whose time is over, and returns how many.
 func (s *Store) overdueNeeds(ctx context.Context) (int, error) {
-	rows, err := s.Looks.Query(ctx, `UPDATE postern.job_need n
+	tag, err := s.Exec(ctx, `UPDATE postern.job_need n
 		SET ended_at = coalesce($1::timestamptz, clock_timestamp())
 		FROM (
 			SELECT k.job_id, k.n
@@ -143,16 +142,8 @@ func (s *Store) overdueNeeds(ctx context.Context) (int, error) {
 			ORDER BY k.deadline
 			LIMIT 500
 			FOR UPDATE SKIP LOCKED) x
-		WHERE (n.job_id, n.n) = (x.job_id, x.n)
-		RETURNING coalesce(n.queue_id, 0)`, s.Clock())
-	if err != nil {
-		return 0, db.Known(err)
-	}
-	queues, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil || len(queues) == 0 {
-		return 0, db.Known(err)
-	}
-	return len(queues), s.Hasten(ctx, queues)
+		WHERE (n.job_id, n.n) = (x.job_id, x.n)`, s.Clock())
+	return int(tag.RowsAffected()), err // the look for those that are not settled has the core ask
 }
 
 // unsettledNeeds has the core ask about prerequisites that are met, or not waited for any more, until their
