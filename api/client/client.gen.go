@@ -1908,7 +1908,7 @@ type FlowJob struct {
 	// Script 1 byte to 256 KiB.
 	Script string `json:"script"`
 
-	// ScriptType Of dispatcher job.<script_type>.
+	// ScriptType Of a dispatcher job.*.
 	//
 	// Examples: python
 	ScriptType string `json:"script_type"`
@@ -2212,7 +2212,7 @@ type JobInput struct {
 	// Script 1 byte to 256 KiB.
 	Script string `json:"script"`
 
-	// ScriptType Of dispatcher job.<script_type>.
+	// ScriptType Of a dispatcher job.*.
 	//
 	// Examples: python
 	ScriptType string `json:"script_type"`
@@ -4831,6 +4831,14 @@ type CancelFlowParams struct {
 	DryRun *bool `query:"dry_run"`
 }
 
+// DeleteFlowJobParams are the parameters of DeleteFlowJob; what is zero is not sent.
+type DeleteFlowJobParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+}
+
 // StartFlowParams are the parameters of StartFlow; what is zero is not sent.
 type StartFlowParams struct {
 	// Kept in the audit row, with who and when.
@@ -6636,7 +6644,7 @@ var Operations = []Operation{
 	{Name: "GetFlowDag", Method: "GET", Path: "/flows/{id}/dag", Summary: "Its jobs, and which need which"},
 	{Name: "GetFlowHistory", Method: "GET", Path: "/flows/{id}/history", Summary: "What happened to a flow"},
 	{Name: "PostFlowJobs", Method: "POST", Path: "/flows/{id}/jobs", Summary: "Add jobs to a flow that has not ended"},
-	{Name: "DeleteFlowJob", Method: "DELETE", Path: "/flows/{id}/jobs/{ref}", Summary: "Remove a job that has not started, and that no other needs"},
+	{Name: "DeleteFlowJob", Method: "DELETE", Path: "/flows/{id}/jobs/{ref}", Summary: "Remove a job that has not started, and that no other needs", Query: []string{"reason", "dry_run"}},
 	{Name: "RedriveFlow", Method: "POST", Path: "/flows/{id}/redrive", Summary: "Do it again in a new flow, without what had finished and has not changed"},
 	{Name: "StartFlow", Method: "POST", Path: "/flows/{id}/start", Summary: "Post its jobs", Query: []string{"reason", "dry_run"}},
 	{Name: "GetFlowWhy", Method: "GET", Path: "/flows/{id}/why", Summary: "What a flow waits for"},
@@ -7261,9 +7269,9 @@ func (c *Client) PostFlowJobs(ctx context.Context, id string, body *PostFlowJobs
 }
 
 // DeleteFlowJob: Remove a job that has not started, and that no other needs. DELETE /flows/{id}/jobs/{ref}
-func (c *Client) DeleteFlowJob(ctx context.Context, id string, ref string) (*Answer[struct{}], error) {
+func (c *Client) DeleteFlowJob(ctx context.Context, id string, ref string, params *DeleteFlowJobParams) (*Answer[struct{}], error) {
 	path := fmt.Sprintf("/flows/%s/jobs/%s", segment(id), segment(ref))
-	return ask[struct{}](ctx, c, "DELETE", path, nil, nil)
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
 }
 
 // RedriveFlow: Do it again in a new flow, without what had finished and has not changed. POST /flows/{id}/redrive
