@@ -166,6 +166,14 @@ func ways(t machine.Table) string {
 	return drawing.String() + "```\n"
 }
 
+func TestThePageAboutFlowsWorksAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	said := play(t, "flows.md", append(installation(t), "POSTERN_STATE_DIR="+state))
+	mustSay(t, said, "\nreport of 2026-11\n", "need_open", "changed=yes", `"3.stdout":"42\n"`, "j2 --> j3",
+		`{"stdout": "42\n"}`)
+}
+
 func TestThePageAboutConceptsHasTheMachinesThatRun(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/concepts.md")

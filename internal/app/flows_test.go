@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/runner"
 )
 
@@ -535,4 +539,49 @@ func TestWhyLeadsFromAFlowToItsRunner(t *testing.T) {
 	says(flow, "needs_job need_open")
 	want(t, 200, "POST", b.url+flow+"/cancel", "")
 	says(flow, "terminal")
+}
+
+// An application posts a graph of scripts in its own SQL transaction: all of it, or nothing; and reads its results.
+func TestAGraphOfScriptsIsCommittedWithTheRowsOfAnApplication(t *testing.T) {
+	database := pgtest.New(t)
+	b := &jobBench{t, clocked(t, map[string]string{"DATABASE_URL": database.URL})}
+	r := b.runner("r")
+	const post = `SELECT postern.submit_many('[{"type": "job.python", "uid": "one", "data": {"script": "1"}},
+		{"type": "job.python", "uid": "two", "depends_on": ["one"], "data": {"script": "2"}}]')`
+	c, err := pgx.Connect(t.Context(), database.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(context.Background())
+	for _, end := range []string{"ROLLBACK", "COMMIT"} {
+		for _, sql := range []string{"BEGIN", "CREATE TABLE public.orders (id int)", post, end} {
+			if _, err := c.Exec(t.Context(), sql); err != nil {
+				t.Fatal(sql, err)
+			}
+		}
+		if end == "ROLLBACK" {
+			if v := want(t, 200, "GET", b.url+"/jobs", ""); len(v["items"].([]any)) != 0 {
+				t.Errorf("%v", v)
+			}
+		}
+	}
+	r.does(r.takes(1), map[string]string{"k": "1"})
+	for _, j := range r.takes(1) {
+		if string(j.Inputs) != `{"one":{"k":"1"}}` || j.Script != "2" {
+			t.Errorf("%+v", j)
+		}
+		r.finish(200, j, map[string]string{"k": "2"})
+	}
+	const read = `SELECT coalesce((SELECT j.result->>'k' FROM postern.jobs j WHERE j.uid = 'two'), '')`
+	for range 200 {
+		var result string
+		if err := c.QueryRow(t.Context(), read).Scan(&result); err != nil {
+			t.Fatal(err)
+		}
+		if result == "2" {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Error("postern.jobs has no result")
 }
