@@ -305,6 +305,27 @@ func TestAClaimWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
+// settleEnd has the core ask about the one try that has ended, and end its transaction.
+func (w *world) settleEnd() {
+	w.T.Helper()
+	n, err := w.S.Flows.Unsettled(w.Ctx)
+	w.Must(err)
+	woken, err := w.S.Wake(w.Ctx, w.node, 10, 10)
+	w.Must(err)
+	if n != 1 || len(woken.Polls) != 1 {
+		w.T.Fatalf("%d unsettled, %d polls", n, len(woken.Polls))
+	}
+	l := woken.Polls[0]
+	status := w.S.Flows.StatusBatch(w.Ctx, l.Hashes())[0]
+	if status.State != outbox.StatusIncluded {
+		w.T.Fatalf("%+v", status)
+	}
+	a := &pg.Answer{Lease: l, StartedAt: w.Now, Step: sequencer.Polled(l.Flight(0), status, l.Dispatcher.Dispatcher,
+		0.5)}
+	a.Result.Hash, a.Result.Done = status.Hash, status.Done
+	w.Settle(a)
+}
+
 // Two that bring ended jobs to their ends at one time: each row of job_due is taken once.
 func TestTwoThatAdvanceAtOneTime(t *testing.T) {
 	t.Parallel()
@@ -314,22 +335,7 @@ func TestTwoThatAdvanceAtOneTime(t *testing.T) {
 	v := w.one("a")
 	_, err := w.S.Flows.End(w.Ctx, w.ID, v.ID, v.Fence, finished("1"))
 	w.Must(err)
-	n, err := w.S.Flows.Unsettled(w.Ctx)
-	w.Must(err)
-	woken, err := w.S.Wake(w.Ctx, w.node, 10, 10)
-	w.Must(err)
-	if n != 1 || len(woken.Polls) != 1 {
-		t.Fatalf("%d unsettled, %d polls", n, len(woken.Polls))
-	}
-	l := woken.Polls[0]
-	status := w.S.Flows.StatusBatch(w.Ctx, l.Hashes())[0]
-	if status.State != outbox.StatusIncluded {
-		t.Fatalf("%+v", status)
-	}
-	a := &pg.Answer{Lease: l, StartedAt: w.Now, Step: sequencer.Polled(l.Flight(0), status, l.Dispatcher.Dispatcher,
-		0.5)}
-	a.Result.Hash, a.Result.Done = status.Hash, status.Done
-	w.Settle(a)
+	w.settleEnd()
 	other := w.Another(4)
 	second, waited := w.Beside(func() error { _, err := w.S.Flows.Advance(w.Ctx); return err },
 		func() string { n, err := other.Flows.Advance(w.Ctx); return fmt.Sprint(n, " ", said(err)) })
