@@ -125,6 +125,18 @@ CREATE TABLE postern.api_key (
     CONSTRAINT one_api_key_per_request_key UNIQUE (context_id, request_key)
 );
 
+-- Who is signed in to the dashboard: a key, by the SHA-256 of the cookie. It ends with its key, with the secret that was
+-- shown, or by the time.
+CREATE TABLE postern.ui_session (
+    hash       bytea NOT NULL CONSTRAINT one_session_per_cookie PRIMARY KEY,
+    key_id     uuid NOT NULL CONSTRAINT session_is_of_a_key REFERENCES postern.api_key ON DELETE CASCADE,
+    key_hash   bytea NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamptz NOT NULL
+);
+CREATE INDEX ui_session_by_key ON postern.ui_session (key_id);
+CREATE INDEX ui_session_by_expiry ON postern.ui_session (expires_at);
+
 -- Which contexts a database role sees; see 00039.
 CREATE TABLE postern.sql_role (
     login      text NOT NULL,
@@ -208,6 +220,7 @@ DROP TABLE postern.applied;
 DROP FUNCTION postern.contexts_of;
 DROP VIEW postern.own_contexts;
 DROP TABLE postern.sql_role;
+DROP TABLE postern.ui_session;
 DROP TABLE postern.api_key;
 DROP TABLE postern.member;
 DROP TABLE postern.actor;

@@ -107,7 +107,7 @@ BEGIN
     ALTER DEFAULT PRIVILEGES IN SCHEMA postern, river GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO postern_app;
     ALTER DEFAULT PRIVILEGES IN SCHEMA postern, river GRANT USAGE, SELECT, UPDATE ON SEQUENCES TO postern_app;
     GRANT SELECT ON ALL TABLES IN SCHEMA postern, river TO postern_verify;
-    REVOKE SELECT ON postern.api_key, postern.subscription, postern.dispatcher_secret FROM postern_verify; -- hashes and secrets
+    REVOKE SELECT ON postern.api_key, postern.ui_session, postern.subscription, postern.dispatcher_secret FROM postern_verify; -- hashes and secrets
 
     FOR v IN SELECT p.tablename FROM pg_policies p WHERE p.schemaname = 'postern' AND p.policyname = 'tenant' LOOP
         EXECUTE format('DROP POLICY IF EXISTS app ON postern.%I', v.tablename);

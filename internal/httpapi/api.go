@@ -68,6 +68,7 @@ type API struct {
 	issuers issuers
 	// allowances is what the nodes may call, for those who do not ask the database each time.
 	allowances cache[[]addresses.Allowance]
+	present    *present
 	leaving    atomic.Bool
 	drained    atomic.Bool
 
@@ -101,6 +102,7 @@ func New(c Config) *API {
 		actors:     cache[principal]{life: remembered},
 		allowances: cache[[]addresses.Allowance]{life: allowancesKept},
 	}
+	a.present = &present{kept: map[int32]*glance{}}
 	a.waits = newHub(c.Store, c.Limits.Waits, c.Log)
 	a.news = newNews(c.Store, c.Limits.Streams, c.Log)
 	a.requests.open = map[*timed]struct{}{}
@@ -184,6 +186,7 @@ func (a *API) routes() {
 	a.auditRoutes()
 
 	// service
+	a.nowRoutes()
 	a.machineRoutes()
 	a.healthRoutes()
 	a.clockRoutes()

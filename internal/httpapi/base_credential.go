@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"crypto/subtle"
 	"net/http"
 	"strings"
 	"time"
@@ -56,6 +55,7 @@ var credentialReaders = []func(*API, *http.Request) (*principal, error){
 	(*API).readToken,
 	(*API).readOtherBearer,
 	(*API).readSignature,
+	(*API).readVisit,
 }
 
 // credentials returns the caller, nil if no credential names one. Several credentials must all hold and name one
@@ -110,7 +110,7 @@ func (a *API) readAPIKey(r *http.Request) (*principal, error) {
 	if err != nil {
 		return nil, err
 	}
-	if k == nil || subtle.ConstantTimeCompare(k.Hash, hash)|subtle.ConstantTimeCompare(k.Previous, hash) == 0 {
+	if k == nil || !k.Holds(hash) {
 		return nil, refused
 	}
 	if k.Stale && k.Noted.CompareAndSwap(false, true) {
@@ -118,7 +118,7 @@ func (a *API) readAPIKey(r *http.Request) (*principal, error) {
 			a.Log.WarnContext(r.Context(), "note that an API key was used", "prefix", prefix, "error", err) // the caller is let in all the same
 		}
 	}
-	return &principal{actor: keyActor(prefix), roles: map[int32]level{k.ContextID: levels[k.Role]}, only: k.Only, home: k.ContextID}, nil
+	return holderOf(k), nil
 }
 
 // keyActor is the actor that a key acts as; a rotation keeps it.
@@ -150,6 +150,7 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			return
 		}
 		s := scopeOf(r.Context())
+		s.via = visitOf(r.Context()).Via
 		switch {
 		case who != nil:
 			if err := a.often(who); err != nil {

@@ -51,24 +51,28 @@ type laneView struct {
 func viewWhy(w *reads.Why) whyView {
 	v := whyView{State: w.State, Moving: w.Moving, Summary: w.Summary, Blockers: []blockerView{}}
 	for _, b := range w.Blockers {
-		x := blockerView{
-			Kind:   b.Kind,
-			Object: b.Object,
-			Since:  b.Since.UTC(),
-			Detail: b.Detail,
-			Help:   help.Link(help.Why, b.Kind),
-			Levers: []leverView{},
-		}
-		if b.Next != nil {
-			x.Next = &nextView{b.Next.At.UTC(), b.Next.What}
-		}
-		for _, l := range b.Levers {
-			x.Levers = append(x.Levers, leverView{l.Method, l.Path, l.Role, l.Body})
-		}
-		if b.Lane != nil {
-			x.Lane = &laneView{b.Lane.Kind, b.Lane.Name, utc(b.Lane.GateUntil), ptr(b.Lane.GateReason), b.Lane.Ahead}
-		}
-		v.Blockers = append(v.Blockers, x)
+		v.Blockers = append(v.Blockers, viewBlocker(b))
+	}
+	return v
+}
+
+func viewBlocker(b reads.Blocker) blockerView {
+	v := blockerView{
+		Kind:   b.Kind,
+		Object: b.Object,
+		Since:  b.Since.UTC(),
+		Detail: b.Detail,
+		Help:   help.Link(help.Why, b.Kind),
+		Levers: []leverView{},
+	}
+	if b.Next != nil {
+		v.Next = &nextView{b.Next.At.UTC(), b.Next.What}
+	}
+	for _, l := range b.Levers {
+		v.Levers = append(v.Levers, leverView{l.Method, l.Path, l.Role, l.Body})
+	}
+	if b.Lane != nil {
+		v.Lane = &laneView{b.Lane.Kind, b.Lane.Name, utc(b.Lane.GateUntil), ptr(b.Lane.GateReason), b.Lane.Ahead}
 	}
 	return v
 }

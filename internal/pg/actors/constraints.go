@@ -18,6 +18,8 @@ func init() {
 			"one_api_key_per_prefix":      fault.Conflict,
 			"role_of_a_key_is_known":      fault.Invalid,
 			"one_api_key_per_request_key": fault.Conflict,
+			"one_session_per_cookie":      fault.Internal,
+			"session_is_of_a_key":         fault.Conflict,
 		},
 		Again: []string{"one_api_key_per_request_key", "one_actor_per_request_key"},
 	})

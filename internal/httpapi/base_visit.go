@@ -1,0 +1,48 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/postern-dev/postern/internal/pg/actors"
+)
+
+// Visit is a request that another part of this process makes for a person, as the dashboard does. It is told in the
+// context of the request, and no header says the same: nothing outside the process can claim it.
+type Visit struct {
+	Via string          // the door, as the audit names it
+	Key *actors.UsedKey // whose it is; nil: development mode alone lets it in
+	Ask bool            // 204 if it may be done, else the refusal; nothing is done
+}
+
+type visitKey struct{}
+
+// Visiting marks the requests that are made with a context.
+func Visiting(ctx context.Context, v Visit) context.Context { return context.WithValue(ctx, visitKey{}, &v) }
+
+// visitOf is how a request says that it is a visit; a plain one is the zero Visit.
+func visitOf(ctx context.Context) *Visit {
+	if v, ok := ctx.Value(visitKey{}).(*Visit); ok {
+		return v
+	}
+	return &Visit{}
+}
+
+// readVisit finds the key of a visit, which its maker has looked up.
+func (a *API) readVisit(r *http.Request) (*principal, error) {
+	k := visitOf(r.Context()).Key
+	if k == nil {
+		return nil, nil
+	}
+	return holderOf(k), nil
+}
+
+// holderOf is who holds a key.
+func holderOf(k *actors.UsedKey) *principal {
+	return &principal{
+		actor: keyActor(k.Prefix),
+		roles: map[int32]level{k.ContextID: levels[k.Role]},
+		only:  k.Only,
+		home:  k.ContextID,
+	}
+}
