@@ -24,7 +24,7 @@ func devCommand() *cobra.Command {
 		Long: trim(`
 			Run everything for development in one process: a PostgreSQL of its own (kept between runs),
 			migrated, the API without authentication, and the sequencer. The first two lines are
-			DATABASE_URL=... and the address of the API. The environment names no database here:
+			DATABASE_URL=... and the address of the API, at which a browser finds the dashboard. The environment names no database here:
 			--database-url does, and --yes takes one that others use.
 
 			Then: curl -X PUT .../dispatchers/MY_TYPE -d '{"worker_url": "http://127.0.0.1:9000"}' with
@@ -54,6 +54,10 @@ func devCommand() *cobra.Command {
 				defer net.stop() // after the sequencer, whose calls it answers
 				say["devnet"], say["devnet_worker"] = net.ledger, net.worker
 				lines += net.ledger + "\n" + net.worker + "\n"
+			}
+			if at := d.Dashboard(); at != "" {
+				say["dashboard"] = at
+				fmt.Fprintln(cmd.ErrOrStderr(), "dashboard:", at)
 			}
 			if asked {
 				err = printJSON(cmd, say)

@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/telemetry"
+	"github.com/postern-dev/postern/internal/ui"
 	"github.com/postern-dev/postern/internal/work"
 )
 
@@ -26,6 +27,7 @@ import (
 type Role struct {
 	Serve   bool // the API
 	Work    bool // the sequencer: leases queues and calls workers
+	Home    bool // GET / leads to the dashboard
 	Version string
 }
 
@@ -43,6 +45,7 @@ type App struct {
 	listener net.Listener
 	server   *http.Server
 	api      *httpapi.API
+	leaving  chan struct{} // closed when the process begins to stop
 	ready    atomic.Bool
 	loops    safe.Loops
 	deaf     func() // nothing is heard of panics any more
@@ -67,7 +70,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	if err != nil {
 		return nil, err
 	}
-	a := &App{cfg: cfg, outage: newOutage(log.Handler()), database: database, unwatched: func() {}}
+	a := &App{cfg: cfg, outage: newOutage(log.Handler()), database: database, unwatched: func() {}, leaving: make(chan struct{})}
 	log = slog.New(a.outage.handler())
 	a.log = log
 	a.deaf = safe.Hear(a.panicked)
@@ -169,7 +172,22 @@ func (a *App) openAPI(ctx context.Context, role Role) error {
 		return err
 	}
 	a.server = a.api.Server()
+	if a.cfg.UI == "on" {
+		a.server.Handler = a.dashboard(role).Beside(a.server.Handler)
+	}
 	return nil
+}
+
+// dashboard is what is served under /ui: it asks the API of this process.
+func (a *App) dashboard(role Role) *ui.UI {
+	return ui.New(ui.Config{
+		API:      a.api.Handler(),
+		Sessions: a.store.Actors,
+		Auth:     a.cfg.Auth,
+		Home:     role.Home,
+		Log:      a.log,
+		Stop:     a.leaving,
+	})
 }
 
 // panicked counts and logs a panic that ended one piece of work.
@@ -313,6 +331,7 @@ func (a *App) Run(ctx context.Context) error {
 func (a *App) leave(ctx context.Context, served chan error, delay time.Duration) {
 	defer a.api.Drain()
 	a.api.Leave()
+	close(a.leaving)
 	if delay == 0 {
 		return
 	}

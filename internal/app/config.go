@@ -35,6 +35,8 @@ type Config struct {
 
 	Rate Rate `env:"POSTERN_RATE" envDefault:"off" group:"http" help:"requests a second that one key may make of this process, or off"`
 
+	UI string `env:"POSTERN_UI" envDefault:"on" group:"http" help:"on: the dashboard is under /ui; or off"`
+
 	DrainDelay time.Duration `env:"POSTERN_DRAIN_DELAY" envDefault:"0s" group:"http" help:"how long everything is still answered when stopping, after readiness has dropped"`
 
 	DebugClock bool `env:"POSTERN_DEBUG_CLOCK" group:"http" help:"let POST /debug/clock move the time, for tests"`
@@ -70,6 +72,9 @@ func (c *Config) Validate() error {
 	}
 	if !slices.Contains([]string{"required", "none"}, c.Auth) {
 		return invalid("auth", c.Auth, "want required or none")
+	}
+	if !slices.Contains([]string{"on", "off"}, c.UI) {
+		return invalid("ui", c.UI, "want on or off")
 	}
 	if _, _, err := net.SplitHostPort(c.MetricsListen); err != nil && c.MetricsListen != "off" {
 		return invalid("metrics-listen", c.MetricsListen, "want host:port, such as 127.0.0.1:9090 or :9090, or off")

@@ -76,7 +76,7 @@ func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ 
 		host, _, _ := net.SplitHostPort(cfg.Listen)
 		cfg.Listen = net.JoinHostPort(host, "0")
 	}
-	if d.App, err = New(ctx, cfg, Role{Serve: true, Work: true, Version: o.Version}, log); err != nil {
+	if d.App, err = New(ctx, cfg, Role{Serve: true, Work: true, Home: true, Version: o.Version}, log); err != nil {
 		return nil, err
 	}
 	if at := d.MetricsURL(); cfg.MetricsListen == metricsDefault && !strings.Contains(at, metricsDefault) {
@@ -86,6 +86,14 @@ func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ 
 		o.Say(fmt.Sprintf("%s is in use: the API listens at %s instead", moved, d.URL()))
 	}
 	return d, nil
+}
+
+// Dashboard is where it is, "" where it is off.
+func (d *Dev) Dashboard() string {
+	if d.cfg.UI != "on" {
+		return ""
+	}
+	return d.URL() + "/ui/"
 }
 
 // findDatabase uses the database that is named, or starts a PostgreSQL, and returns the directory where a key can be

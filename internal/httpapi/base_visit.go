@@ -18,7 +18,9 @@ type Visit struct {
 type visitKey struct{}
 
 // Visiting marks the requests that are made with a context.
-func Visiting(ctx context.Context, v Visit) context.Context { return context.WithValue(ctx, visitKey{}, &v) }
+func Visiting(ctx context.Context, v Visit) context.Context {
+	return context.WithValue(ctx, visitKey{}, &v)
+}
 
 // visitOf is how a request says that it is a visit; a plain one is the zero Visit.
 func visitOf(ctx context.Context) *Visit {

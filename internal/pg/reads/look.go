@@ -133,4 +133,3 @@ func (s *Store) headOf(ctx context.Context, contextID int32, queue int64) (*Head
 		Root:    root,
 	}, nil
 }
-

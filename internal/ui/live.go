@@ -1,0 +1,194 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/internal/safe"
+)
+
+// live keeps pages up to date that are being looked at. However many are open, one page is read again at a time, at
+// most one in Config.Every: each page has its turn, and all who look at it get what was read. It stops when no page is
+// looked at. What is sent is the part "live" of a page, which holds no form and is the same for all who may read it.
+type live struct {
+	ui *UI
+
+	mu      sync.Mutex
+	topics  []*topic
+	running bool
+}
+
+// topic is a page that is being looked at.
+type topic struct {
+	url     string
+	viewers []*viewer
+}
+
+// viewer is one browser that looks at a page.
+type viewer struct {
+	v    *visit
+	news chan []byte // holds the newest alone
+}
+
+// streamed is how long a stream lasts, and heard how long a browser may take to read an event.
+const (
+	streamed = 10 * time.Minute
+	heard    = 10 * time.Second
+)
+
+// serve streams the live part of a page, which the visitor may read: that has been asked by loading it.
+func (l *live) serve(w http.ResponseWriter, v *visit) {
+	conn := http.NewResponseController(w)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	ctx, cancel := context.WithTimeout(v.r.Context(), streamed)
+	defer cancel()
+	me := &viewer{v, make(chan []byte, 1)}
+	l.join(me)
+	defer l.leave(me)
+	_ = conn.SetReadDeadline(time.Time{})
+	if _, err := w.Write([]byte(": \n\n")); err != nil || conn.Flush() != nil {
+		return
+	}
+	for !l.ui.stopped(ctx) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.ui.Stop:
+			return
+		case text, on := <-me.news:
+			if !on {
+				return
+			}
+			if again, err := l.ui.visitor(v.r); err != nil || again == nil { // the session has ended
+				return
+			}
+			_ = conn.SetWriteDeadline(time.Now().Add(heard))
+			if _, err := w.Write(event(text)); err != nil || conn.Flush() != nil {
+				return
+			}
+		}
+	}
+}
+
+// event is a part of a page as an event of a stream.
+func event(text []byte) []byte {
+	var b bytes.Buffer
+	for line := range bytes.SplitSeq(bytes.ReplaceAll(text, []byte("\r"), []byte(" ")), []byte("\n")) {
+		fmt.Fprintf(&b, "data: %s\n", line)
+	}
+	b.WriteString("\n")
+	return b.Bytes()
+}
+
+func (l *live) join(me *viewer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	url := me.v.r.URL.RequestURI()
+	for _, t := range l.topics {
+		if t.url == url {
+			t.viewers = append(t.viewers, me)
+			return
+		}
+	}
+	l.topics = append(l.topics, &topic{url, []*viewer{me}})
+	if !l.running {
+		l.running = true
+		go safe.Run("live pages", l.run)
+	}
+}
+
+func (l *live) leave(me *viewer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, t := range l.topics {
+		for j, x := range t.viewers {
+			if x != me {
+				continue
+			}
+			t.viewers = append(t.viewers[:j:j], t.viewers[j+1:]...)
+			if len(t.viewers) == 0 {
+				l.topics = append(l.topics[:i:i], l.topics[i+1:]...)
+			}
+			return
+		}
+	}
+}
+
+// run reads one page after the other, while any is looked at.
+func (l *live) run() {
+	tick := time.NewTicker(l.ui.Every)
+	defer tick.Stop()
+	for range tick.C {
+		t, who := l.turn()
+		if t == nil {
+			return
+		}
+		text, err := l.read(who)
+		if err != nil {
+			l.ui.Log.Debug("a page that is looked at cannot be read", "page", t.url, "error", err)
+			continue
+		}
+		l.tell(t, text)
+	}
+}
+
+// turn is the next page, and one who looks at it; nil when none is looked at, which ends the run.
+func (l *live) turn() (*topic, *viewer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.topics) == 0 {
+		l.running = false
+		return nil, nil
+	}
+	t := l.topics[0]
+	l.topics = append(l.topics[1:len(l.topics):len(l.topics)], t)
+	who := t.viewers[0]
+	t.viewers = append(t.viewers[1:len(t.viewers):len(t.viewers)], who)
+	return t, who
+}
+
+// read makes the live part of a page anew, as one of those who look at it. Where that one's session has ended, the
+// next turn takes another.
+func (l *live) read(who *viewer) ([]byte, error) {
+	v, err := l.ui.visitor(who.v.r)
+	if err != nil {
+		return nil, err
+	}
+	if v == nil {
+		l.hangUp(who)
+		return nil, fmt.Errorf("the session has ended")
+	}
+	v.Context = who.v.Context
+	s, err := v.load()
+	if err != nil {
+		return nil, err
+	}
+	return execute(s.file, "live", s)
+}
+
+// hangUp ends the stream of one viewer.
+func (l *live) hangUp(me *viewer) {
+	l.leave(me)
+	close(me.news)
+}
+
+// tell gives all who look at a page what was read; one who is slow gets the newest alone.
+func (l *live) tell(t *topic, text []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, x := range t.viewers {
+		select {
+		case <-x.news:
+		default:
+		}
+		select {
+		case x.news <- text:
+		default:
+		}
+	}
+}

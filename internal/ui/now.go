@@ -1,0 +1,58 @@
+package ui
+
+// nowPage says whether anything is stuck, and what moves it.
+type nowPage struct {
+	Present doc
+	Heads   []doc
+	Counts  []count
+	Pools   []doc
+	Nodes   []doc
+	Admin   bool // may see nodes
+}
+
+// count is how many queues or transactions are in a state, with the list of those.
+type count struct{ State, Count, URL string }
+
+// states are those of transactions in flight and of queues, in the order of their life.
+var (
+	flying = []string{"DISPATCHING", "REVISION", "RETRY"}
+	lines  = []string{"FREE", "WAITING_INCLUSION", "INCLUSION", "DELAY", "RETRY", "BLOCKED"}
+)
+
+// now loads the first page.
+func now(v *visit) (*screen, error) {
+	a, err := v.get("/now")
+	if err != nil {
+		return nil, err
+	}
+	p := nowPage{Present: a.doc}
+	heads, _ := a.doc["heads"].([]any)
+	for _, h := range heads {
+		if d, ok := h.(doc); ok {
+			p.Heads = append(p.Heads, d)
+		}
+	}
+	queues := dig(a.doc, "queues")
+	for _, state := range lines {
+		if n := str(queues, state); n != "" {
+			p.Counts = append(p.Counts, count{state, n, v.At("queues") + "?state=" + state})
+		}
+	}
+	pools, err := v.get("/pools?limit=20")
+	if err != nil {
+		return nil, err
+	}
+	p.Pools = pools.items()
+	if p.Admin = v.allowed("GET", "/nodes"); p.Admin {
+		nodes, err := v.get("/nodes?limit=50")
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range nodes.items() {
+			if str(n, "state") != "dead" {
+				p.Nodes = append(p.Nodes, n)
+			}
+		}
+	}
+	return &screen{visit: v, Title: "now", Data: p, Live: v.At("now") + "?live=1", file: "now.html"}, nil
+}

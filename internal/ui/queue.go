@@ -1,0 +1,80 @@
+package ui
+
+import (
+	"html/template"
+	"net/http"
+	"net/url"
+)
+
+// queuePage is a queue with the line around its head.
+type queuePage struct {
+	Q      doc
+	Facts  []member1
+	Line   template.HTML
+	Rows   []doc
+	Why    *whyPage
+	Levers []*lever
+}
+
+// lineMost is how many of a line are shown, drawnMost how many are drawn.
+const lineMost, drawnMost = 20, 8
+
+// queue loads the page of one.
+func queue(v *visit) (*screen, error) {
+	name := v.r.PathValue("name")
+	path := pathTo("queues", name)
+	a, err := v.get(path)
+	if err != nil {
+		return nil, err
+	}
+	p := queuePage{Q: a.doc, Facts: v.facts(a.doc, "state", "depth", "head", "name")}
+	if err := p.line(v, name); err != nil {
+		return nil, err
+	}
+	if p.Why, err = v.why(path + "/why"); err != nil {
+		return nil, err
+	}
+	p.Levers, err = v.leversOf(path, func(verb string) bool {
+		return p.Why.has(path+"/"+verb) ||
+			verb == "pause" && a.doc["paused"] == true ||
+			verb == "resume" && a.doc["paused"] != true && a.doc["draining"] != true ||
+			verb == "drain" && a.doc["draining"] == true
+	})
+	return &screen{visit: v, Title: name, Data: p, Live: v.At("queues", name) + "?live=1", file: "queue.html"}, err
+}
+
+// line reads what stands in the queue from its head on.
+func (p *queuePage) line(v *visit, name string) error {
+	head := dig(p.Q, "head")
+	if head == nil {
+		return nil
+	}
+	h, err := v.get(pathTo("transactions", str(head, "id")))
+	if err != nil {
+		return err
+	}
+	list, err := v.call(http.MethodGet, with("/transactions", url.Values{
+		"queue":          {name},
+		"order":          {"asc"},
+		"limit":          {"20"},
+		"received_after": {str(h.doc, "received_at")},
+	}), nil)
+	if err != nil {
+		return err
+	}
+	var boxes []box
+	for _, t := range list.items() {
+		if t["done_at"] != nil {
+			continue
+		}
+		p.Rows = append(p.Rows, t)
+		if len(boxes) < drawnMost {
+			boxes = append(boxes, box{Name: str(t, "uid"), Note: str(t, "state"), URL: v.At("transactions", t["id"])})
+		}
+	}
+	p.Line = row(boxes, str(p.Q, "depth"))
+	return nil
+}
+
+// Short says whether the queue has more than is shown.
+func (p queuePage) Short() bool { return len(p.Rows) == lineMost }

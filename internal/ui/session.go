@@ -1,0 +1,253 @@
+package ui
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/httpapi"
+	"github.com/postern-dev/postern/internal/pg/actors"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// cookieName is the cookie that names a session, cookieLife how long it lasts. It goes to paths below /ui alone, and the
+// API does not read it.
+const (
+	cookieName = "postern_ui"
+	cookieLife = 8 * time.Hour
+	remembered = time.Second // how long a process trusts its look-up of a session, as the API does of a key
+)
+
+// memory is what a process remembers of sessions.
+type memory struct {
+	mu sync.Mutex
+	m  map[string]remembrance
+}
+
+type remembrance struct {
+	key   *actors.UsedKey
+	until time.Time
+}
+
+// visit finds out who asks; nil: the browser was answered, and shown where to sign in.
+func (u *UI) visit(w http.ResponseWriter, r *http.Request) *visit {
+	v, err := u.visitor(r)
+	switch {
+	case err != nil:
+		u.refuse(w, r, err)
+		return nil
+	case v == nil && r.Method == http.MethodGet:
+		http.Redirect(w, r, "/ui/sign-in?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
+		return nil
+	case v == nil:
+		http.Redirect(w, r, "/ui/sign-in?next="+url.QueryEscape(r.URL.Path), http.StatusSeeOther)
+		return nil
+	}
+	if v.cookie == "" {
+		v.cookie = u.setCookie(w, r)
+	}
+	return v
+}
+
+// visitor is who a request is by; nil: no session.
+func (u *UI) visitor(r *http.Request) (*visit, error) {
+	v := &visit{ui: u, r: r, seen: map[string]*answer{}, may: map[string]bool{}}
+	if c, err := r.Cookie(cookieName); err == nil {
+		v.cookie = c.Value
+	}
+	if u.Auth == "none" {
+		return v, nil
+	}
+	var err error
+	if v.key, err = u.keyOf(r, v.cookie); err != nil || v.key == nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// keyOf is the key of a session; nil if there is none.
+func (u *UI) keyOf(r *http.Request, cookie string) (*actors.UsedKey, error) {
+	if cookie == "" {
+		return nil, nil
+	}
+	s, now := &u.sessions, time.Now()
+	s.mu.Lock()
+	have, ok := s.m[cookie]
+	s.mu.Unlock()
+	if ok && now.Before(have.until) {
+		return have.key, nil
+	}
+	k, err := u.Sessions.Session(r.Context(), hashOf(cookie))
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k == nil {
+		delete(s.m, cookie)
+		return nil, nil
+	}
+	if s.m == nil || len(s.m) >= 10000 {
+		s.m = map[string]remembrance{}
+	}
+	s.m[cookie] = remembrance{k, now.Add(remembered)}
+	return k, nil
+}
+
+func (s *memory) forget(cookie string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.m, cookie)
+}
+
+func hashOf(cookie string) []byte {
+	sum := sha256.Sum256([]byte(cookie))
+	return sum[:]
+}
+
+// setCookie draws a cookie. It names a session only once that is stored.
+func (u *UI) setCookie(w http.ResponseWriter, r *http.Request) string {
+	cookie := rand.Text()
+	http.SetCookie(w, &http.Cookie{
+		Name:     cookieName,
+		Value:    cookie,
+		Path:     "/ui",
+		MaxAge:   int(cookieLife.Seconds()),
+		HttpOnly: true,
+		Secure:   !loopback(r.Host),
+		SameSite: http.SameSiteStrictMode,
+	})
+	return cookie
+}
+
+func loopback(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// tokenOf is what a form carries, so that only pages that this browser was shown can post: it follows from the cookie,
+// which no page can read.
+func tokenOf(cookie string) string {
+	sum := sha256.Sum256([]byte("form of " + cookie))
+	return hex.EncodeToString(sum[:])
+}
+
+// Token is that of the forms of a page.
+func (v *visit) Token() string { return tokenOf(v.cookie) }
+
+// checkForm reads a form, and refuses one that no page of ours has sent.
+func checkForm(r *http.Request, cookie string) error {
+	if err := r.ParseForm(); err != nil {
+		return fault.New(fault.Invalid, "too_large", "this form cannot be read, or has more than %d bytes", most)
+	}
+	token := r.PostForm.Get("token")
+	if cookie == "" || subtle.ConstantTimeCompare([]byte(token), []byte(tokenOf(cookie))) == 0 {
+		return fault.New(fault.Forbidden, "forbidden", "this form has not come from a page that you were shown, or you "+
+			"have signed in anew since: open the page again")
+	}
+	return nil
+}
+
+// next is where a sign-in leads: a page of ours.
+func next(r *http.Request) string {
+	to := r.FormValue("next")
+	if u, err := url.Parse(to); err == nil && u.Host == "" && u.Scheme == "" && strings.HasPrefix(u.Path, "/ui/") &&
+		!strings.Contains(to, `\`) && !strings.HasPrefix(u.Path, "/ui/sign-") {
+		return to
+	}
+	return "/ui/"
+}
+
+// signInPage is what the page for signing in shows.
+type signInPage struct {
+	Next, Token, Refused string
+}
+
+func (u *UI) showSignIn(w http.ResponseWriter, r *http.Request) {
+	if u.Auth == "none" {
+		http.Redirect(w, r, "/ui/", http.StatusSeeOther)
+		return
+	}
+	u.offerSignIn(w, r, http.StatusOK, "")
+}
+
+func (u *UI) offerSignIn(w http.ResponseWriter, r *http.Request, status int, refused string) {
+	cookie := ""
+	if c, err := r.Cookie(cookieName); err == nil {
+		cookie = c.Value
+	}
+	if cookie == "" {
+		cookie = u.setCookie(w, r)
+	}
+	u.render(w, status, "signin.html", &screen{Title: "Sign in", Bare: true,
+		Data: signInPage{Next: next(r), Token: tokenOf(cookie), Refused: refused}})
+}
+
+// signIn exchanges a key for a session: the API says whether the key holds.
+func (u *UI) signIn(w http.ResponseWriter, r *http.Request) {
+	before, err := r.Cookie(cookieName)
+	if err != nil {
+		before = &http.Cookie{}
+	}
+	if err := checkForm(r, before.Value); err != nil {
+		u.offerSignIn(w, r, http.StatusForbidden, err.Error())
+		return
+	}
+	shown := strings.TrimSpace(r.PostForm.Get("key"))
+	_, err = u.ask(r.Context(), r, http.MethodGet, "/contexts", nil, "Authorization: Bearer "+shown)
+	prefix, hash, ok := httpapi.ParseKey(shown)
+	if err == nil && !ok {
+		err = fault.New(fault.Forbidden, "unauthenticated", "want an API key, %s", httpapi.KeyForm)
+	}
+	if err != nil {
+		u.offerSignIn(w, r, http.StatusUnauthorized, err.Error())
+		return
+	}
+	k, err := u.Sessions.UseKey(r.Context(), prefix)
+	if err == nil && (k == nil || !k.Holds(hash)) {
+		err = fault.New(fault.Forbidden, "unauthenticated", "this API key does not hold any more")
+	}
+	if err != nil {
+		u.refuse(w, r, err)
+		return
+	}
+	cookie := u.setCookie(w, r)
+	by := db.By{Actor: "key:" + prefix, Via: "ui"}
+	if err := u.Sessions.OpenSession(r.Context(), by, k, hash, hashOf(cookie), cookieLife); err != nil {
+		u.refuse(w, r, err)
+		return
+	}
+	http.Redirect(w, r, next(r), http.StatusSeeOther)
+}
+
+func (u *UI) signOut(w http.ResponseWriter, r *http.Request) {
+	c, err := r.Cookie(cookieName)
+	if err != nil {
+		c = &http.Cookie{}
+	}
+	if err := checkForm(r, c.Value); err != nil {
+		u.refuse(w, r, err)
+		return
+	}
+	if u.Sessions != nil {
+		if err := u.Sessions.EndSession(r.Context(), hashOf(c.Value)); err != nil {
+			u.refuse(w, r, err)
+			return
+		}
+	}
+	u.sessions.forget(c.Value)
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: "/ui", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.Redirect(w, r, "/ui/", http.StatusSeeOther)
+}

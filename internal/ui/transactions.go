@@ -1,0 +1,101 @@
+package ui
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// transactionsPage is a page of the list, and the levers on all that its filter finds.
+type transactionsPage struct {
+	*listPage
+
+	Window string // since when the list looks, where nobody said it
+	Bulk   []*lever
+	Filter string // as people read it
+}
+
+var transactionColumns = cols("transaction", "uid", "queue", "queue", "type", "type", "state", "state",
+	"attempt", "attempt", "sender", "sender", "received", "received_at", "next", "next_at", "error", "error.message")
+
+// bulkVerbs are the levers on many, in the order in which they are offered.
+var bulkVerbs = []string{"cancel", "retry", "suspend", "resume", "redrive", "was-done", "was-not-done"}
+
+// transactions loads the list.
+func transactions(v *visit) (*screen, error) {
+	ops, err := v.ui.operations(v.r)
+	if err != nil {
+		return nil, err
+	}
+	p := transactionsPage{listPage: &listPage{Path: "/transactions", Question: "What happened?"}}
+	query := v.filters(find(ops, http.MethodGet, "/transactions"), &p.Filters)
+	a, err := v.get(with("/transactions", query))
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range transactionColumns {
+		p.Heads = append(p.Heads, c.head)
+	}
+	for _, item := range a.items() {
+		var row []cell
+		for _, c := range transactionColumns {
+			x := v.cell("/transactions", item, c.member, "")
+			if c.member == "uid" {
+				x.URL = v.At("transactions", item["id"])
+			}
+			row = append(row, x)
+		}
+		p.Rows = append(p.Rows, row)
+	}
+	p.Next, p.First = v.turns(a, query)
+	p.Window = str(dig(a.doc, "window"), "received_after")
+	return &screen{visit: v, Title: "transactions", Data: &p, file: "transactions.html"}, p.offer(v, query)
+}
+
+// offer makes the levers on all that the filter finds. What is received later than the page was made is not meant, so
+// that a lever does what was tried, and not what has come since.
+func (p *transactionsPage) offer(v *visit, query url.Values) error {
+	filter := doc{}
+	for name, values := range query {
+		switch name {
+		case "cursor", "limit", "order", "include":
+			continue
+		case "suspended", "held":
+			filter[name] = values[0] == "true"
+		case "redrive_of", "received_after", "received_before", "done_after", "done_before":
+			filter[name] = values[0]
+		default:
+			filter[name] = values
+		}
+		p.Filter += fmt.Sprintf("%s %s; ", strings.ReplaceAll(name, "_", " "), strings.Join(values, " or "))
+	}
+	if p.Window != "" {
+		filter["received_after"] = p.Window
+	}
+	if filter["received_before"] == nil {
+		filter["received_before"] = v.moment()
+	}
+	p.Filter = strings.TrimSuffix(p.Filter, "; ")
+	for _, verb := range bulkVerbs {
+		l, err := v.leverOf(http.MethodPost, "/transactions:"+verb, doc{"filter": filter, "max": 1000})
+		if err != nil {
+			return err
+		}
+		if l == nil {
+			continue
+		}
+		if l.Said != nil && v.Given["body"] != "" {
+			l.Body = v.Given["body"] // what was tried is what will be done
+		}
+		l.Bulk = p.Filter
+		l.Fields = slices.DeleteFunc(l.Fields, func(f field) bool { return f.Name == "after" })
+		p.Bulk = append(p.Bulk, l)
+	}
+	return nil
+}
+
+// moment is the time at which a page is made, by the clock of the API where it tells it.
+func (v *visit) moment() string { return time.Now().UTC().Format(time.RFC3339Nano) }

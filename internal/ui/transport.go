@@ -1,0 +1,166 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/postern-dev/postern/internal/httpapi"
+	"github.com/postern-dev/postern/internal/pg/actors"
+)
+
+// doc is what the API says of a thing: its JSON.
+type doc = map[string]any
+
+// answer is what the API answered.
+type answer struct {
+	status int
+	header http.Header
+	body   bytes.Buffer
+	doc    doc
+}
+
+// Header is that of the answer.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader keeps the status.
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+}
+
+// Write keeps a part of the body.
+func (a *answer) Write(b []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	return a.body.Write(b)
+}
+
+// refusal is a problem of the API, as it was answered.
+type refusal struct {
+	status  int
+	problem doc
+}
+
+// Error returns the sentence.
+func (r *refusal) Error() string { return fmt.Sprint(r.problem["detail"]) }
+
+// visit is one request of a browser: who is signed in, and what was read for it.
+type visit struct {
+	ui     *UI
+	r      *http.Request
+	key    *actors.UsedKey // nil in development mode
+	cookie string
+
+	Context  string   // that the page is about
+	Home     string   // that is meant where none is named
+	Contexts []string // in which one has a role
+	seen     map[string]*answer
+	may      map[string]bool
+	Said     *said             // what came of a lever that was pulled
+	Given    map[string]string // the fields of that form
+}
+
+// call makes a request to the API of this process, as who is signed in. An error is a refusal.
+func (v *visit) call(method, path string, body []byte, headers ...string) (*answer, error) {
+	return v.request(httpapi.Visit{Via: "ui", Key: v.key}, method, path, body, headers...)
+}
+
+func (v *visit) request(as httpapi.Visit, method, path string, body []byte, headers ...string) (*answer, error) {
+	ctx := httpapi.Visiting(v.r.Context(), as)
+	return v.ui.ask(ctx, v.r, method, path, body, append(headers, "Postern-Context: "+v.Context)...)
+}
+
+// ask is a request to the API with the host and the origin that the browser named, so that the API judges them.
+func (u *UI) ask(
+	ctx context.Context, from *http.Request, method, path string, body []byte, headers ...string,
+) (*answer, error) {
+	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Host, r.RemoteAddr = from.Host, from.RemoteAddr
+	if o := from.Header.Get("Origin"); o != "" {
+		r.Header.Set("Origin", o)
+	}
+	if len(body) > 0 {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		if name, value, _ := strings.Cut(h, ": "); value != "" {
+			r.Header.Set(name, value)
+		}
+	}
+	a := &answer{header: http.Header{}}
+	u.API.ServeHTTP(a, r)
+	if strings.Contains(a.header.Get("Content-Type"), "json") {
+		d := json.NewDecoder(bytes.NewReader(a.body.Bytes()))
+		d.UseNumber()
+		_ = d.Decode(&a.doc) // what is no object stays in the body
+	}
+	switch {
+	case a.status == 0: // it was given up
+		return a, &refusal{http.StatusServiceUnavailable, doc{"status": 503, "code": "overloaded",
+			"title": "Overloaded", "detail": "the API did not answer in time"}}
+	case a.status >= 400:
+		return a, &refusal{a.status, a.doc}
+	}
+	return a, nil
+}
+
+// get reads a path of the API, once for a page.
+func (v *visit) get(path string) (*answer, error) {
+	if a := v.seen[path]; a != nil {
+		return a, nil
+	}
+	a, err := v.call(http.MethodGet, path, nil)
+	if err == nil {
+		v.seen[path] = a
+	}
+	return a, err
+}
+
+// allowed says whether the API would let the visitor make a request; nothing is done.
+func (v *visit) allowed(method, path string) bool {
+	at := method + " " + path
+	may, known := v.may[at]
+	if !known {
+		_, err := v.request(httpapi.Visit{Via: "ui", Key: v.key, Ask: true}, method, path, nil)
+		may = err == nil
+		v.may[at] = may
+	}
+	return may
+}
+
+// pathTo joins names to a path, each escaped.
+func pathTo(parts ...string) string {
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteString("/" + url.PathEscape(p))
+	}
+	return b.String()
+}
+
+// items are the things of a list.
+func (a *answer) items() []doc {
+	list, _ := a.doc["items"].([]any)
+	var out []doc
+	for _, x := range list {
+		if d, ok := x.(doc); ok {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// str is a member of a document as text, "" where it is missing or null.
+func str(d doc, name string) string {
+	if v := d[name]; v != nil {
+		return fmt.Sprint(v)
+	}
+	return ""
+}

@@ -1,0 +1,154 @@
+package ui
+
+import (
+	"context"
+	"embed"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/actors"
+	"github.com/postern-dev/postern/internal/safe"
+)
+
+// Config is what a dashboard needs.
+type Config struct {
+	API      http.Handler    // of this process
+	Sessions *actors.Store   // who is signed in; nil with Auth "none"
+	Auth     string          // "none": nobody signs in
+	Home     bool            // GET / leads to the dashboard
+	Dev      bool            // offers a form that posts, and the clock where the API has one
+	Log      *slog.Logger    // nil for none
+	Every    time.Duration   // how often pages that are looked at are read again, all of them together; 0: a second
+	Stop     <-chan struct{} // closed when the process begins to stop: streams end
+}
+
+// UI serves the dashboard.
+type UI struct {
+	Config
+	mux      *http.ServeMux
+	contract contract
+	sessions memory
+	live     live
+}
+
+//go:embed assets
+var assets embed.FS
+
+// New builds the dashboard. It does no I/O.
+func New(c Config) *UI {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Every == 0 {
+		c.Every = time.Second
+	}
+	u := &UI{Config: c, mux: http.NewServeMux()}
+	u.live.ui = u
+	files, err := fs.Sub(assets, "assets")
+	if err != nil {
+		panic(err) // they are a part of the program
+	}
+	u.mux.Handle("GET /ui/assets/", http.StripPrefix("/ui/assets/", cached(http.FileServerFS(files))))
+	u.mux.HandleFunc("GET /ui/sign-in", u.showSignIn)
+	u.mux.HandleFunc("POST /ui/sign-in", u.signIn)
+	u.mux.HandleFunc("POST /ui/sign-out", u.signOut)
+	u.mux.HandleFunc("GET /ui/{$}", u.home)
+	u.mux.HandleFunc("GET /ui", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ui/", http.StatusSeeOther) })
+	u.mux.HandleFunc("/ui/c/{context}/{noun}", u.page)
+	u.mux.HandleFunc("/ui/c/{context}/{noun}/{name}", u.page)
+	u.mux.HandleFunc("/ui/c/{context}/{noun}/{name}/{sub}", u.page)
+	u.mux.HandleFunc("/ui/c/{context}/{noun}/{name}/{sub}/{id}", u.page)
+	u.mux.HandleFunc("/ui/c/{context}/{$}", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/ui/c/"+r.PathValue("context")+"/now", http.StatusSeeOther)
+	})
+	u.mux.HandleFunc("/ui/", func(w http.ResponseWriter, r *http.Request) {
+		u.refuse(w, r, fault.New(fault.NotFound, "not_found", "there is no page %s", fault.Clip(r.URL.Path)))
+	})
+	return u
+}
+
+// Beside serves the dashboard, and leaves all other paths to next.
+func (u *UI) Beside(next http.Handler) http.Handler {
+	own := http.NewCrossOriginProtection().Handler(u.mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch path := r.URL.Path; {
+		case u.Home && path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+			http.Redirect(w, r, "/ui/", http.StatusSeeOther)
+		case path == "/ui" || strings.HasPrefix(path, "/ui/"):
+			u.serve(own, w, r)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// policy is what a browser may load and do for a page: what this process serves.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// most and slow bound what a form may send, and how long a browser may take to send it and to read an answer.
+const (
+	most = 1 << 20
+	slow = 30 * time.Second
+)
+
+// serve answers a request for a page within its bounds. A panic ends the request alone.
+func (u *UI) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	h, conn := w.Header(), http.NewResponseController(w)
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	r.Body = http.MaxBytesReader(w, r.Body, most)
+	_ = conn.SetReadDeadline(time.Now().Add(slow))
+	_ = conn.SetWriteDeadline(time.Now().Add(slow))
+	defer func() {
+		v := recover()
+		switch {
+		case v == nil:
+		case v == http.ErrAbortHandler: //nolint:errorlint // thrown as it is
+			panic(v)
+		default:
+			u.Log.Error("a page failed", "path", r.URL.Path, "error", safe.Told("page", v))
+			http.Error(w, "something went wrong on our side; the log says what", http.StatusInternalServerError)
+		}
+	}()
+	next.ServeHTTP(w, r)
+}
+
+// cached lets browsers keep what comes with the program for an hour.
+func cached(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=3600")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// home leads to the first page of the context that is meant where none is named.
+func (u *UI) home(w http.ResponseWriter, r *http.Request) {
+	v := u.visit(w, r)
+	if v == nil {
+		return
+	}
+	if err := v.whereabouts(); err != nil {
+		u.refuse(w, r, err)
+		return
+	}
+	http.Redirect(w, r, "/ui/c/"+v.Home+"/now", http.StatusSeeOther)
+}
+
+// stopped says whether the process is about to end.
+func (u *UI) stopped(ctx context.Context) bool {
+	select {
+	case <-u.Stop:
+		return true
+	case <-ctx.Done():
+		return true
+	default:
+		return false
+	}
+}
