@@ -19,9 +19,7 @@ type noun struct {
 	id       string // the member that its page is called by
 	columns  []column
 	parts    []part
-	hidden   bool   // it is not in the navigation, since something else leads to it
-	flat     bool   // it has no page for each
-	one      string // of several that are listed elsewhere: where
+	flat     bool // it has no page for each
 }
 
 // column is a member of the things of a list, with dots for members of members.
@@ -218,6 +216,9 @@ type cell struct {
 	Text, URL, Time string
 }
 
+// Short says whether the text is to stay on one line.
+func (c cell) Short() bool { return len(c.Text) <= 24 }
+
 // filter is a field of the form that thins a list.
 type filter struct {
 	Name, Says, Value, Type string
@@ -321,8 +322,7 @@ func isTime(name string) bool {
 }
 
 // leads says to which noun the value of a member belongs.
-var leads = map[string]string{"queue": "queues", "sender": "senders", "pool": "pools", "type": "dispatchers",
-	"subscription": "subscriptions", "transaction": "transactions", "processor": "processors", "source": "sources",
+var leads = map[string]string{"queue": "queues", "sender": "senders", "pool": "pools", "subscription": "subscriptions", "transaction": "transactions", "processor": "processors", "source": "sources",
 	"tool": "tools", "node": "nodes", "redrive_of": "transactions", "redriven_by": "transactions", "cap": "channels"}
 
 // cell shows a member of a thing in a list.
@@ -348,7 +348,7 @@ func (v *visit) cell(path string, d doc, name, id string) cell {
 		}
 	case name == "object":
 		c.URL = v.Page(value)
-	case leads[name] != "" && name != "type":
+	case leads[name] != "":
 		c.URL = v.At(leads[name], value)
 	}
 	return c
@@ -367,15 +367,15 @@ func partsOf(path string) (list []any) {
 // thingPage is all that is said of one thing.
 type thingPage struct {
 	Path    string
-	Facts   []member1
+	Facts   []property
 	Why     *whyPage
 	History []doc
 	Parts   []partPage
 	Levers  []*lever
 }
 
-// member1 is a member of a thing: a value on a line, or a text of several.
-type member1 struct {
+// property is a member of a thing: a value on a line, or a text of several.
+type property struct {
 	Name string
 	Cell cell
 	Long string
@@ -442,12 +442,12 @@ func (v *visit) partOf(path string, p part) (*partPage, error) {
 }
 
 // facts are the members of a thing by name, without those that are empty; what is long comes last.
-func (v *visit) facts(d doc, skip ...string) (list []member1) {
+func (v *visit) facts(d doc, skip ...string) (list []property) {
 	for name, value := range d {
-		if value == nil || value == "" || slices.Contains(skip, name) {
+		if value == nil || value == "" || value == false || slices.Contains(skip, name) {
 			continue
 		}
-		m := member1{Name: name}
+		m := property{Name: name}
 		switch value := value.(type) {
 		case doc, []any:
 			if text := pretty(value); text != "[]" && text != "{}" {
@@ -460,13 +460,10 @@ func (v *visit) facts(d doc, skip ...string) (list []member1) {
 			if text := fmt.Sprint(value); len(text) > 160 || strings.ContainsAny(text, "\n") {
 				m.Long = text
 			}
-			if name == "type" && nounOf("dispatchers") != nil {
-				m.Cell.URL = ""
-			}
 		}
 		list = append(list, m)
 	}
-	slices.SortFunc(list, func(a, b member1) int {
+	slices.SortFunc(list, func(a, b property) int {
 		return cmp.Or(cmp.Compare(min(1, len(a.Long)), min(1, len(b.Long))), cmp.Compare(a.Name, b.Name))
 	})
 	return list

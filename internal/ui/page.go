@@ -237,9 +237,7 @@ func (v *visit) Places() (list []place) {
 	add("now", "/now")
 	add("transactions", "/transactions")
 	for _, n := range nouns {
-		if !n.hidden {
-			add(n.name, "/"+n.name)
-		}
+		add(n.name, "/"+n.name)
 	}
 	add("machines", "/machines")
 	return list

@@ -9,7 +9,7 @@ import (
 // queuePage is a queue with the line around its head.
 type queuePage struct {
 	Q      doc
-	Facts  []member1
+	Facts  []property
 	Line   template.HTML
 	Rows   []doc
 	Why    *whyPage

@@ -9,7 +9,7 @@ import (
 type transactionPage struct {
 	T        doc
 	ID       string
-	Facts    []member1
+	Facts    []property
 	Data     string
 	Result   string
 	Error    doc

@@ -1,0 +1,259 @@
+package ui_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/httpapi"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest"
+	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/ui"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// house is the real API with the dashboard beside it, over a real database, behind a real listener.
+type house struct {
+	t     *testing.T
+	store *stores.Store
+	url   string
+	root  string // a key of an admin of system, where keys are wanted
+	stop  chan struct{}
+
+	mu    sync.Mutex
+	calls map[string]int // requests to the API, by method and path
+}
+
+func newHouse(t *testing.T, auth string) *house {
+	t.Helper()
+	t.Parallel()
+	s := pgtest.New(t).Store(t, 8)
+	h := &house{t: t, store: s, calls: map[string]int{}, stop: make(chan struct{})}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	api := httpapi.New(httpapi.Config{Store: s, Ingester: pg.NewIngester(s.Store), Log: log, Auth: auth, Version: "test",
+		Tools: remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})})
+	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.mu.Lock()
+		h.calls[r.Method+" "+r.URL.Path]++
+		h.mu.Unlock()
+		api.Handler().ServeHTTP(w, r)
+	})
+	u := ui.New(ui.Config{API: counted, Sessions: s.Actors, Auth: auth, Home: true, Log: log,
+		Every: 50 * time.Millisecond, Stop: h.stop})
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = api.Server()
+	server.Config.Handler = u.Beside(server.Config.Handler)
+	server.Start()
+	t.Cleanup(server.Close)
+	h.url = server.URL
+	if auth != "none" {
+		h.root = httpapi.DrawKey()
+		prefix, hash, _ := httpapi.ParseKey(h.root)
+		if _, err := s.Actors.BootstrapKey(t.Context(), prefix, hash); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+// called is how often the API was asked something.
+func (h *house) called(what string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.calls[what]
+}
+
+// api asks the API from outside, and fails unless it answers well.
+func (h *house) api(method, path, body string, headers ...string) map[string]any {
+	h.t.Helper()
+	r, err := http.NewRequestWithContext(h.t.Context(), method, h.url+path, strings.NewReader(body))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if h.root != "" {
+		r.Header.Set("Authorization", "Bearer "+h.root)
+	}
+	for _, x := range headers {
+		name, value, _ := strings.Cut(x, ": ")
+		r.Header.Set(name, value)
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, _ := io.ReadAll(res.Body)
+	if res.StatusCode >= 400 {
+		h.t.Fatalf("%s %s: %d %s", method, path, res.StatusCode, text)
+	}
+	var out map[string]any
+	_ = json.Unmarshal(text, &out)
+	return out
+}
+
+// key makes an API key of a role in a context.
+func (h *house) key(context, role string) string {
+	h.t.Helper()
+	k := h.api("POST", "/api-keys", fmt.Sprintf(`{"name": "%s-of-%s", "role": %q}`, role, context, role), "Postern-Context: "+context)
+	return fmt.Sprint(k["secret"])
+}
+
+// browser is one who looks at pages. It keeps cookies, and follows no redirect.
+type browser struct {
+	h      *house
+	client *http.Client
+}
+
+func (h *house) browser() *browser {
+	return &browser{h, &http.Client{
+		Jar:           &jar{cookies: map[string]*http.Cookie{}},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// jar keeps cookies as a browser does, by their paths, and also those that are for secure connections.
+type jar struct {
+	mu      sync.Mutex
+	cookies map[string]*http.Cookie
+}
+
+func (j *jar) SetCookies(_ *url.URL, list []*http.Cookie) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, c := range list {
+		if j.cookies[c.Name] = c; c.MaxAge < 0 {
+			delete(j.cookies, c.Name)
+		}
+	}
+}
+
+func (j *jar) Cookies(u *url.URL) (list []*http.Cookie) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, c := range j.cookies {
+		if u.Path == c.Path || strings.HasPrefix(u.Path, strings.TrimSuffix(c.Path, "/")+"/") {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// seen is a page as it was answered.
+type seen struct {
+	status int
+	header http.Header
+	text   string
+}
+
+func (b *browser) do(r *http.Request) seen {
+	b.h.t.Helper()
+	res, err := b.client.Do(r)
+	if err != nil {
+		b.h.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		b.h.t.Fatal(err)
+	}
+	return seen{res.StatusCode, res.Header, string(text)}
+}
+
+func (b *browser) get(path string) seen {
+	b.h.t.Helper()
+	r, err := http.NewRequestWithContext(b.h.t.Context(), "GET", b.h.url+path, nil)
+	if err != nil {
+		b.h.t.Fatal(err)
+	}
+	return b.do(r)
+}
+
+// post sends a form. headers come as "Name: value".
+func (b *browser) post(path string, form url.Values, headers ...string) seen {
+	b.h.t.Helper()
+	r, err := http.NewRequestWithContext(b.h.t.Context(), "POST", b.h.url+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		b.h.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for _, x := range headers {
+		name, value, _ := strings.Cut(x, ": ")
+		r.Header.Set(name, value)
+	}
+	return b.do(r)
+}
+
+// signIn exchanges a key for a session.
+func (b *browser) signIn(key string) *browser {
+	b.h.t.Helper()
+	p := b.get("/ui/sign-in")
+	s := b.post("/ui/sign-in", url.Values{"token": {p.input("token")}, "key": {key}})
+	if s.status != http.StatusSeeOther {
+		b.h.t.Fatalf("sign in: %d %s", s.status, s.text)
+	}
+	return b
+}
+
+var inputs = regexp.MustCompile(`<input[^>]*>`)
+
+// input is the value of the first hidden field of a name.
+func (s seen) input(name string) string {
+	for _, tag := range inputs.FindAllString(s.text, -1) {
+		if strings.Contains(tag, `name="`+name+`"`) {
+			_, rest, _ := strings.Cut(tag, `value="`)
+			value, _, _ := strings.Cut(rest, `"`)
+			return unescaped(value)
+		}
+	}
+	return ""
+}
+
+func unescaped(s string) string {
+	return strings.NewReplacer("&#34;", `"`, "&#39;", "'", "&lt;", "<", "&gt;", ">", "&amp;", "&", "&#43;", "+").Replace(s)
+}
+
+var forms = regexp.MustCompile(`(?s)<form method="post".*?</form>`)
+
+// form is the one of a lever, as a browser would send it; nil: the page has none.
+func (s seen) form(lever string) url.Values {
+	for _, text := range forms.FindAllString(s.text, -1) {
+		f := seen{text: text}
+		if f.input("lever") != lever {
+			continue
+		}
+		v := url.Values{}
+		for _, tag := range inputs.FindAllString(text, -1) {
+			_, rest, _ := strings.Cut(tag, `name="`)
+			name, _, _ := strings.Cut(rest, `"`)
+			v.Set(name, f.input(name))
+		}
+		return v
+	}
+	return nil
+}
+
+// levers are those that a page has forms for.
+func (s seen) levers() (list []string) {
+	for _, text := range forms.FindAllString(s.text, -1) {
+		if l := (seen{text: text}).input("lever"); l != "" {
+			list = append(list, l)
+		}
+	}
+	return list
+}
