@@ -53,6 +53,7 @@ var floors = map[string]struct {
 
 	"internal/httpapi": {4, "the HTTP door: asks floor 2, stores with floor 3"},
 	"internal/work":    {4, "the River workers: load, decide, store, act"},
+	"internal/ui":      {4, "the dashboard: pages that ask the API of their process"},
 
 	"internal/bench":        {4, "measures over HTTP, and checks in the database what was measured"},
 	"internal/devnetworker": {4, "the worker of the devnet, whose client it is; knows no rows"},

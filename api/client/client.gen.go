@@ -2651,11 +2651,50 @@ type NodesOutputBody struct {
 	Next  *string    `json:"next"`
 }
 
+// NowView defines model for NowView.
+type NowView struct {
+	// AsOf it is read again when it is old: after a second, or twenty times what the read took
+	AsOf time.Time `json:"as_of"`
+
+	// Heads the ten oldest heads
+	Heads []OldHeadView `json:"heads"`
+
+	// InFlight transactions, by state
+	InFlight map[string]int64 `json:"in_flight"`
+
+	// Queues those that hold something, by state
+	Queues map[string]int64 `json:"queues"`
+
+	// Waiting transactions behind those in flight
+	Waiting int64 `json:"waiting"`
+}
+
 // OidcIdentity defines model for OidcIdentity.
 type OidcIdentity struct {
 	// Issuer Examples: https://accounts.example.com
 	Issuer  string `json:"issuer"`
 	Subject string `json:"subject"`
+}
+
+// OldHeadView defines model for OldHeadView.
+type OldHeadView struct {
+	ID string `json:"id"`
+
+	// Moving something happens now, without anybody's help
+	Moving bool `json:"moving"`
+
+	// Queue null for unordered work
+	Queue *string `json:"queue"`
+
+	// Root the last blocker with a lever, or the last one
+	Root BlockerView `json:"root"`
+
+	// Since it is head
+	Since   time.Time `json:"since"`
+	State   string    `json:"state"`
+	Summary string    `json:"summary"`
+	Type    string    `json:"type"`
+	UID     string    `json:"uid"`
 }
 
 // OpenView defines model for OpenView.
@@ -6669,6 +6708,7 @@ var Operations = []Operation{
 	{Name: "BuryNode", Method: "POST", Path: "/nodes/{name}/bury", Summary: "Take a node for dead now, and let others go on with its queues", Query: []string{"reason", "dry_run"}},
 	{Name: "DrainNode", Method: "POST", Path: "/nodes/{name}/drain", Summary: "Hand back what it holds, claim nothing more", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeNode", Method: "POST", Path: "/nodes/{name}/resume", Summary: "Let a drained node claim again", Query: []string{"reason", "dry_run"}},
+	{Name: "GetNow", Method: "GET", Path: "/now", Summary: "What the context holds now, and its oldest heads with what each waits for"},
 	{Name: "ListPools", Method: "GET", Path: "/pools", Summary: "List pools", Query: []string{"limit", "cursor"}},
 	{Name: "DeletePool", Method: "DELETE", Path: "/pools/{name}", Summary: "Remove a pool that nothing needs", Query: []string{"reason", "dry_run"}},
 	{Name: "GetPool", Method: "GET", Path: "/pools/{name}", Summary: "Read one pool"},
@@ -7416,6 +7456,12 @@ func (c *Client) DrainNode(ctx context.Context, name string, params *DrainNodePa
 func (c *Client) ResumeNode(ctx context.Context, name string, params *ResumeNodeParams, body *ResumeNodeJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/nodes/%s/resume", segment(name))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// GetNow: What the context holds now, and its oldest heads with what each waits for. GET /now
+func (c *Client) GetNow(ctx context.Context) (*Answer[NowView], error) {
+	path := "/now"
+	return ask[NowView](ctx, c, "GET", path, nil, nil)
 }
 
 // ListPools: List pools. GET /pools

@@ -126,9 +126,6 @@ func runDemo(cmd *cobra.Command, d *app.Dev, log *app.HeldLog, run demonstration
 // could not be run, or how many did not end as they should.
 func samples(ctx context.Context, cmd *cobra.Command, d *app.Dev, net *devnetProcesses, run demonstration, once, asJSON bool) error {
 	columns, _, terminal := app.Terminal(os.Stderr)
-	if at := d.Dashboard(); at != "" {
-		fmt.Fprintln(cmd.ErrOrStderr(), "dashboard", at)
-	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "API %s, worker %s, devnet %s (a block every %s)\n\n", d.URL(), net.worker, net.ledger, demo.BlockEvery)
 	summary, err := run(ctx, demo.Config{API: d.URL(), Worker: net.worker, Ledger: net.ledger, Name: demo.RunName(time.Now()), Key: d.PublicKey(),
 		Out: cmd.ErrOrStderr(), Redraw: terminal, Columns: columns})

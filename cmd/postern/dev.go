@@ -24,8 +24,8 @@ func devCommand() *cobra.Command {
 		Long: trim(`
 			Run everything for development in one process: a PostgreSQL of its own (kept between runs),
 			migrated, the API without authentication, and the sequencer. The first two lines are
-			DATABASE_URL=... and the address of the API, at which a browser finds the dashboard. The environment names no database here:
-			--database-url does, and --yes takes one that others use.
+			DATABASE_URL=... and the address of the API, at which a browser finds the dashboard. The
+			environment names no database here: --database-url does, and --yes takes one that others use.
 
 			Then: curl -X PUT .../dispatchers/MY_TYPE -d '{"worker_url": "http://127.0.0.1:9000"}' with
 			Content-Type: application/json, and POST /transactions. worker_url noop: needs no worker.
@@ -43,7 +43,8 @@ func devCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			say := map[string]string{"api": d.URL(), "database_url": d.Database, "worker_port_range": workerPorts}
+			say := map[string]string{"api": d.URL(), "database_url": d.Database, "worker_port_range": workerPorts,
+				"dashboard": d.Dashboard()}
 			lines := fmt.Sprintf("DATABASE_URL=%s\n%s\n", d.Database, d.URL())
 			if devnet {
 				net, err := startDevnet(cmd.Context(), !ephemeral)
@@ -54,10 +55,6 @@ func devCommand() *cobra.Command {
 				defer net.stop() // after the sequencer, whose calls it answers
 				say["devnet"], say["devnet_worker"] = net.ledger, net.worker
 				lines += net.ledger + "\n" + net.worker + "\n"
-			}
-			if at := d.Dashboard(); at != "" {
-				say["dashboard"] = at
-				fmt.Fprintln(cmd.ErrOrStderr(), "dashboard:", at)
 			}
 			if asked {
 				err = printJSON(cmd, say)
@@ -111,7 +108,11 @@ func newDev(cmd *cobra.Command, o app.DevOptions, logger func(app.Config, *os.Fi
 		o.Move = o.Move || s.Env == "POSTERN_LISTEN" && s.Origin == "default"
 	}
 	o.Version, o.Say = version(), func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
-	return app.NewDev(cmd.Context(), cfg, o, logger(cfg, os.Stderr))
+	d, err := app.NewDev(cmd.Context(), cfg, o, logger(cfg, os.Stderr))
+	if err == nil && d.Dashboard() != "" {
+		o.Say("dashboard " + d.Dashboard())
+	}
+	return d, err
 }
 
 // forgetDatabase has the environment say nothing of databases to this process, and says so where it named one: a

@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/httpapi"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/actors"
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/remote"
@@ -70,7 +71,13 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	if err != nil {
 		return nil, err
 	}
-	a := &App{cfg: cfg, outage: newOutage(log.Handler()), database: database, unwatched: func() {}, leaving: make(chan struct{})}
+	a := &App{
+		cfg:       cfg,
+		outage:    newOutage(log.Handler()),
+		database:  database,
+		unwatched: func() {},
+		leaving:   make(chan struct{}),
+	}
 	log = slog.New(a.outage.handler())
 	a.log = log
 	a.deaf = safe.Hear(a.panicked)
@@ -183,10 +190,14 @@ func (a *App) dashboard(role Role) *ui.UI {
 	return ui.New(ui.Config{
 		API:      a.api.Handler(),
 		Sessions: a.store.Actors,
-		Auth:     a.cfg.Auth,
-		Home:     role.Home,
-		Log:      a.log,
-		Stop:     a.leaving,
+		ParseKey: httpapi.ParseKey,
+		Visiting: func(ctx context.Context, key *actors.UsedKey, ask bool) context.Context {
+			return httpapi.Visiting(ctx, httpapi.Visit{Via: "ui", Key: key, Ask: ask})
+		},
+		Auth: a.cfg.Auth,
+		Home: role.Home,
+		Log:  a.log,
+		Stop: a.leaving,
 	})
 }
 

@@ -9,12 +9,13 @@ import (
 )
 
 func (a *API) nowRoutes() {
-	get(a, "service", "/now", "get-now", "What the context holds now, and its oldest heads with what each waits for", a.getNow)
+	get(a, "service", "/now", "get-now",
+		"What the context holds now, and its oldest heads with what each waits for", a.getNow)
 }
 
 // nowView is what a context holds at a moment.
 type nowView struct {
-	AsOf     time.Time        `json:"as_of" doc:"it is read again when it is old: after a second, or twenty times what the read took"`
+	AsOf     time.Time        `json:"as_of" doc:"kept for a second, or twenty times what the read took"`
 	Waiting  int64            `json:"waiting" doc:"transactions behind those in flight"`
 	InFlight map[string]int64 `json:"in_flight" doc:"transactions, by state"`
 	Queues   map[string]int64 `json:"queues" doc:"those that hold something, by state"`

@@ -21,10 +21,10 @@ type lever struct {
 	Fields []field
 	Match  string // the ETag that was seen
 	Key    string // of its Idempotency-Key, where it takes one
-	Body   string // what is sent beside the fields, as JSON
+	Body   string // members of the body beside the fields, as JSON
 	Tries  bool   // it has a dry run
 	Open   bool
-	Bulk   string // what it is about, where that is a filter
+	Bulk   string // the filter that it is about, as people read it
 	ID     string // of the form
 	Said   *said
 	Form   *visit
@@ -43,8 +43,8 @@ type said struct {
 
 type fact struct{ Name, Value string }
 
-// leverOf is the form of an operation on a path; nil: the visitor may not, or there is no such operation. want is what
-// its body needs at least, as /why says it; "..." is for the visitor to say.
+// leverOf is the form of an operation on a path; nil: the visitor may not, or there is no such operation. want has the
+// fields that its body needs at least, as /why says them; "..." is for the visitor to say.
 func (v *visit) leverOf(method, path string, want doc) (*lever, error) {
 	ops, err := v.ui.operations(v.r)
 	if err != nil {
@@ -59,7 +59,7 @@ func (v *visit) leverOf(method, path string, want doc) (*lever, error) {
 		Path:    path,
 		Verb:    verbOf(o),
 		Summary: o.Summary,
-		ID:      "lever-" + strings.Trim(strings.NewReplacer("/", "-", ":", "-", "@", "-", ".", "-").Replace(path), "-"),
+		ID:      anchor(path),
 		Form:    v,
 	}
 	_, l.Tries = o.params["dry_run"]
@@ -94,7 +94,13 @@ func verbOf(o *operation) string {
 func (l *lever) ask(o *operation, want doc) {
 	if l.Method == http.MethodPut || l.Method == http.MethodPatch {
 		text, _ := json.MarshalIndent(want, "", "  ")
-		l.Fields = append(l.Fields, field{Name: "body", Says: "What is sent, as JSON.", Value: string(text), Long: true, Required: true})
+		l.Fields = append(l.Fields, field{
+			Name:     "body",
+			Says:     "What is sent, as JSON.",
+			Value:    string(text),
+			Long:     true,
+			Required: true,
+		})
 	} else {
 		rest := doc{}
 		for name, value := range want {
@@ -261,8 +267,8 @@ func bodyOf(o *operation, form url.Values) (doc, error) {
 func (s *said) tell(a *answer, err error) {
 	var r *refusal
 	if errors.As(err, &r) {
-		s.Status, s.Title, s.Text, s.Help = r.status, str(r.problem, "title"), str(r.problem, "detail"), str(r.problem, "help")
-		s.Lever = str(r.problem, "lever")
+		s.Status, s.Title, s.Text = r.status, str(r.problem, "title"), str(r.problem, "detail")
+		s.Help, s.Lever = str(r.problem, "help"), str(r.problem, "lever")
 		return
 	}
 	if err != nil {
@@ -308,5 +314,10 @@ func (s *said) tell(a *answer, err error) {
 func (s *said) Anchor() string {
 	_, path, _ := strings.Cut(s.Request, " ")
 	at := path[:max(0, strings.LastIndexByte(path, '/'))]
-	return "lever-" + strings.Trim(strings.ReplaceAll(at+"/"+cmp.Or(s.Lever, "none"), "/", "-"), "-")
+	return anchor(at + "/" + cmp.Or(s.Lever, "none"))
+}
+
+// anchor is the id of the form of a path.
+func anchor(path string) string {
+	return "lever" + strings.NewReplacer("/", "-", ":", "-", "@", "-", ".", "-").Replace(path)
 }

@@ -13,7 +13,7 @@ import (
 
 // live keeps pages up to date that are being looked at. However many are open, one page is read again at a time, at
 // most one in Config.Every: each page has its turn, and all who look at it get what was read. It stops when no page is
-// looked at. What is sent is the part "live" of a page, which holds no form and is the same for all who may read it.
+// looked at. The part "live" of a page is sent, which holds no form and is the same for all who may read it.
 type live struct {
 	ui *UI
 

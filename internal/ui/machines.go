@@ -45,7 +45,7 @@ func machineOf(v *visit) (*screen, error) {
 	return nil, fault.New(fault.NotFound, "not_found", "no machine %q", fault.Clip(name))
 }
 
-// counts is how many are in each state now; nil where nobody counts them.
+// counts is how many are in each state now; nil where they are not counted.
 func (v *visit) counts(machine string) (map[string]string, error) {
 	if machine != "transaction" && machine != "queue" {
 		return nil, nil

@@ -1,8 +1,10 @@
 package ui_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"log/slog"
 	"net/http"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/httpapi"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/actors"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/remote"
@@ -43,16 +46,34 @@ func newHouse(t *testing.T, auth string) *house {
 	s := pgtest.New(t).Store(t, 8)
 	h := &house{t: t, store: s, calls: map[string]int{}, stop: make(chan struct{})}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	api := httpapi.New(httpapi.Config{Store: s, Ingester: pg.NewIngester(s.Store), Log: log, Auth: auth, Version: "test",
-		Tools: remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})})
+	local := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	api := httpapi.New(httpapi.Config{
+		Store:    s,
+		Ingester: pg.NewIngester(s.Store),
+		Log:      log,
+		Auth:     auth,
+		Version:  "test",
+		Tools:    remote.New(remote.Config{AllowCIDR: local}),
+	})
 	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.mu.Lock()
 		h.calls[r.Method+" "+r.URL.Path]++
 		h.mu.Unlock()
 		api.Handler().ServeHTTP(w, r)
 	})
-	u := ui.New(ui.Config{API: counted, Sessions: s.Actors, Auth: auth, Home: true, Log: log,
-		Every: 50 * time.Millisecond, Stop: h.stop})
+	u := ui.New(ui.Config{
+		API:      counted,
+		Sessions: s.Actors,
+		ParseKey: httpapi.ParseKey,
+		Visiting: func(ctx context.Context, key *actors.UsedKey, ask bool) context.Context {
+			return httpapi.Visiting(ctx, httpapi.Visit{Via: "ui", Key: key, Ask: ask})
+		},
+		Auth:  auth,
+		Home:  true,
+		Log:   log,
+		Every: 50 * time.Millisecond,
+		Stop:  h.stop,
+	})
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = api.Server()
 	server.Config.Handler = u.Beside(server.Config.Handler)
@@ -110,7 +131,8 @@ func (h *house) api(method, path, body string, headers ...string) map[string]any
 // key makes an API key of a role in a context.
 func (h *house) key(context, role string) string {
 	h.t.Helper()
-	k := h.api("POST", "/api-keys", fmt.Sprintf(`{"name": "%s-of-%s", "role": %q}`, role, context, role), "Postern-Context: "+context)
+	body := fmt.Sprintf(`{"name": "%s-of-%s", "role": %q}`, role, context, role)
+	k := h.api("POST", "/api-keys", body, "Postern-Context: "+context)
 	return fmt.Sprint(k["secret"])
 }
 
@@ -225,7 +247,7 @@ func (s seen) input(name string) string {
 }
 
 func unescaped(s string) string {
-	return strings.NewReplacer("&#34;", `"`, "&#39;", "'", "&lt;", "<", "&gt;", ">", "&amp;", "&", "&#43;", "+").Replace(s)
+	return html.UnescapeString(s)
 }
 
 var forms = regexp.MustCompile(`(?s)<form method="post".*?</form>`)

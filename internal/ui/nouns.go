@@ -75,8 +75,8 @@ var nouns = []noun{
 		name:     "authorizations",
 		question: "Who may send which batches?",
 		id:       "label",
-		columns: cols("label", "label", "state", "state", "running", "running", "spent", "spent", "priority", "priority",
-			"ends", "ends_at"),
+		columns: cols("label", "label", "state", "state", "running", "running", "spent", "spent",
+			"priority", "priority", "ends", "ends_at"),
 	},
 	{
 		name:     "sources",
@@ -96,7 +96,8 @@ var nouns = []noun{
 		name:     "tools",
 		question: "Is a tool ready?",
 		id:       "fqn",
-		columns:  cols("tool", "fqn", "url", "url", "health", "health.state", "read", "read_at", "error", "refresh_error"),
+		columns: cols("tool", "fqn", "url", "url", "health", "health.state", "read", "read_at",
+			"error", "refresh_error"),
 	},
 	{
 		name:     "channels",
@@ -125,8 +126,8 @@ var nouns = []noun{
 		name:     "nodes",
 		question: "Which processes work, and what do they hold?",
 		id:       "name",
-		columns: cols("node", "name", "state", "state", "draining", "draining", "heartbeat", "heartbeat_at", "TTL", "ttl",
-			"queues", "queues", "calls", "calls", "of", "concurrency", "version", "version"),
+		columns: cols("node", "name", "state", "state", "draining", "draining", "heartbeat", "heartbeat_at",
+			"TTL", "ttl", "queues", "queues", "calls", "calls", "of", "concurrency", "version", "version"),
 	},
 	{
 		name:     "audit",
@@ -314,7 +315,7 @@ func member(d doc, name string) any {
 	return member(inner, rest)
 }
 
-// times are the members that hold one, beside those whose names end so.
+// isTime says whether a member of a name holds a time.
 func isTime(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	return strings.HasSuffix(last, "_at") || strings.HasSuffix(last, "_until") || strings.HasSuffix(last, "since") ||
@@ -322,8 +323,20 @@ func isTime(name string) bool {
 }
 
 // leads says to which noun the value of a member belongs.
-var leads = map[string]string{"queue": "queues", "sender": "senders", "pool": "pools", "subscription": "subscriptions", "transaction": "transactions", "processor": "processors", "source": "sources",
-	"tool": "tools", "node": "nodes", "redrive_of": "transactions", "redriven_by": "transactions", "cap": "channels"}
+var leads = map[string]string{
+	"queue":        "queues",
+	"sender":       "senders",
+	"pool":         "pools",
+	"subscription": "subscriptions",
+	"transaction":  "transactions",
+	"processor":    "processors",
+	"source":       "sources",
+	"tool":         "tools",
+	"node":         "nodes",
+	"redrive_of":   "transactions",
+	"redriven_by":  "transactions",
+	"cap":          "channels",
+}
 
 // cell shows a member of a thing in a list.
 func (v *visit) cell(path string, d doc, name, id string) cell {
@@ -441,7 +454,7 @@ func (v *visit) partOf(path string, p part) (*partPage, error) {
 	return &partPage{p.name, v.At(partsOf(at)...), l}, nil
 }
 
-// facts are the members of a thing by name, without those that are empty; what is long comes last.
+// facts are the members of a thing by name, without those that are empty; long ones come last.
 func (v *visit) facts(d doc, skip ...string) (list []property) {
 	for name, value := range d {
 		if value == nil || value == "" || value == false || slices.Contains(skip, name) {

@@ -186,7 +186,8 @@ func problemOf(err error) refusedPage {
 	case fault.Retry:
 		return refusedPage{http.StatusServiceUnavailable, "Not possible now", f.Detail, ""}
 	}
-	return refusedPage{http.StatusInternalServerError, "Internal error", "something went wrong on our side; the log says what", ""}
+	return refusedPage{http.StatusInternalServerError, "Internal error",
+		"something went wrong on our side; the log says what", ""}
 }
 
 // At is the URL of a page of the context.

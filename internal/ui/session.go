@@ -13,13 +13,12 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/httpapi"
 	"github.com/postern-dev/postern/internal/pg/actors"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// cookieName is the cookie that names a session, cookieLife how long it lasts. It goes to paths below /ui alone, and the
-// API does not read it.
+// cookieName is the cookie that names a session, cookieLife how long it lasts. It goes to paths below /ui alone, and
+// the API does not read it.
 const (
 	cookieName = "postern_ui"
 	cookieLife = 8 * time.Hour
@@ -47,7 +46,7 @@ func (u *UI) visit(w http.ResponseWriter, r *http.Request) *visit {
 	case v == nil && r.Method == http.MethodGet:
 		http.Redirect(w, r, "/ui/sign-in?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
 		return nil
-	case v == nil:
+	case v == nil: // the form was not read: its page is shown again
 		http.Redirect(w, r, "/ui/sign-in?next="+url.QueryEscape(r.URL.Path), http.StatusSeeOther)
 		return nil
 	}
@@ -154,8 +153,8 @@ func checkForm(r *http.Request, cookie string) error {
 	}
 	token := r.PostForm.Get("token")
 	if cookie == "" || subtle.ConstantTimeCompare([]byte(token), []byte(tokenOf(cookie))) == 0 {
-		return fault.New(fault.Forbidden, "forbidden", "this form has not come from a page that you were shown, or you "+
-			"have signed in anew since: open the page again")
+		return fault.New(fault.Forbidden, "forbidden", "this form has not come from a page that you were shown, or "+
+			"you have signed in anew since: open the page again")
 	}
 	return nil
 }
@@ -163,11 +162,12 @@ func checkForm(r *http.Request, cookie string) error {
 // next is where a sign-in leads: a page of ours.
 func next(r *http.Request) string {
 	to := r.FormValue("next")
-	if u, err := url.Parse(to); err == nil && u.Host == "" && u.Scheme == "" && strings.HasPrefix(u.Path, "/ui/") &&
-		!strings.Contains(to, `\`) && !strings.HasPrefix(u.Path, "/ui/sign-") {
-		return to
+	u, err := url.Parse(to)
+	if err != nil || u.Host != "" || u.Scheme != "" || strings.Contains(to, `\`) ||
+		!strings.HasPrefix(u.Path, "/ui/") || strings.HasPrefix(u.Path, "/ui/sign-") {
+		return "/ui/"
 	}
-	return "/ui/"
+	return to
 }
 
 // signInPage is what the page for signing in shows.
@@ -207,9 +207,9 @@ func (u *UI) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 	shown := strings.TrimSpace(r.PostForm.Get("key"))
 	_, err = u.ask(r.Context(), r, http.MethodGet, "/contexts", nil, "Authorization: Bearer "+shown)
-	prefix, hash, ok := httpapi.ParseKey(shown)
+	prefix, hash, ok := u.ParseKey(shown)
 	if err == nil && !ok {
-		err = fault.New(fault.Forbidden, "unauthenticated", "want an API key, %s", httpapi.KeyForm)
+		err = fault.New(fault.Forbidden, "unauthenticated", "this is no API key: it begins with postern_")
 	}
 	if err != nil {
 		u.offerSignIn(w, r, http.StatusUnauthorized, err.Error())
@@ -248,6 +248,13 @@ func (u *UI) signOut(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	u.sessions.forget(c.Value)
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: "/ui", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{
+		Name:     cookieName,
+		Path:     "/ui",
+		MaxAge:   -1,
+		HttpOnly: true,
+		Secure:   !loopback(r.Host),
+		SameSite: http.SameSiteStrictMode,
+	})
 	http.Redirect(w, r, "/ui/", http.StatusSeeOther)
 }

@@ -20,9 +20,10 @@ const (
 type svg struct{ b strings.Builder }
 
 func (s *svg) open(wide, high int, says string) {
-	fmt.Fprintf(&s.b, `<svg class="drawing" viewBox="0 0 %d %d" width="%d" height="%d" xmlns="http://www.w3.org/2000/svg">`+
-		`<title>%s</title><defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" `+
-		`orient="auto-start-reverse"><path d="M0 0L8 4L0 8z" class="tip"></path></marker></defs>`,
+	fmt.Fprintf(&s.b, `<svg class="drawing" viewBox="0 0 %d %d" width="%d" height="%d" `+
+		`xmlns="http://www.w3.org/2000/svg"><title>%s</title><defs><marker id="tip" viewBox="0 0 8 8" `+
+		`refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse">`+
+		`<path d="M0 0L8 4L0 8z" class="tip"></path></marker></defs>`,
 		wide, high, wide, high, template.HTMLEscapeString(says))
 }
 
@@ -41,7 +42,8 @@ func (s *svg) box(x, y int, b box, class string) {
 		fmt.Fprintf(&s.b, `<a href="%s">`, template.HTMLEscapeString(b.URL))
 	}
 	fmt.Fprintf(&s.b, `<g class="box %s"><title>%s</title><rect x="%d" y="%d" width="%d" height="%d" rx="5"></rect>`+
-		`<text x="%d" y="%d" text-anchor="middle">%s</text><text class="note" x="%d" y="%d" text-anchor="middle">%s</text></g>`,
+		`<text x="%d" y="%d" text-anchor="middle">%s</text>`+
+		`<text class="note" x="%d" y="%d" text-anchor="middle">%s</text></g>`,
 		template.HTMLEscapeString(class), template.HTMLEscapeString(clip(b.Name)), x, y, boxWide, boxHigh,
 		x+boxWide/2, y+18, template.HTMLEscapeString(short), x+boxWide/2, y+34, template.HTMLEscapeString(b.Note))
 	if b.URL != "" {
@@ -59,7 +61,8 @@ func row(boxes []box, depth string) template.HTML {
 		return ""
 	}
 	s := &svg{}
-	s.open(len(boxes)*(boxWide+gapWide), boxHigh+8, fmt.Sprintf("The line from its head on: %d of %s", len(boxes), depth))
+	s.open(len(boxes)*(boxWide+gapWide), boxHigh+8,
+		fmt.Sprintf("The line from its head on: %d of %s", len(boxes), depth))
 	for i, b := range boxes {
 		class := "behind"
 		if i == 0 {

@@ -22,7 +22,12 @@ type transactionPage struct {
 
 // events are the events of the machine by which a lever shows: it is offered where the table has the event. Levers that
 // are no events are told by fits.
-var events = map[string]string{"cancel": "Cancel", "abandon": "Abandoned", "was-done": "FoundDone", "was-not-done": "FoundNotDone"}
+var events = map[string]string{
+	"cancel":       "Cancel",
+	"abandon":      "Abandoned",
+	"was-done":     "FoundDone",
+	"was-not-done": "FoundNotDone",
+}
 
 // transaction loads the page of one.
 func transaction(v *visit) (*screen, error) {
@@ -60,7 +65,13 @@ func transaction(v *visit) (*screen, error) {
 	p.Levers, err = v.leversOf(path, func(verb string) bool {
 		return p.Why.has(path+"/"+verb) || !v.fits(verb, a.doc)
 	})
-	return &screen{visit: v, Title: str(a.doc, "uid"), Data: p, Live: v.At("transactions", id) + "?live=1", file: "transaction.html"}, err
+	return &screen{
+		visit: v,
+		Title: str(a.doc, "uid"),
+		Data:  p,
+		Live:  v.At("transactions", id) + "?live=1",
+		file:  "transaction.html",
+	}, err
 }
 
 // fits says whether a lever may fit a transaction as it is: by the machine where the lever is one of its events.

@@ -13,7 +13,7 @@ import (
 type transactionsPage struct {
 	*listPage
 
-	Window string // since when the list looks, where nobody said it
+	Window string // since when the list looks, where the URL does not say it
 	Bulk   []*lever
 	Filter string // as people read it
 }
@@ -55,8 +55,8 @@ func transactions(v *visit) (*screen, error) {
 	return &screen{visit: v, Title: "transactions", Data: &p, file: "transactions.html"}, p.offer(v, query)
 }
 
-// offer makes the levers on all that the filter finds. What is received later than the page was made is not meant, so
-// that a lever does what was tried, and not what has come since.
+// offer makes the levers on all that the filter finds. Transactions that are received after the page was made are not
+// meant, so that a lever acts on those that were tried, and on none that has come since.
 func (p *transactionsPage) offer(v *visit, query url.Values) error {
 	filter := doc{}
 	for name, values := range query {
@@ -88,7 +88,7 @@ func (p *transactionsPage) offer(v *visit, query url.Values) error {
 			continue
 		}
 		if l.Said != nil && v.Given["body"] != "" {
-			l.Body = v.Given["body"] // what was tried is what will be done
+			l.Body = v.Given["body"] // the same filter as was tried
 		}
 		l.Bulk = p.Filter
 		l.Fields = slices.DeleteFunc(l.Fields, func(f field) bool { return f.Name == "after" })

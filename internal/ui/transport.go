@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/postern-dev/postern/internal/httpapi"
 	"github.com/postern-dev/postern/internal/pg/actors"
 )
 
@@ -49,7 +48,7 @@ type refusal struct {
 // Error returns the sentence.
 func (r *refusal) Error() string { return fmt.Sprint(r.problem["detail"]) }
 
-// visit is one request of a browser: who is signed in, and what was read for it.
+// visit is one request of a browser: the key of its session, and the answers that were read for it.
 type visit struct {
 	ui     *UI
 	r      *http.Request
@@ -65,13 +64,13 @@ type visit struct {
 	Given    map[string]string // the fields of that form
 }
 
-// call makes a request to the API of this process, as who is signed in. An error is a refusal.
+// call makes a request to the API of this process with the key of the session. An error is a refusal.
 func (v *visit) call(method, path string, body []byte, headers ...string) (*answer, error) {
-	return v.request(httpapi.Visit{Via: "ui", Key: v.key}, method, path, body, headers...)
+	return v.request(false, method, path, body, headers...)
 }
 
-func (v *visit) request(as httpapi.Visit, method, path string, body []byte, headers ...string) (*answer, error) {
-	ctx := httpapi.Visiting(v.r.Context(), as)
+func (v *visit) request(ask bool, method, path string, body []byte, headers ...string) (*answer, error) {
+	ctx := v.ui.Visiting(v.r.Context(), v.key, ask)
 	return v.ui.ask(ctx, v.r, method, path, body, append(headers, "Postern-Context: "+v.Context)...)
 }
 
@@ -100,7 +99,7 @@ func (u *UI) ask(
 	if strings.Contains(a.header.Get("Content-Type"), "json") {
 		d := json.NewDecoder(bytes.NewReader(a.body.Bytes()))
 		d.UseNumber()
-		_ = d.Decode(&a.doc) // what is no object stays in the body
+		_ = d.Decode(&a.doc) // any other JSON stays in the body
 	}
 	switch {
 	case a.status == 0: // it was given up
@@ -129,7 +128,7 @@ func (v *visit) allowed(method, path string) bool {
 	at := method + " " + path
 	may, known := v.may[at]
 	if !known {
-		_, err := v.request(httpapi.Visit{Via: "ui", Key: v.key, Ask: true}, method, path, nil)
+		_, err := v.request(true, method, path, nil)
 		may = err == nil
 		v.may[at] = may
 	}

@@ -16,11 +16,15 @@ import (
 
 // Config is what a dashboard needs.
 type Config struct {
-	API      http.Handler    // of this process
-	Sessions *actors.Store   // who is signed in; nil with Auth "none"
-	Auth     string          // "none": nobody signs in
+	API http.Handler // of this process
+	// Visiting marks the requests of a context as made for the holder of a key; nil: of development mode. ask: the API
+	// says whether the request may be made, and does nothing.
+	Visiting func(ctx context.Context, key *actors.UsedKey, ask bool) context.Context
+	// ParseKey takes an API key apart: its prefix, and the hash that is kept of it.
+	ParseKey func(string) (prefix string, hash []byte, ok bool)
+	Sessions *actors.Store   // nil with Auth "none"
+	Auth     string          // "none": no session is needed
 	Home     bool            // GET / leads to the dashboard
-	Dev      bool            // offers a form that posts, and the clock where the API has one
 	Log      *slog.Logger    // nil for none
 	Every    time.Duration   // how often pages that are looked at are read again, all of them together; 0: a second
 	Stop     <-chan struct{} // closed when the process begins to stop: streams end
@@ -57,7 +61,7 @@ func New(c Config) *UI {
 	u.mux.HandleFunc("POST /ui/sign-in", u.signIn)
 	u.mux.HandleFunc("POST /ui/sign-out", u.signOut)
 	u.mux.HandleFunc("GET /ui/{$}", u.home)
-	u.mux.HandleFunc("GET /ui", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ui/", http.StatusSeeOther) })
+	u.mux.Handle("GET /ui", http.RedirectHandler("/ui/", http.StatusSeeOther))
 	u.mux.HandleFunc("/ui/c/{context}/{noun}", u.page)
 	u.mux.HandleFunc("/ui/c/{context}/{noun}/{name}", u.page)
 	u.mux.HandleFunc("/ui/c/{context}/{noun}/{name}/{sub}", u.page)
@@ -120,7 +124,7 @@ func (u *UI) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	next.ServeHTTP(w, r)
 }
 
-// cached lets browsers keep what comes with the program for an hour.
+// cached lets browsers keep the files of the program for an hour.
 func cached(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "max-age=3600")

@@ -37,8 +37,8 @@ type Head struct {
 	Root    Blocker
 }
 
-// Look looks at the queues of a context. It costs a scan of queue, from which idle queues go after a day, and a few reads
-// for each head, and locks nothing. The oldest heads are those that SampleStuck found, which has asked for the age of
+// Look looks at the queues of a context. It costs a scan of queue, from which idle queues go after a day, and a few
+// reads for each head, and locks nothing. The oldest heads are those that SampleStuck found, which has asked for the age of
 // each, and those that have been in their phase for longest.
 func (s *Store) Look(ctx context.Context, contextID int32) (*Present, error) {
 	n := &Present{InFlight: map[string]int64{}, Queues: map[string]int64{}}
@@ -87,12 +87,21 @@ func (s *Store) glance(ctx context.Context, contextID int32, n *Present) (candid
 		})
 		return err
 	})
-	b.Queue(`WITH stuck AS (SELECT queue_id FROM postern.stuck WHERE context_id = $1 ORDER BY since LIMIT $2)
-		SELECT queue_id FROM stuck
-		UNION (SELECT queue_id FROM postern.queue
+	b.Queue(`WITH stuck AS (
+			SELECT queue_id
+			FROM postern.stuck
+			WHERE context_id = $1
+			ORDER BY since
+			LIMIT $2),
+		standing AS (
+			SELECT queue_id
+			FROM postern.queue
 			WHERE context_id = $1 AND phase <> 'IDLE'
 			ORDER BY least(entered_at, blocked_since)
-			LIMIT $2)`, contextID, nowMost).Query(func(rows pgx.Rows) (err error) {
+			LIMIT $2)
+		SELECT queue_id FROM stuck
+		UNION
+		SELECT queue_id FROM standing`, contextID, nowMost).Query(func(rows pgx.Rows) (err error) {
 		candidates, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		return err
 	})
