@@ -125,8 +125,8 @@ CREATE TABLE postern.api_key (
     CONSTRAINT one_api_key_per_request_key UNIQUE (context_id, request_key)
 );
 
--- A session of the dashboard: a key, by the SHA-256 of the cookie. It ends with its key, with the secret that was shown,
--- or by the time.
+-- A session of the dashboard: a key, by the SHA-256 of the cookie. It ends with its key, with the secret that was
+-- shown, or by the time.
 CREATE TABLE postern.ui_session (
     hash       bytea NOT NULL CONSTRAINT one_session_per_cookie PRIMARY KEY,
     key_id     uuid NOT NULL CONSTRAINT session_is_of_a_key REFERENCES postern.api_key ON DELETE CASCADE,

@@ -1,0 +1,232 @@
+// Drives the dashboard of a real `postern dev` in the Chromium of the system, as its users do.
+//
+//   npm ci && POSTERN=../../bin/postern node test.mjs          (skips with one line where there is no Chromium)
+//   UPDATE=1 node test.mjs                                     (writes golden/ and the pictures of docs/dashboard)
+//
+// It checks each screen, light and dark, 1280 and 375 wide: its text against golden/, axe, reports of the policy and errors
+// of the console; all by keyboard; every page and lever without script; and three stories.
+import { chromium } from 'playwright-core';
+import { spawn } from 'node:child_process';
+import { createRequire } from 'node:module';
+import fs from 'node:fs';
+import net from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+
+const here = import.meta.dirname;
+const axe = fs.readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const browserPath = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome']
+  .find(p => p && fs.existsSync(p));
+if (!browserPath) {
+  console.log('skipped: no Chromium is installed (apt-get install chromium, or CHROMIUM=path)');
+  process.exit(0);
+}
+const update = process.env.UPDATE === '1';
+const pictures = path.join(here, '../../docs/dashboard');
+let failed = 0;
+const check = (ok, what, more = '') => {
+  if (!ok) { failed++; console.log('FAIL', what, String(more).slice(0, 1500)); }
+};
+
+const state = fs.mkdtempSync(path.join(os.tmpdir(), 'postern-ui-'));
+fs.chmodSync(state, 0o755); // for the user who runs a server for root
+const port = await new Promise(done => { const s = net.createServer().listen(0, '127.0.0.1', () => { const p = s.address().port; s.close(() => done(p)); }); });
+const base = `http://127.0.0.1:${port}`;
+let server;
+
+// start runs the whole installation, on the database of the last one.
+async function start() {
+  server = spawn(process.env.POSTERN ?? path.join(here, '../../bin/postern'),
+    ['dev', '--listen', `127.0.0.1:${port}`, '--metrics-listen', 'off', '--node-name', 'node-1'],
+    { env: { ...process.env, XDG_STATE_HOME: state }, stdio: ['ignore', 'pipe', 'pipe'] });
+  let said = '';
+  server.stderr.on('data', d => { said += d; });
+  for (let i = 0; i < 600; i++) {
+    if (await fetch(base + '/readyz').then(r => r.ok, () => false)) return said;
+    if (server.exitCode !== null) throw new Error('postern dev ended: ' + said);
+    await new Promise(r => setTimeout(r, 200));
+  }
+  throw new Error('postern dev does not answer: ' + said);
+}
+const stop = () => new Promise(done => { server.once('exit', done); server.kill('SIGTERM'); });
+
+async function api(method, at, body) {
+  const r = await fetch(base + at, { method, headers: body ? { 'Content-Type': 'application/json' } : {}, body: body && JSON.stringify(body) });
+  const text = await r.text();
+  if (!r.ok) throw new Error(`${method} ${at}: ${r.status} ${text}`);
+  return text ? JSON.parse(text) : {};
+}
+
+const markup = '<script>alert(1)</script><img src=x onerror=alert(2)>';
+
+// scenario puts something of most nouns there, with texts of users that want to be more than text.
+async function scenario() {
+  await api('PUT', '/dispatchers/HELLO', { worker_url: 'noop:' });
+  await api('PUT', '/dispatchers/PAY', { worker_url: 'http://127.0.0.1:1/', pool: 'signers' });
+  await api('PUT', '/senders/acc-1', { pool: 'signers', attributes: { note: markup } });
+  await api('PUT', '/queues/payouts', { priority: 'High' });
+  await api('POST', '/queues/payouts/pause', { reason: 'the bank is closed ' + markup });
+  const ids = {};
+  for (const uid of ['payout-1', 'payout-2', 'payout-3']) {
+    ids[uid] = (await api('POST', '/transactions', { queue: 'payouts', type: 'PAY', uid, data: { to: 'ann', note: markup, turn: '\u202egnp.exe', long: 'x'.repeat(uid === 'payout-3' ? 65536 : 1) } })).id;
+  }
+  ids.done = (await api('POST', '/transactions?wait=20s', { queue: 'greetings', type: 'HELLO', uid: 'hello-1', data: { to: 'world' } })).id;
+  ids.waits = (await api('POST', '/transactions', { queue: 'after', type: 'HELLO', uid: 'after-1', data: {}, depends_on: ['payout-1', 'hello-1'] })).id;
+  await api('PUT', '/processors/proc', {});
+  await api('PUT', '/subscriptions/hook', { kind: 'pull', events: ['transaction.done'] });
+  return ids;
+}
+
+console.log((await start()).split('\n').filter(l => l.startsWith('dashboard')).join());
+const ids = await scenario();
+const c = '/ui/c/default/';
+const screens = {
+  now: 'now', transactions: 'transactions', transaction: 'transactions/' + ids['payout-2'], depends: 'transactions/' + ids.waits,
+  done: 'transactions/' + ids.done, queues: 'queues', queue: 'queues/payouts', senders: 'senders', sender: 'senders/acc-1',
+  pools: 'pools', pool: 'pools/signers', dispatchers: 'dispatchers', dispatcher: 'dispatchers/PAY', processors: 'processors',
+  processor: 'processors/proc', batches: 'processors/proc/batches', authorizations: 'authorizations', sources: 'sources',
+  events: 'events', tools: 'tools', channels: 'channels', subscriptions: 'subscriptions', subscription: 'subscriptions/hook',
+  deliveries: 'deliveries', nodes: 'nodes', node: 'nodes/node-1', audit: 'audit', contexts: 'contexts', context: 'contexts/default',
+  machines: 'machines', machine: 'machines/transaction', missing: 'queues/none',
+};
+
+const browser = await chromium.launch({ executablePath: browserPath, args: ['--no-sandbox'] });
+
+// look opens a page in which every report of the policy and every error of the console is a failure.
+async function look(options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, timezoneId: 'UTC', ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(20000);
+  const quiet = { quiet: false };
+  page.on('console', m => {
+    if (['error', 'warning'].includes(m.type()) && !quiet.quiet && !/status of (404|403|412|422|409)/.test(m.text())) check(false, 'console: ' + page.url(), m.text());
+  });
+  page.on('pageerror', e => check(false, 'error: ' + page.url(), e.message));
+  page.on('dialog', d => { check(false, 'a script of a user runs: ' + page.url()); d.dismiss(); });
+  return { context, page, quiet };
+}
+
+// steady takes out of a text all that differs between two runs.
+const steady = t => t.replace(/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/g, 'ID')
+  .replace(/(in )?\d+ (s|min|h|days)( ago)?/g, 'TIME').replace(/\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?( UTC)?/g, 'TIME')
+  .replace(/fence\s+\d+/g, 'fence N').replace(/x{200,}/g, 'x…').replace(/\b\d+ ms\b/g, 'N ms').replace(/[ \t]+\n/g, '\n')
+  .replace(/(version|epoch|cursor|newest)(\s+)\S+/g, '$1$2N');
+
+// 1. each screen: golden text, axe, pictures
+for (const scheme of ['light', 'dark']) for (const width of [1280, 375]) {
+  const { context, page } = await look({ colorScheme: scheme, viewport: { width, height: 800 }, bypassCSP: false });
+  for (const [name, at] of Object.entries(screens)) {
+    await page.goto(base + c + at, { waitUntil: 'load' });
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    check(wide <= 0, `${name} is ${wide} wider than ${width}`);
+    await page.evaluate(axe); // in its own world: the policy of the page holds
+    const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+    const bad = found.violations.filter(v => ['serious', 'critical'].includes(v.impact));
+    check(bad.length === 0, `axe: ${name} ${scheme} ${width}`, JSON.stringify(bad.map(v => [v.id, v.nodes.slice(0, 2).map(n => n.html)])));
+    if (scheme === 'light' && width === 1280) {
+      const text = steady(await page.evaluate(() => document.querySelector('main').innerText)) + '\n';
+      const file = path.join(here, 'golden', name + '.txt');
+      if (update) { fs.mkdirSync(path.dirname(file), { recursive: true }); fs.writeFileSync(file, text); }
+      else check(fs.existsSync(file) && fs.readFileSync(file, 'utf8') === text, 'golden ' + name, text);
+    }
+    if (update && (scheme === 'light' && width === 1280 && ['now', 'transaction', 'queue', 'machine'].includes(name) || scheme === 'dark' && width === 375 && name === 'now')) {
+      fs.mkdirSync(pictures, { recursive: true });
+      await page.screenshot({ path: path.join(pictures, name + (scheme === 'dark' ? '-dark' : '') + '.png'), clip: { x: 0, y: 0, width, height: width > 400 ? 760 : 760 } });
+    }
+  }
+  await context.close();
+}
+console.log('screens: seen');
+
+// 2. by keyboard: the lever of the root is reached, opened and tried without a mouse
+{
+  const { context, page } = await look();
+  await page.goto(base + c + screens.transaction);
+  let reached = false;
+  for (let i = 0; i < 80 && !reached; i++) {
+    await page.keyboard.press('Tab');
+    reached = await page.evaluate(() => document.activeElement?.value === 'try');
+  }
+  check(reached, 'the button that tries is not reached by keyboard');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('.said.dry');
+  await context.close();
+}
+
+// 3. without script: each page reads, each lever is tried
+{
+  const { context, page } = await look({ javaScriptEnabled: false });
+  let tried = 0;
+  for (const [name, at] of Object.entries(screens)) {
+    await page.goto(base + c + at);
+    check(await page.locator('main h1').count() === 1, 'without script: ' + name);
+    const n = await page.locator('button[value=try]').count();
+    for (let i = 0; i < n; i++) {
+      await page.goto(base + c + at);
+      const form = page.locator('form:has(button[value=try])').nth(i);
+      const lever = await form.locator('input[name=lever]').inputValue();
+      for (const d of await page.locator('main details').all()) if (await d.getAttribute('open') === null) await d.locator('summary').first().click();
+      for (const f of await form.locator('input[required], textarea[required]').all()) if (await f.inputValue() === '') await f.fill('because');
+      await form.locator('button[value=try]').click();
+      await page.waitForLoadState();
+      check(await page.locator('.said').count() > 0, 'without script: ' + lever + ' on ' + name, await page.textContent('main').catch(() => ''));
+      tried++;
+    }
+  }
+  console.log('levers tried without script:', tried);
+  check(tried > 40, 'few levers: ' + tried);
+  await context.close();
+}
+
+// 4. a stuck head is found from now and moved in three clicks
+{
+  const { context, page } = await look();
+  await page.goto(base + '/');
+  await page.click('main a:has-text("payout-1")'); // 1
+  await page.fill('details[open] input[name=reason]', 'the bank is open');
+  await page.click('details[open] button[value=do]'); // 2: the lever of the root is open
+  await page.waitForSelector('.said.done');
+  check((await api('GET', '/queues/payouts')).paused === false, 'the queue is still paused');
+  await api('POST', '/queues/payouts/pause', {});
+  await context.close();
+}
+
+// 5. a bulk cancel does exactly what its try said
+{
+  const { context, page } = await look();
+  await page.goto(base + c + 'transactions?queue=payouts&limit=1');
+  const form = page.locator('#lever-transactions-cancel');
+  await form.locator('summary').click();
+  await form.locator('button[value=try]').click();
+  const said = async () => (await page.locator('.said dl').innerText()).replace(/\s+/g, ' ');
+  const would = await said();
+  await page.locator('#lever-transactions-cancel button[value=do]').click();
+  await page.waitForSelector('.said.done');
+  check(await said() === would && would.includes('changed 3'), 'a bulk does something else than was tried', would + ' / ' + await said());
+  await context.close();
+}
+
+// 6. a stream survives a restart of the process, and stops when its tab is hidden
+{
+  const { context, page, quiet } = await look();
+  await page.goto(base + c + 'now');
+  const asOf = () => page.locator('#live time').first().getAttribute('datetime');
+  const changes = async what => {
+    const before = await asOf();
+    for (let i = 0; i < 150; i++) { if (await asOf() !== before) return; await page.waitForTimeout(200); }
+    check(false, what);
+  };
+  await changes('the page is not live');
+  quiet.quiet = true;
+  await stop();
+  await start();
+  await changes('the stream has not survived the restart');
+  quiet.quiet = false;
+  await context.close();
+}
+
+await browser.close();
+await stop();
+fs.rmSync(state, { recursive: true, force: true });
+console.log(failed ? `${failed} failed` : 'ok');
+process.exit(failed ? 1 : 0);
