@@ -160,6 +160,9 @@ func (v *visit) etagOf(o *operation, path string) string {
 	return a.header.Get("ETag")
 }
 
+// usual is what a lever is sent with that needs more than a reason, where no chain says it.
+var usual = map[string]doc{"move": {"place": "head"}}
+
 // leversOf are all forms that act on the thing of a path, but those in skip.
 func (v *visit) leversOf(path string, skip func(verb string) bool) (list []*lever, err error) {
 	ops, err := v.ui.operations(v.r)
@@ -171,7 +174,7 @@ func (v *visit) leversOf(path string, skip func(verb string) bool) (list []*leve
 		if skip != nil && skip(verb) {
 			continue
 		}
-		l, err := v.leverOf(o.Method, path+"/"+verb, nil)
+		l, err := v.leverOf(o.Method, path+"/"+verb, usual[verb])
 		if err != nil {
 			return nil, err
 		}
