@@ -152,6 +152,7 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 		s := scopeOf(r.Context())
 		s.via = visitOf(r.Context()).Via
 		switch {
+		case who != nil && visitOf(r.Context()).Ask: // it is not done, and not counted
 		case who != nil:
 			if err := a.often(who); err != nil {
 				a.refuse(w, r, err)

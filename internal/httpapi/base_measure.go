@@ -19,6 +19,10 @@ func (a *API) measure(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if visitOf(r.Context()).Ask { // it is only asked whether it may be done
+			next.ServeHTTP(w, r)
+			return
+		}
 		began, seen := time.Now(), middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 		r, span := a.Traces.Request(r)
 		next.ServeHTTP(seen, r)

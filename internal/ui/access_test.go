@@ -197,3 +197,28 @@ func TestVendoredFiles(t *testing.T) {
 		}
 	}
 }
+
+// Of those who look at one page, each is sent what it may see: a reader does not see the nodes that an admin of system
+// sees on the first page.
+func TestALivePageShowsEachWhatItMaySee(t *testing.T) {
+	h := newHouse(t, "required")
+	if _, err := h.store.Pool().Exec(t.Context(), `INSERT INTO postern.node (name, version, ttl, heartbeat_at)
+		VALUES ('hidden-node', 'v1', '1 hour', clock_timestamp())`); err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string]*browser{
+		"reader": h.browser().signIn(h.key("default", "reader")),
+		"root":   h.browser().signIn(h.root),
+	} {
+		r, _ := http.NewRequestWithContext(t.Context(), "GET", h.url+"/ui/c/default/now?live=1", nil)
+		res, err := b.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		text := read(t, res, 4)
+		if sees := strings.Contains(text, "hidden-node"); sees != (name == "root") {
+			t.Errorf("%s sees the node: %v", name, sees)
+		}
+	}
+}

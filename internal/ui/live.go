@@ -13,18 +13,19 @@ import (
 
 // live keeps pages up to date that are being looked at. However many are open, one page is read again at a time, at
 // most one in Config.Every: each page has its turn, and all who look at it get what was read. It stops when no page is
-// looked at. The part "live" of a page is sent, which holds no form and is the same for all who may read it.
+// looked at. The part "live" of a page is sent, which holds no form and is the same for all with the same role.
 type live struct {
 	ui *UI
 
 	mu      sync.Mutex
 	topics  []*topic
 	running bool
+	streams int
 }
 
-// topic is a page that is being looked at.
+// topic is a page that is being looked at, by those who may see the same.
 type topic struct {
-	url     string
+	url, as string
 	viewers []*viewer
 }
 
@@ -34,22 +35,27 @@ type viewer struct {
 	news chan []byte // holds the newest alone
 }
 
-// streamed is how long a stream lasts, and heard how long a browser may take to read an event.
+// streamed is how long a stream lasts, heard how long a browser may take to read an event, and streamsMost how many
+// streams a process has.
 const (
-	streamed = 10 * time.Minute
-	heard    = 10 * time.Second
+	streamed    = 10 * time.Minute
+	heard       = 10 * time.Second
+	streamsMost = 1000
 )
 
 // serve streams the live part of a page, which the visitor may read: that has been asked by loading it.
 func (l *live) serve(w http.ResponseWriter, v *visit) {
 	conn := http.NewResponseController(w)
+	me := &viewer{v, make(chan []byte, 1)}
+	if !l.join(me) {
+		http.Error(w, "too many pages are looked at in this process", http.StatusTooManyRequests)
+		return
+	}
+	defer l.leave(me)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
 	ctx, cancel := context.WithTimeout(v.r.Context(), streamed)
 	defer cancel()
-	me := &viewer{v, make(chan []byte, 1)}
-	l.join(me)
-	defer l.leave(me)
 	_ = conn.SetReadDeadline(time.Time{})
 	if _, err := w.Write([]byte(": \n\n")); err != nil || conn.Flush() != nil {
 		return
@@ -85,21 +91,27 @@ func event(text []byte) []byte {
 	return b.Bytes()
 }
 
-func (l *live) join(me *viewer) {
+// join adds a viewer, unless there are too many.
+func (l *live) join(me *viewer) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	url := me.v.r.URL.RequestURI()
+	if l.streams == streamsMost {
+		return false
+	}
+	l.streams++
+	url, as := me.v.r.URL.RequestURI(), me.v.sees()
 	for _, t := range l.topics {
-		if t.url == url {
+		if t.url == url && t.as == as {
 			t.viewers = append(t.viewers, me)
-			return
+			return true
 		}
 	}
-	l.topics = append(l.topics, &topic{url, []*viewer{me}})
+	l.topics = append(l.topics, &topic{url, as, []*viewer{me}})
 	if !l.running {
 		l.running = true
 		go safe.Run("live pages", l.run)
 	}
+	return true
 }
 
 func (l *live) leave(me *viewer) {
@@ -110,6 +122,7 @@ func (l *live) leave(me *viewer) {
 			if x != me {
 				continue
 			}
+			l.streams--
 			t.viewers = append(t.viewers[:j:j], t.viewers[j+1:]...)
 			if len(t.viewers) == 0 {
 				l.topics = append(l.topics[:i:i], l.topics[i+1:]...)
@@ -119,13 +132,28 @@ func (l *live) leave(me *viewer) {
 	}
 }
 
-// run reads one page after the other, while any is looked at.
+// sees says what a visitor may see: others with the same get the same live pages.
+func (v *visit) sees() string {
+	if v.key == nil {
+		return ""
+	}
+	return fmt.Sprint(v.key.ContextID, v.key.Role, v.key.Only)
+}
+
+// run reads one page after the other, while any is looked at. After a panic the next one who looks runs it again.
 func (l *live) run() {
+	ended := false
+	defer func() {
+		l.mu.Lock()
+		l.running = l.running && ended
+		l.mu.Unlock()
+	}()
 	tick := time.NewTicker(l.ui.Every)
 	defer tick.Stop()
 	for range tick.C {
 		t, who := l.turn()
 		if t == nil {
+			ended = true
 			return
 		}
 		text, err := l.read(who)
