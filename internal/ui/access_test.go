@@ -206,17 +206,18 @@ func TestALivePageShowsEachWhatItMaySee(t *testing.T) {
 		VALUES ('hidden-node', 'v1', '1 hour', clock_timestamp())`); err != nil {
 		t.Fatal(err)
 	}
-	for name, b := range map[string]*browser{
-		"reader": h.browser().signIn(h.key("default", "reader")),
-		"root":   h.browser().signIn(h.root),
-	} {
+	streams := map[string]*http.Response{}
+	for name, key := range map[string]string{"root": h.root, "reader": h.key("default", "reader")} {
 		r, _ := http.NewRequestWithContext(t.Context(), "GET", h.url+"/ui/c/default/now?live=1", nil)
-		res, err := b.client.Do(r)
+		res, err := h.browser().signIn(key).client.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer res.Body.Close()
-		text := read(t, res, 4)
+		streams[name] = res
+	}
+	for name, res := range streams {
+		text := read(t, res, 6)
 		if sees := strings.Contains(text, "hidden-node"); sees != (name == "root") {
 			t.Errorf("%s sees the node: %v", name, sees)
 		}
