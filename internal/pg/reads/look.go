@@ -38,8 +38,8 @@ type Head struct {
 }
 
 // Look looks at the queues of a context. It costs a scan of queue, from which idle queues go after a day, and a few
-// reads for each head, and locks nothing. The oldest heads are those that SampleStuck found, which has asked for the age
-// of each, and those that have been in their phase for longest.
+// reads for each head, and locks nothing. The oldest heads are those that SampleStuck found, which has asked for the
+// age of each, and those that have been in their phase for longest.
 func (s *Store) Look(ctx context.Context, contextID int32) (*Present, error) {
 	n := &Present{InFlight: map[string]int64{}, Queues: map[string]int64{}}
 	var err error
