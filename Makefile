@@ -28,6 +28,10 @@ test: ## every test, against a real PostgreSQL that is found or started
 	cd test/kube && $(GO) test $(TESTFLAGS) ./... # so are the types of Kubernetes, which are large
 	cd test/chaos && $(GO) test $(TESTFLAGS) ./... # and the checker, which shares no code with what it checks
 
+.PHONY: test-ui
+test-ui: build ## the dashboard in the Chromium of the system, with axe; skips with one line where there is none (UPDATE=1: golden texts, pictures)
+	cd test/ui && npm ci --no-audit --no-fund --silent && node test.mjs
+
 .PHONY: test-kills
 test-kills: ## a leader and its listener that die 1,000 times at random points each, and nodes, workers and ledger in mid-batch (a quarter of an hour)
 	$(GO) run ./internal/pgtest/cmd/with-postgres -- env POSTERN_LEADER_KILLS=1000 POSTERN_CHAOS=10 $(GO) test ./internal/work ./internal/chaos \

@@ -28,7 +28,7 @@ import (
 type Role struct {
 	Serve   bool // the API
 	Work    bool // the sequencer: leases queues and calls workers
-	Home    bool // GET / leads to the dashboard
+	Home    bool // GET / leads to the dashboard, which offers what development wants
 	Version string
 }
 
@@ -196,6 +196,7 @@ func (a *App) dashboard(role Role) *ui.UI {
 		},
 		Auth: a.cfg.Auth,
 		Home: role.Home,
+		Dev:  role.Home,
 		Log:  a.log,
 		Stop: a.leaving,
 	})

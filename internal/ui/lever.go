@@ -80,6 +80,8 @@ func verbOf(o *operation) string {
 	switch _, verb, ok := strings.Cut(last, ":"); {
 	case ok:
 		return verb
+	case slices.Contains(whole, o.Path):
+		return strings.ToLower(strings.Fields(o.Summary)[0])
 	case o.Method == http.MethodPost && !strings.HasPrefix(last, "{"):
 		return last
 	case o.Method == http.MethodPut:
@@ -90,9 +92,12 @@ func verbOf(o *operation) string {
 	return strings.ToLower(o.Summary)
 }
 
+// whole are the paths to which a POST sends a thing that is written as a whole, as a PUT does.
+var whole = []string{"/transactions", "/debug/clock"}
+
 // ask makes the fields of the form. The body of a PUT or PATCH is one field, JSON that may be edited.
 func (l *lever) ask(o *operation, want doc) {
-	if l.Method == http.MethodPut || l.Method == http.MethodPatch {
+	if l.Method == http.MethodPut || l.Method == http.MethodPatch || slices.Contains(whole, l.Path) {
 		text, _ := json.MarshalIndent(want, "", "  ")
 		l.Fields = append(l.Fields, field{
 			Name:     "body",

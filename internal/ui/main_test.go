@@ -70,6 +70,7 @@ func newHouse(t *testing.T, auth string) *house {
 		},
 		Auth:  auth,
 		Home:  true,
+		Dev:   true,
 		Log:   log,
 		Every: 50 * time.Millisecond,
 		Stop:  h.stop,

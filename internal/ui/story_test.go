@@ -287,3 +287,30 @@ func until(t *testing.T, ok func() bool) {
 		}
 	}
 }
+
+// In development a transaction is posted by a form; the same form sent twice posts it once.
+func TestAFormPostsInDevelopment(t *testing.T) {
+	h := newHouse(t, "none")
+	b := h.browser()
+	h.api("PUT", "/dispatchers/HELLO", `{"worker_url": "noop:"}`)
+	const page, lever = "/ui/c/default/transactions", "POST /transactions"
+	form := b.get(page).form(lever)
+	if form == nil {
+		t.Fatal("there is no form that posts")
+	}
+	form.Set("body", `{"queue": "greetings", "type": "HELLO", "data": {"n": 12345678901234567890}}`)
+	form.Set("do", "do")
+	for range 2 {
+		if s := b.post(page, form); s.status != http.StatusOK || !strings.Contains(s.text, ">Done<") {
+			t.Errorf("%d %s", s.status, s.text)
+		}
+	}
+	list := h.api("GET", "/transactions?queue=greetings&include=data", "")["items"].([]any)
+	if len(list) != 1 {
+		t.Fatalf("two clicks posted %d transactions", len(list))
+	}
+	form.Set("body", `{"queue": `)
+	if s := b.post(page, form); s.status != http.StatusUnprocessableEntity || !strings.Contains(s.text, "no JSON object") {
+		t.Errorf("%d %s", s.status, s.text)
+	}
+}

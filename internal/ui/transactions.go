@@ -15,7 +15,8 @@ type transactionsPage struct {
 
 	Window string // since when the list looks, where the URL does not say it
 	Bulk   []*lever
-	Filter string // as people read it
+	Dev    []*lever // that development wants
+	Filter string   // as people read it
 }
 
 var transactionColumns = cols("transaction", "uid", "queue", "queue", "type", "type", "state", "state",
@@ -52,7 +53,33 @@ func transactions(v *visit) (*screen, error) {
 	}
 	p.Next, p.First = v.turns(a, query)
 	p.Window = str(dig(a.doc, "window"), "received_after")
+	if err := p.develop(v); err != nil {
+		return nil, err
+	}
 	return &screen{visit: v, Title: "transactions", Data: &p, file: "transactions.html"}, p.offer(v, query)
+}
+
+// develop makes the forms that post a transaction and move the clock, in development alone.
+func (p *transactionsPage) develop(v *visit) error {
+	if !v.ui.Dev {
+		return nil
+	}
+	for _, x := range []struct {
+		path string
+		want doc
+	}{
+		{"/transactions", doc{"queue": "greetings", "type": "HELLO", "data": doc{"to": "world"}}},
+		{"/debug/clock", doc{"advance": "1h"}},
+	} {
+		l, err := v.leverOf(http.MethodPost, x.path, x.want)
+		if err != nil {
+			return err
+		}
+		if l != nil {
+			p.Dev = append(p.Dev, l)
+		}
+	}
+	return nil
 }
 
 // offer makes the levers on all that the filter finds. Transactions that are received after the page was made are not

@@ -25,6 +25,7 @@ type Config struct {
 	Sessions *actors.Store   // nil with Auth "none"
 	Auth     string          // "none": no session is needed
 	Home     bool            // GET / leads to the dashboard
+	Dev      bool            // offers forms that post, and that move the clock where the API lets one
 	Log      *slog.Logger    // nil for none
 	Every    time.Duration   // how often pages that are looked at are read again, all of them together; 0: a second
 	Stop     <-chan struct{} // closed when the process begins to stop: streams end

@@ -99,7 +99,7 @@ async function look(options = {}) {
   page.setDefaultTimeout(20000);
   const quiet = { quiet: false };
   page.on('console', m => {
-    if (['error', 'warning'].includes(m.type()) && !quiet.quiet && !/status of (404|403|412|422|409)/.test(m.text())) check(false, 'console: ' + page.url(), m.text());
+    if (['error', 'warning'].includes(m.type()) && !quiet.quiet && !/status of (400|403|404|409|412|422)/.test(m.text())) check(false, 'console: ' + page.url(), m.text());
   });
   page.on('pageerror', e => check(false, 'error: ' + page.url(), e.message));
   page.on('dialog', d => { check(false, 'a script of a user runs: ' + page.url()); d.dismiss(); });
