@@ -2653,7 +2653,7 @@ type NodesOutputBody struct {
 
 // NowView defines model for NowView.
 type NowView struct {
-	// AsOf it is read again when it is old: after a second, or twenty times what the read took
+	// AsOf kept for a second, or twenty times what the read took
 	AsOf time.Time `json:"as_of"`
 
 	// Heads the ten oldest heads

@@ -310,7 +310,7 @@ func TestAFormPostsInDevelopment(t *testing.T) {
 		t.Fatalf("two clicks posted %d transactions", len(list))
 	}
 	form.Set("body", `{"queue": `)
-	if s := b.post(page, form); s.status != http.StatusUnprocessableEntity || !strings.Contains(s.text, "no JSON object") {
+	if s := b.post(page, form); s.status != 422 || !strings.Contains(s.text, "no JSON object") {
 		t.Errorf("%d %s", s.status, s.text)
 	}
 }
