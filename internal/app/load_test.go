@@ -92,6 +92,7 @@ func TestEveryVariableIsOneThatTheSurfaceNames(t *testing.T) {
 		"POSTERN_CONFIG_FILE":    "a deployment is a file",
 		"POSTERN_CONFIG_LABEL":   "as above: what the file names no more can be removed",
 		"POSTERN_CONFIG_PRUNE":   "as above",
+		"POSTERN_UI":             "the dashboard came after the page",
 		"POSTERN_DRAIN_DELAY":    "that restarts lose no request was found wanting when it was tried",
 	}
 	for _, f := range Fields() {

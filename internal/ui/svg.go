@@ -131,8 +131,10 @@ func drawMachine(m doc, counts map[string]string) template.HTML {
 		}
 	}
 	terminal := texts(m["terminal"])
-	for name, p := range at {
-		class := "behind"
+	for _, x := range states {
+		d, _ := x.(doc)
+		name, class := str(d, "name"), "behind"
+		p := at[name]
 		for _, t := range terminal {
 			if t == name {
 				class = "terminal"
