@@ -180,6 +180,11 @@ func (v *visit) plain(called, name, sub, id string) (*screen, error) {
 		if err != nil {
 			return nil, err
 		}
+		if n.name == "dispatchers" {
+			if err := v.failed(t, name); err != nil {
+				return nil, err
+			}
+		}
 		return &screen{visit: v, Title: name, Data: t, file: "thing.html"}, nil
 	}
 	for _, p := range n.parts {
@@ -236,22 +241,14 @@ func (v *visit) listOf(path string, columns []column, id string) (*listPage, err
 	if o == nil {
 		return nil, fault.New(fault.NotFound, "not_found", "there is no list %s", fault.Clip(path))
 	}
-	l := &listPage{Path: path}
-	query := v.filters(o, &l.Filters)
+	var form []filter
+	query := v.filters(o, &form)
 	a, err := v.get(with(path, query))
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range columns {
-		l.Heads = append(l.Heads, c.head)
-	}
-	for _, item := range a.items() {
-		var row []cell
-		for _, c := range columns {
-			row = append(row, v.cell(path, item, c.member, id))
-		}
-		l.Rows = append(l.Rows, row)
-	}
+	l := v.rows(path, a, columns, id)
+	l.Filters = form
 	l.Next, l.First = v.turns(a, query)
 	return l, nil
 }
@@ -433,6 +430,40 @@ func (v *visit) thing(path string, parts []part) (*thingPage, error) {
 	return t, err
 }
 
+// failed adds to the page of a type which of its transactions failed last, and why.
+func (v *visit) failed(t *thingPage, typ string) error {
+	query := url.Values{"type": {typ}, "state": {"FAILED"}, "limit": {"5"}}
+	a, err := v.get(with("/transactions", query))
+	if err != nil {
+		return err
+	}
+	columns := cols("transaction", "uid", "queue", "queue", "ended", "done_at", "class", "error.class",
+		"code", "error.code", "error", "error.message")
+	l := v.rows("/transactions", a, columns, "uid")
+	for i, item := range a.items() {
+		l.Rows[i][0].URL = v.At("transactions", item["id"])
+	}
+	query.Del("limit")
+	t.Parts = append(t.Parts, partPage{"failed last", with(v.At("transactions"), query), l})
+	return nil
+}
+
+// rows are the things of a list in columns.
+func (v *visit) rows(path string, a *answer, columns []column, id string) *listPage {
+	l := &listPage{Path: path}
+	for _, c := range columns {
+		l.Heads = append(l.Heads, c.head)
+	}
+	for _, item := range a.items() {
+		var row []cell
+		for _, c := range columns {
+			row = append(row, v.cell(path, item, c.member, id))
+		}
+		l.Rows = append(l.Rows, row)
+	}
+	return l
+}
+
 // partOf is the first page of a list that belongs to a thing. It has a page of its own for the rest.
 func (v *visit) partOf(path string, p part) (*partPage, error) {
 	at := path + "/" + p.name
@@ -440,18 +471,7 @@ func (v *visit) partOf(path string, p part) (*partPage, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &listPage{Path: at}
-	for _, c := range p.columns {
-		l.Heads = append(l.Heads, c.head)
-	}
-	for _, item := range a.items() {
-		var row []cell
-		for _, c := range p.columns {
-			row = append(row, v.cell(at, item, c.member, p.id))
-		}
-		l.Rows = append(l.Rows, row)
-	}
-	return &partPage{p.name, v.At(partsOf(at)...), l}, nil
+	return &partPage{p.name, v.At(partsOf(at)...), v.rows(at, a, p.columns, p.id)}, nil
 }
 
 // facts are the members of a thing by name, without those that are empty; long ones come last.

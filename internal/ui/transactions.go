@@ -31,25 +31,16 @@ func transactions(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := transactionsPage{listPage: &listPage{Path: "/transactions", Question: "What happened?"}}
-	query := v.filters(find(ops, http.MethodGet, "/transactions"), &p.Filters)
+	var form []filter
+	query := v.filters(find(ops, http.MethodGet, "/transactions"), &form)
 	a, err := v.get(with("/transactions", query))
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range transactionColumns {
-		p.Heads = append(p.Heads, c.head)
-	}
-	for _, item := range a.items() {
-		var row []cell
-		for _, c := range transactionColumns {
-			x := v.cell("/transactions", item, c.member, "")
-			if c.member == "uid" {
-				x.URL = v.At("transactions", item["id"])
-			}
-			row = append(row, x)
-		}
-		p.Rows = append(p.Rows, row)
+	p := transactionsPage{listPage: v.rows("/transactions", a, transactionColumns, "")}
+	p.Question, p.Filters = "What happened?", form
+	for i, item := range a.items() {
+		p.Rows[i][0].URL = v.At("transactions", item["id"])
 	}
 	p.Next, p.First = v.turns(a, query)
 	p.Window = str(dig(a.doc, "window"), "received_after")

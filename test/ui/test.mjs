@@ -217,6 +217,17 @@ console.log('screens: seen');
     check(false, what);
   };
   await changes('the page is not live');
+  const hide = hidden => page.evaluate(h => {
+    Object.defineProperty(document, 'hidden', { configurable: true, get: () => h });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, hidden);
+  await hide(true);
+  await page.waitForTimeout(1500); // what was on its way has come
+  const before = await asOf();
+  await page.waitForTimeout(4000);
+  check(await asOf() === before, 'a hidden tab is kept up to date');
+  await hide(false);
+  await changes('a tab that is seen again is not live');
   quiet.quiet = true;
   await stop();
   await start();
