@@ -14,10 +14,11 @@ import (
 	"testing"
 )
 
-// Limits of the growth of the binary.
+// Limits of the growth of the binary. The dashboard's html/template looks methods up by name, so that the linker keeps
+// them all, some 5 MiB.
 const (
 	mostModules = 70
-	mostBytes   = 34 << 20 // with the sandbox, the runner and the texts of docs/errors.md
+	mostBytes   = 41 << 20
 )
 
 // modulesFile lists what is linked, a module a line with its licence: growth is read as a diff.

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg/flows"
 )
 
-// chain posts a flow of two jobs, of which the second needs the first, and offers that.
+// chain posts a flow of two jobs, the second after the first, and offers that.
 func (w *world) chain() (*flows.Flow, []*flows.Job) {
 	w.T.Helper()
 	refs := []int64{1, 2}
@@ -72,7 +72,7 @@ func TestACancelOfAFlowBesideAClaim(t *testing.T) {
 	}
 }
 
-// What ends a job, and what cancels its flow, are serial by the row of the flow.
+// The end of a job and a cancel of its flow are serial by the row of the flow.
 func TestACancelOfAFlowBesideTheEndOfAJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
