@@ -146,7 +146,7 @@ func (m *model) move(rt *rapid.T) {
 	}
 	_, err := m.S.Move(m.Ctx, m.By, x.id, to)
 	head := q.head()
-	out := head != nil && (q.cur == head || head.tried) // it went out first, and stays first
+	out := head != nil && (q.cur == head || head.called) // it went out first, and stays first
 	switch {
 	case x.state != outbox.WAITING, y == x, y != nil && y.state.Terminal(), q.cur != nil && y == q.cur && behind == 0:
 		if err == nil {
@@ -165,7 +165,7 @@ func (m *model) move(rt *rapid.T) {
 	at := slices.IndexFunc(rest, func(z *mTx) bool { return !z.state.Terminal() })
 	if y != nil {
 		at = slices.Index(rest, y) + behind
-	} else if x != head && head.tried { // right behind one that has been out
+	} else if x != head && head.called { // right behind one that has been out
 		at++
 	}
 	if at < 0 {

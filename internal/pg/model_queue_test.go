@@ -27,6 +27,7 @@ type mTx struct {
 	cancelling bool
 	suspended  bool
 	tried      bool // went out before, so that it may be pinned to its sender
+	called     bool // a call of it may have had an effect, so that nothing goes ahead of it
 }
 
 // mQueue is a queue of the model: its transactions in order, and what it is doing with the first that
@@ -119,6 +120,7 @@ func (q *mQueue) take(n *mNode, l *pg.Lease) {
 // apply does what was decided about an answer.
 func (q *mQueue) apply(a *pg.Answer, out pg.Settled) {
 	x, step := q.cur, a.Step
+	x.called = x.called || !step.NothingDone
 	x.state, x.attempt, x.retries = step.State, step.Attempt, step.Retries
 	switch step.Then {
 	case sequencer.ThenEnd:
