@@ -213,7 +213,7 @@ func TestWhatMayBeLostIsReleasedOnlyAfterTheQuestions(t *testing.T) {
 	w.Must(err)
 	open := []pg.Unreconciled{{ID: part[0].ID, Type: "T", Why: pg.OpenUnreachable, Detail: "no answer"}}
 	w.Must(w.S.ReconcileStep(w.Ctx, v, pg.Reconciliation{Part: part, Open: open, Last: true}))
-	refused(pg.Quarantine{}, "not_reconciled", "of 1 transactions it is not known what became of them",
+	refused(pg.Quarantine{}, "not_reconciled", "of 1 transaction it is not known what became",
 		"Next: postern quarantine status lists them: decide about each", "With --anyway it is released as it is")
 	_, err = w.S.ReleaseQuarantine(w.Ctx, w.By, pg.Quarantine{}, true)
 	w.Must(err)
