@@ -196,7 +196,8 @@ func actions(ops []operation, path string) (list []operation) {
 // of a worker's own kind is for programs.
 func (x *operation) plain() bool {
 	switch x.segments[len(x.segments)-1] {
-	case "rotate", "rotate-secret", "send", "batches", "insert", "messages", "receive", "ack", "evict", "invoke":
+	case "rotate", "rotate-secret", "send", "batches", "insert", "messages", "receive", "ack", "evict", "invoke",
+		"jobs", "prerequisites", "claim", "register", "renew":
 		return false
 	}
 	return true

@@ -109,6 +109,27 @@ var nouns = []noun{
 			"updated", "updated_at")}},
 	},
 	{
+		name:     "flows",
+		question: "Which jobs of a flow run, and which wait?",
+		id:       "id",
+		columns: cols("flow", "id", "ref", "ref", "status", "status", "finished", "finished_count", "of", "job_count",
+			"started", "started_at", "ended", "ended_at", "error", "error"),
+	},
+	{
+		name:     "jobs",
+		question: "Where does a job run, and how did it end?",
+		id:       "id",
+		columns: cols("job", "id", "ref", "ref", "flow", "flow", "status", "status", "runner", "runner",
+			"tries", "tries", "exit code", "exit_code", "started", "started_at", "error", "error"),
+	},
+	{
+		name:     "runners",
+		question: "Which runner takes jobs?",
+		id:       "name",
+		columns: cols("runner", "name", "type", "type", "state", "state", "held", "held", "slots", "slots",
+			"seen", "seen_at", "missing", "missing"),
+	},
+	{
 		name:     "subscriptions",
 		question: "Who is told, and since when not?",
 		id:       "name",
@@ -333,6 +354,9 @@ var leads = map[string]string{
 	"redrive_of":   "transactions",
 	"redriven_by":  "transactions",
 	"cap":          "channels",
+	"flow":         "flows",
+	"job":          "jobs",
+	"runner":       "runners",
 }
 
 // cell shows a member of a thing in a list.

@@ -35,6 +35,7 @@ func (h *house) scenario(context string) (ids map[string]string) {
 		`{"queue": "other", "type": "PAY", "uid": "waits", "depends_on": ["first"], "data": {}}`, in)["id"])
 	h.api("PUT", "/processors/proc", `{}`, in)
 	h.api("PUT", "/subscriptions/hook", `{"kind": "pull", "events": ["transaction.done"]}`, in)
+	ids["job"] = fmt.Sprint(h.api("POST", "/jobs", `{"script_type": "python", "script": "`+quoted+`"}`, in)["id"])
 	return ids
 }
 
@@ -43,10 +44,15 @@ func screens(ids map[string]string) (list []string) {
 	for _, p := range strings.Fields(`now transactions transactions?state=WAITING queues queues?prefix=l queues/line
 		senders senders/acc-1 pools pools/p dispatchers dispatchers/PAY processors processors/proc
 		processors/proc/batches authorizations sources events tools channels subscriptions subscriptions/hook deliveries
+		flows jobs runners
 		machines machines/transaction machines/queue machines/event machines/batch machines/channel_message`) {
 		list = append(list, p)
 	}
-	for _, id := range ids {
+	for name, id := range ids {
+		if name == "job" {
+			list = append(list, "jobs/"+id)
+			continue
+		}
 		list = append(list, "transactions/"+id)
 	}
 	return list
