@@ -1562,7 +1562,7 @@ type DispatcherSettings struct {
 	// Unknown The fate of a transaction that was sent, whose worker cannot say what came of it, and that may not be sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
 	Unknown *DispatcherSettingsUnknown `json:"unknown,omitempty"`
 
-	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for the types job.<script type>.
+	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.
 	WorkerURL string `json:"worker_url"`
 }
 
@@ -1631,7 +1631,7 @@ type DispatcherView struct {
 	Version  int64                  `json:"version"`
 	Warnings []string               `json:"warnings"`
 
-	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for the types job.<script type>.
+	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.
 	WorkerURL string `json:"worker_url"`
 }
 

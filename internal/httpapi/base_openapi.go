@@ -69,6 +69,8 @@ func (a *API) document() huma.Config {
 		{Name: "subscriptions", Description: "Who hears of events, and what was delivered."},
 		{Name: "processors", Description: "Batches of messages, ticked one at a time."},
 		{Name: "authorizations", Description: "Who may send which batches."},
+		{Name: "jobs", Description: "Scripts that runners execute, and the runners."},
+		{Name: "flows", Description: "Jobs that need each other."},
 		{Name: "leader", Description: "Events call tools, and results go out through channels."},
 		{Name: "nodes", Description: "The processes that dispatch."},
 		{Name: "quarantine", Description: "What is kept from leaving a database that was restored or copied."},
