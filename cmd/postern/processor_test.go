@@ -29,7 +29,7 @@ func TestAProcessorIsWorkedFromTheCommandLine(t *testing.T) {
 	postern(t, env, "processor", "pause", "main", "--reason", "audit").want(t, 0, "done")
 	postern(t, env, "processor", "tick", "main").want(t, 1, "Processor is currently paused")
 	postern(t, env, "processor", "resume", "main").want(t, 0, "done")
-	postern(t, env, "why", "processors/main/batches/1").want(t, 0, "batches stand before it", "processors/main/batches/2")
+	postern(t, env, "why", "processors/main/batches/1").want(t, 0, "behind 2 batches", "processors/main/batches/2")
 	postern(t, env, "processor", "evict", "main", "--position", "1").want(t, 0, "removed_by_owner")
 	postern(t, env, "processor", "evict", "main", "3").want(t, 1, "batch 3 is Done")
 	postern(t, env, "processor", "evict", "main").want(t, 2, "want an ID")

@@ -10,8 +10,12 @@ import (
 var unbuilt = map[string]string{
 	"postern.senders.account": "the sender's name is its account, and every other view has it as sender",
 	"report.domains":          "it comes with messages between installations",
-	"report.flows":            "it comes with flows",
-	"report.jobs":             "it comes with flows",
+	"report.flows.age":        "created_at and ended_at say it",
+	"report.flows.creator":    "it is caller there",
+	"report.flows.failed":     "one failure ends a flow: failed_job names it",
+	"report.jobs.caller_id":   "the caller is that of its flow",
+	"report.jobs.lease_until": "a try lives by the heartbeat of its runner: report.runners.seen_age",
+	"report.jobs.runner":      "why names it; report.runners says how many jobs each holds",
 	"report.messages":         "it comes with messages between installations",
 }
 

@@ -239,7 +239,7 @@ func TestVerifyReadsEverythingAndNoSecret(t *testing.T) {
 	c, _ := w.as("postern_verify")
 	shows(t, c, `SELECT uid FROM postern.transactions`, "u-other", "u-shop")
 	shows(t, c, `SELECT uid FROM postern.task`, "u-other", "u-shop")
-	denied(t, c, "42501", `SELECT * FROM postern.api_key`, `SELECT secret FROM postern.subscription`, `SELECT secret FROM postern.dispatcher_secret`, `SELECT secret FROM postern.processor_peer`, `DELETE FROM postern.task`)
+	denied(t, c, "42501", `SELECT * FROM postern.api_key`, `SELECT * FROM postern.ui_session`, `SELECT secret FROM postern.subscription`, `SELECT secret FROM postern.dispatcher_secret`, `SELECT secret FROM postern.processor_peer`, `DELETE FROM postern.task`)
 }
 
 // A database whose owner may make no roles, on a server that has them.
@@ -276,7 +276,8 @@ func TestEveryTableAndViewKeepsContextsApart(t *testing.T) {
 	shows(t, c, `SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'postern'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
 		AND (NOT c.relrowsecurity OR (SELECT count(*) FROM pg_policy p WHERE p.polrelid = c.oid AND p.polname IN ('tenant', 'app', 'verify')) <> 3)`,
 		// about no context, or of the service alone
-		"actor", "dispatcher_secret", "fanout", "goose_db_version", "goose_lock", "identity", "lane", "mark", "node", "node_load", "processor_peer", "ready", "redrive", "retained", "ripple", "rolled", "rolling", "rolling_part", "store", "timer")
+		"actor", "dispatcher_secret", "fanout", "goose_db_version", "goose_lock", "identity", "lane", "mark", "node", "node_load", "processor_peer", "ready", "redrive", "retained", "ripple", "rolled", "rolling", "rolling_part", "store", "timer",
+		"ui_session")
 	shows(t, c, `SELECT c.relname::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'context'
 		WHERE c.relkind = 'v' AND c.relnamespace::regnamespace::text IN ('postern', 'report')
 			AND (pg_get_viewdef(c.oid) NOT LIKE '%contexts_of(CURRENT_USER)%' OR c.reloptions IS NULL OR NOT 'security_barrier=true' = ANY (c.reloptions))`,
