@@ -68,6 +68,15 @@ const (
 // processorPosts hand work to a processor.
 var processorPosts = []string{"/processors/{name}/batches", "/processors/{name}/insert", "/processors/{name}/callbacks/{id}", "/authorizations/{label}/send"}
 
+// runnerCalls are what runners ask and tell, and how somebody meets a prerequisite.
+var runnerCalls = []string{
+	"/jobs/{id}/prerequisites", "/runners/{name}/register", "/runners/{name}/claim", "/runners/{name}/renew",
+	"/tries/{id}/log", "/tries/{id}/finish", "/tries/{id}/fail",
+}
+
+// jobPosts make jobs.
+var jobPosts = []string{"/jobs", "/flows", "/flows/{id}/jobs", "/flows/{id}/redrive"}
+
 // leastFor says by the path alone who may do something: the rows of the design, not the table of the code.
 func leastFor(method, path string) (least int, own bool) {
 	switch {
@@ -87,6 +96,8 @@ func leastFor(method, path string) (least int, own bool) {
 		return reads, false
 	case path == "/transactions" || path == "/transactions:batch" || path == "/events" || path == "/subscriptions/{name}/ack", strings.HasPrefix(path, "/channels/{name}/messages"), path == "/channels/{name}/receive", slices.Contains(processorPosts, path):
 		return executes, false
+	case method == "POST" && slices.Contains(runnerCalls, path):
+		return executes, false
 	case slices.Contains([]string{"/processors/{name}/evict", "/processors/{name}/pause", "/processors/{name}/resume"}, path):
 		return executes, false
 	case slices.Contains([]string{"/transactions/{id}/cancel", "/transactions/{id}/retry", "/transactions/{id}/redrive"}, path):
@@ -103,6 +114,8 @@ func (w who) wanted(method, path string) int {
 	if method == "GET" {
 		verb = "read"
 	} else if path == "/transactions" || path == "/transactions:batch" || path == "/events" || (path == "/channels/{name}/messages" || slices.Contains(processorPosts, path)) && method == "POST" {
+		verb = "post"
+	} else if method == "POST" && slices.Contains(jobPosts, path) {
 		verb = "post"
 	}
 	switch {
