@@ -27,15 +27,7 @@ func (b *jobBench) flow(body string) map[string]any {
 // flowEnds waits for the end of a flow.
 func (b *jobBench) flowEnds(f map[string]any) map[string]any {
 	b.t.Helper()
-	var v map[string]any
-	for range 5 {
-		v = want(b.t, 200, "GET", fmt.Sprint(b.url, "/flows/", f["id"], "?wait=30s"), "")
-		if v["ended_at"] != nil {
-			return v
-		}
-	}
-	b.t.Fatalf("the flow has not ended: %v", v)
-	return nil
+	return b.endOf(fmt.Sprint("/flows/", f["id"]))
 }
 
 // jobsOf is the jobs of a flow by their refs.

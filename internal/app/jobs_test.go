@@ -145,14 +145,18 @@ func (b *jobBench) post(body string) map[string]any {
 // ended waits for the end of a job.
 func (b *jobBench) ended(job map[string]any) map[string]any {
 	b.t.Helper()
-	var v map[string]any
+	return b.endOf(fmt.Sprint("/jobs/", job["id"]))
+}
+
+// endOf waits for the end of the job or the flow of a path.
+func (b *jobBench) endOf(path string) (v map[string]any) {
+	b.t.Helper()
 	for range 5 {
-		v = want(b.t, 200, "GET", fmt.Sprint(b.url, "/jobs/", job["id"], "?wait=30s"), "")
-		if v["ended_at"] != nil {
+		if v = want(b.t, 200, "GET", b.url+path+"?wait=30s", ""); v["ended_at"] != nil {
 			return v
 		}
 	}
-	b.t.Fatalf("the job has not ended: %v", v)
+	b.t.Fatalf("%s has not ended: %v", path, v)
 	return nil
 }
 

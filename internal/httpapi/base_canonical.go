@@ -6,20 +6,6 @@ import (
 	"math/big"
 )
 
-// parsed reads JSON and keeps the digits of its numbers.
-func parsed(raw json.RawMessage) any {
-	if len(raw) == 0 {
-		return nil
-	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	var v any
-	if d.Decode(&v) != nil {
-		return string(raw)
-	}
-	return v
-}
-
 // equalJSON compares values as the database does: key order and the writing of a number do not count.
 func equalJSON(a, b any) bool {
 	switch x := a.(type) {

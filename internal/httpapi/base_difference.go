@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/postern-dev/postern/internal/outbox"
 )
 
 // differenceView is one setting that is, or would be, another one.
@@ -26,7 +28,7 @@ func differences(was, becomes any) ([]differenceView, error) {
 		if err != nil {
 			return nil, err
 		}
-		both[i] = parsed(b)
+		both[i] = outbox.Parsed(b)
 	}
 	return differing(nil, "", both[0], both[1]), nil
 }

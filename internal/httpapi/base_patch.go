@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
 )
 
 // merged applies a JSON merge patch (RFC 7396) to the settings that there are, and returns what a PUT
@@ -13,7 +14,7 @@ func merged(settings any, patch []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	target, change := parsed(b), parsed(patch)
+	target, change := outbox.Parsed(b), outbox.Parsed(patch)
 	if _, ok := change.(map[string]any); !ok {
 		return nil, fault.At("", "want a JSON object: a merge patch")
 	}

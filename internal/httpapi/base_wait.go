@@ -112,3 +112,17 @@ func (a *API) wait(ctx context.Context, id outbox.ID, t *pg.Transaction, s waitS
 	}
 	return t, applied, err
 }
+
+// beginWait begins to wait for so long, unless as many wait in this process as may: left is 0 then. It returns what
+// Preference-Applied says, and what gives the place back.
+func (a *API) beginWait(ctx context.Context, length time.Duration) (left time.Duration, applied string, back func()) {
+	if length <= 0 {
+		return 0, "", func() {}
+	}
+	back, ok := a.news.take()
+	if !ok {
+		return 0, "", func() {}
+	}
+	scopeOf(ctx).timed.wait(length)
+	return length, "wait=" + itoa(int(length/time.Second)), back
+}

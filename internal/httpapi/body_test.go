@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"testing"
+
+	"github.com/postern-dev/postern/internal/outbox"
 )
 
 func TestNumbersAreComparedAsTheDatabaseDoes(t *testing.T) {
@@ -12,7 +14,7 @@ func TestNumbersAreComparedAsTheDatabaseDoes(t *testing.T) {
 		{`1`, `1.0`, true}, {`1e2`, `100`, true}, {`12345678901234567890`, `12345678901234567891`, false},
 		{`{"a":[1,{"b":null}]}`, `{"a":[1.00,{"b":null}]}`, true}, {`{"a":1}`, `{"a":1,"b":2}`, false}, {`"1"`, `1`, false}, {`1e999999999`, `1`, false},
 	} {
-		if got := equalJSON(parsed([]byte(c.a)), parsed([]byte(c.b))); got != c.same {
+		if got := equalJSON(outbox.Parsed([]byte(c.a)), outbox.Parsed([]byte(c.b))); got != c.same {
 			t.Errorf("%s and %s: %v", c.a, c.b, got)
 		}
 	}

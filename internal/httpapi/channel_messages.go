@@ -85,7 +85,8 @@ func (a *API) listChannelMessages(ctx context.Context, in *listChannelMessagesIn
 // conduit opens a channel for somebody outside. The leader's own are its own.
 func (a *API) conduit(ctx context.Context, called string) (*channels.Conduit[json.RawMessage], error) {
 	if channels.OwnedChannel(called) {
-		return nil, fault.New(fault.Conflict, "in_use", "channel %q is a part of the leader: others neither send over it nor receive", called)
+		return nil, fault.New(fault.Conflict, "in_use",
+			"channel %q is a part of the leader: others neither send over it nor receive", called)
 	}
 	return channels.OpenConduit[json.RawMessage](ctx, a.Store.Channels, contextID(ctx), called)
 }
@@ -162,17 +163,10 @@ func (a *API) receiveChannelMessage(ctx context.Context, in *receiveChannelMessa
 		return nil, err
 	}
 	out := &receiveChannelMessageOutput{Status: http.StatusNoContent}
-	if length > 0 {
-		back, ok := a.news.take() // as who waits for a feed: only so many wait in a process
-		if !ok {
-			length = 0
-		} else {
-			defer back()
-			scopeOf(ctx).timed.wait(length)
-			out.Applied = "wait=" + itoa(int(length/time.Second))
-		}
-	}
-	for until := time.Now().Add(length); ; {
+	left, applied, back := a.beginWait(ctx, length)
+	defer back()
+	out.Applied = applied
+	for until := time.Now().Add(left); ; {
 		list, err := c.Receive(ctx, pg.Node{}, 1)
 		if err != nil {
 			return nil, err

@@ -244,7 +244,7 @@ func (a *API) patchDispatcher(ctx context.Context, in *patchDispatcherInput) (*o
 	if err := a.dispatchers().reachable(ctx, next, &DispatcherSettings{WorkerURL: d.WorkerURL}); err != nil {
 		return nil, err
 	}
-	if s, ok := parsed(in.RawBody).(map[string]any)["secret"]; ok && s == nil { // null takes away, as in any patch
+	if s, ok := outbox.Parsed(in.RawBody).(map[string]any)["secret"]; ok && s == nil { // null takes away, as in any patch
 		if raw, err = merged(json.RawMessage(raw), []byte(`{"secret": ""}`)); err != nil {
 			return nil, err
 		}

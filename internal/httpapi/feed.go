@@ -53,11 +53,10 @@ func (a *API) feed(ctx context.Context, in *feedInput) (*feedOutput, error) {
 	out := &feedOutput{}
 	list, _, err := a.Store.Deliveries.Feed(ctx, s.ID, s.Include, at.Position, in.Limit)
 	if err == nil && len(list) == 0 && length > 0 {
-		if back, ok := a.news.take(); ok {
-			defer back()
-			scopeOf(ctx).timed.wait(length)
-			a.news.after(ctx, s.ID, at.Position, length)
-			out.Applied = "wait=" + itoa(int(length/time.Second))
+		left, applied, back := a.beginWait(ctx, length)
+		defer back()
+		if out.Applied = applied; left > 0 {
+			a.news.after(ctx, s.ID, at.Position, left)
 			list, _, err = a.Store.Deliveries.Feed(ctx, s.ID, s.Include, at.Position, in.Limit)
 		}
 	}

@@ -253,6 +253,15 @@ type listFlowsInput struct {
 	Cursor   string `query:"cursor" doc:"next of the page before, with the same filters."`
 }
 
+// refOf reads the ref of a job or a flow in a path or a query.
+func refOf(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fault.At("ref", "ref %q: want digits", fault.Clip(text))
+	}
+	return n, nil
+}
+
 // listFlows lists flows, the newest first.
 func (a *API) listFlows(ctx context.Context, in *listFlowsInput) (*pageOf[flowView], error) {
 	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
@@ -263,9 +272,9 @@ func (a *API) listFlows(ctx context.Context, in *listFlowsInput) (*pageOf[flowVi
 	filters := []any{"flows", in.CallerID, in.Ref, in.Status}
 	f := flows.FlowFilter{Actor: in.CallerID, Status: in.Status, Limit: limit + 1}
 	if in.Ref != "" {
-		n, err := strconv.ParseInt(in.Ref, 10, 64)
+		n, err := refOf(in.Ref)
 		if err != nil {
-			return nil, fault.At("ref", "ref %q: want digits", fault.Clip(in.Ref))
+			return nil, err
 		}
 		f.Ref = &n
 	}
@@ -507,9 +516,9 @@ func (a *API) deleteFlowJob(ctx context.Context, in *deleteFlowJobInput) (*struc
 	if err != nil {
 		return nil, err
 	}
-	ref, err := strconv.ParseInt(in.Ref, 10, 64)
+	ref, err := refOf(in.Ref)
 	if err != nil {
-		return nil, fault.At("ref", "ref %q: want digits", fault.Clip(in.Ref))
+		return nil, err
 	}
 	return nil, a.Store.Flows.RemoveJob(ctx, by(ctx, ""), id, ref)
 }

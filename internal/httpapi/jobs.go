@@ -269,17 +269,9 @@ func (a *API) untilEnd(ctx context.Context, wait, prefer string, look func() (bo
 	if err != nil {
 		return "", err
 	}
-	if length > 0 {
-		back, ok := a.news.take()
-		if !ok {
-			length = 0
-		} else {
-			defer back()
-			scopeOf(ctx).timed.wait(length)
-			applied = "wait=" + itoa(int(length/time.Second))
-		}
-	}
-	for until := time.Now().Add(length); ; {
+	left, applied, back := a.beginWait(ctx, length)
+	defer back()
+	for until := time.Now().Add(left); ; {
 		ended, err := look()
 		if err != nil || ended || !time.Now().Before(until) {
 			return applied, err
@@ -336,9 +328,9 @@ func (a *API) listJobs(ctx context.Context, in *listJobsInput) (*pageOf[jobView]
 		f.Tx = &id
 	}
 	if in.Ref != "" {
-		var n int64
-		if err := json.Unmarshal([]byte(in.Ref), &n); err != nil {
-			return nil, fault.At("ref", "ref %q: want digits", fault.Clip(in.Ref))
+		n, err := refOf(in.Ref)
+		if err != nil {
+			return nil, err
 		}
 		f.Ref = &n
 	}

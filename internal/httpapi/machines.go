@@ -112,7 +112,8 @@ func viewMachine(t machine.Table) machineView {
 		Events:   list(t.Events),
 	}
 	for _, s := range t.States() {
-		v.States = append(v.States, stateView{s, cmp.Or(sequencer.Meanings[t.Name+"."+s], leader.Meanings[t.Name+"."+s], processor.Meanings[t.Name+"."+s], flow.Meanings[t.Name+"."+s])})
+		v.States = append(v.States, stateView{s, cmp.Or(sequencer.Meanings[t.Name+"."+s], leader.Meanings[t.Name+"."+s],
+			processor.Meanings[t.Name+"."+s], flow.Meanings[t.Name+"."+s])})
 	}
 	for _, r := range t.Rules {
 		v.Rules = append(v.Rules, ruleView{r.From, r.On, r.When, r.To, list(r.Do)})

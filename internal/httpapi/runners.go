@@ -304,18 +304,11 @@ func (a *API) claimJobs(ctx context.Context, in *claimJobsInput) (*claimJobsOutp
 		return nil, err
 	}
 	out := &claimJobsOutput{Status: http.StatusNoContent}
-	if length > 0 {
-		back, ok := a.news.take() // as who waits for a feed: only so many wait in a process
-		if !ok {
-			length = 0
-		} else {
-			defer back()
-			scopeOf(ctx).timed.wait(length)
-			out.Applied = "wait=" + itoa(int(length/time.Second))
-		}
-	}
+	left, applied, back := a.beginWait(ctx, length)
+	defer back()
+	out.Applied = applied
 	holds := holdsOf(in.Body.Holds)
-	for until := time.Now().Add(length); ; {
+	for until := time.Now().Add(left); ; {
 		c, err := a.Store.Flows.Claim(ctx, contextID(ctx), string(in.Name), in.Body.Epoch, in.Body.Max, holds)
 		if err != nil {
 			return nil, err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
@@ -117,7 +118,7 @@ func madeSender(_ context.Context, account string, s senderSettings) (*pg.Sender
 		return nil, err
 	}
 	if len(s.Attributes) > 0 {
-		if _, ok := parsed(s.Attributes).(map[string]any); !ok {
+		if _, ok := outbox.Parsed(s.Attributes).(map[string]any); !ok {
 			return nil, fault.At("/attributes", "attributes: want an object")
 		}
 	}

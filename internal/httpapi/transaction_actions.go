@@ -121,7 +121,7 @@ func (a *API) redrive(ctx context.Context, in *redriveInput) (*transactionOutput
 	if body.Queue.given {
 		change.Queue = &body.Queue.name
 	}
-	request := []any{"redrive", id.String(), change.Queue, parsed(change.Data)}
+	request := []any{"redrive", id.String(), change.Queue, outbox.Parsed(change.Data)}
 	if body.DependsOn != nil {
 		list := refs(*body.DependsOn)
 		change.DependsOn = &list

@@ -154,7 +154,7 @@ func differs(sub *pg.Submission, t *pg.Transaction) []string {
 	}
 	add("queue", sub.Queue == t.Queue)
 	add("type", sub.Type == t.Type)
-	add("data", equalJSON(parsed(sub.Data), parsed(t.Data)))
+	add("data", equalJSON(outbox.Parsed(sub.Data), outbox.Parsed(t.Data)))
 	add("not_before", sub.NotBefore.IsZero() == (t.NotBefore == nil) && (t.NotBefore == nil || t.NotBefore.Equal(sub.NotBefore)))
 	add("max_retries", (sub.MaxRetries == nil) == (t.MaxRetries == nil) && (t.MaxRetries == nil || *t.MaxRetries == *sub.MaxRetries))
 	add("depends_on", len(sub.DependsOn) == len(t.DependsOn)) // by id there, perhaps by uid here
@@ -172,11 +172,11 @@ func differs(sub *pg.Submission, t *pg.Transaction) []string {
 // anyOf is a value as it reads in JSON.
 func anyOf(v any) any {
 	b, _ := json.Marshal(v)
-	return parsed(b)
+	return outbox.Parsed(b)
 }
 
 func tagsOf(raw json.RawMessage) any {
-	if v, ok := parsed(raw).(map[string]any); ok {
+	if v, ok := outbox.Parsed(raw).(map[string]any); ok {
 		return v
 	}
 	return map[string]any{}

@@ -9,7 +9,10 @@ import (
 
 // Canonical reads JSON and has each number in one way of writing, so that json.Marshal writes equal values alike,
 // however a client wrote them and the database keeps them.
-func Canonical(raw json.RawMessage) any {
+func Canonical(raw json.RawMessage) any { return oneWay(Parsed(raw)) }
+
+// Parsed reads JSON and keeps the digits of its numbers. Nothing is nil, and what is no JSON is its text.
+func Parsed(raw json.RawMessage) any {
 	if len(raw) == 0 {
 		return nil
 	}
@@ -19,7 +22,7 @@ func Canonical(raw json.RawMessage) any {
 	if d.Decode(&v) != nil {
 		return string(raw)
 	}
-	return oneWay(v)
+	return v
 }
 
 func oneWay(v any) any {
