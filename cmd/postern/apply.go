@@ -105,7 +105,8 @@ func runApply(cmd *cobra.Command, o applyOptions) error {
 		printApplied(cmd, done)
 	}
 	if err == nil && o.dry && done.Changed > 0 {
-		return &failure{code: exitChanges, err: fmt.Errorf("%s would change; nothing was changed", fault.Many(done.Changed, "thing"))}
+		return &failure{code: exitChanges,
+			err: fmt.Errorf("%s would change; nothing was changed", fault.Many(done.Changed, "thing"))}
 	}
 	return err
 }

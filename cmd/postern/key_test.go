@@ -34,7 +34,8 @@ func TestTheFirstKeyMakesTheOthers(t *testing.T) {
 	locked, at := serving(t, db, "serve")
 	postern(t, []string{at}, "ls").want(t, 1, "this needs a credential")
 	postern(t, []string{at, "POSTERN_API_KEY=" + strings.TrimSpace(postern(t, nil, "key", "draw").stdout)}, "ls").want(t, 1, "this API key does not hold")
-	if said := locked.stderr(); !strings.Contains(said, "no caller can get in") || !strings.Contains(said, "postern key draw") {
+	if said := locked.stderr(); !strings.Contains(said, "no caller can get in") ||
+		!strings.Contains(said, "postern key draw") {
 		t.Errorf("it does not say what is missing: %s", said)
 	}
 

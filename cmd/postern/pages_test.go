@@ -79,7 +79,8 @@ func TestEachPageIsReadInOneSitting(t *testing.T) {
 		}
 		words := len(strings.Fields(text))
 		if !rendered[name] && !records[name] && words > 200*minutes {
-			t.Errorf("docs/%s has %d words, more than are read in %d minutes: divide it, or shorten it", name, words, minutes)
+			t.Errorf("docs/%s has %d words, more than are read in %d minutes: divide it, or shorten it", name, words,
+				minutes)
 		}
 	}
 }

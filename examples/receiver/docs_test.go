@@ -68,7 +68,8 @@ func TestThePageAboutWebhooksWorksAsItIsWritten(t *testing.T) {
 	if n := len(block.FindAll(page, -1)); n < 8 {
 		t.Fatalf("only %d blocks were found", n)
 	}
-	for _, change := range [][2]string{{"127.0.0.1:9797", address}, {"go run ./examples/receiver", receiver + " -listen " + address}} {
+	for _, change := range [][2]string{{"127.0.0.1:9797", address},
+		{"go run ./examples/receiver", receiver + " -listen " + address}} {
 		if !strings.Contains(script, change[0]) {
 			t.Fatalf("the page does not say %s", change[0])
 		}

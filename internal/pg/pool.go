@@ -126,7 +126,8 @@ func (s *Store) RemovePool(ctx context.Context, by db.By, name string) error {
 			return err
 		}
 		if senders+dispatchers+queues > 0 {
-			return fault.New(fault.Conflict, "in_use", "pool %q has %s, %s and %s: change these first", fault.Clip(name),
+			return fault.New(fault.Conflict, "in_use", "pool %q has %s, %s and %s: change these first",
+				fault.Clip(name),
 				fault.Many(senders, "sender"), fault.Many(dispatchers, "dispatcher"), fault.Many(queues, "queue"))
 		}
 		b = &pgx.Batch{}

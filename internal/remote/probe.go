@@ -43,7 +43,8 @@ func (c *Client) Probes(ctx context.Context, baseURL, typ string) []Probe {
 	case outbox.StatusUnreachable:
 		status = Probe{"status", "bad", st.Message}
 	default:
-		status = Probe{"status", "bad", fmt.Sprintf("of a token that was never sent it says %q: want unknown", st.State)}
+		status = Probe{"status", "bad",
+			fmt.Sprintf("of a token that was never sent it says %q: want unknown", st.State)}
 	}
 	list = append(list, status)
 	batch := Probe{"status:batch", "ok", "it answers for many hashes at once"}

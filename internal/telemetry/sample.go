@@ -95,14 +95,15 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descWaiting        = describe("waiting", "Transactions that wait, as of a sample of at most 15 s ago.")
-	descOldestHead     = describe("oldest_head_seconds", "How long the head has not moved that has stood longest; what is paused or not yet due does not count.")
-	descHeadByState    = describe("oldest_head_by_state_seconds", "The same, by state of the queue.", "state")
-	descQueues         = describe("queues", "Queues with work, by state.", "state")
-	descSenders        = describe("senders", "Senders, by pool and state.", "pool", "state")
-	descHeld           = describe("senders_held", "Senders that are paused, drained or blocked and serve no queue, by pool.", "pool")
-	descHeldByType     = describe("held_transactions", "Sent, and an operator has to say what came of them.", "type")
-	descForgotten      = describe("forgotten_queues", "Queues with work that no process will look at: 0, or a fault of ours.")
+	descWaiting     = describe("waiting", "Transactions that wait, as of a sample of at most 15 s ago.")
+	descOldestHead  = describe("oldest_head_seconds", "How long the head has not moved that has stood longest; what is paused or not yet due does not count.")
+	descHeadByState = describe("oldest_head_by_state_seconds", "The same, by state of the queue.", "state")
+	descQueues      = describe("queues", "Queues with work, by state.", "state")
+	descSenders     = describe("senders", "Senders, by pool and state.", "pool", "state")
+	descHeld        = describe("senders_held", "Senders that are paused, drained or blocked and serve no queue, by pool.", "pool")
+	descHeldByType  = describe("held_transactions", "Sent, and an operator has to say what came of them.", "type")
+	descForgotten   = describe("forgotten_queues",
+		"Queues with work that no process will look at: 0, or a fault of ours.")
 	descOverdue        = describe("overdue_queues", "Queues that are in a state for longer than it may last, although a process works: 0, or a fault of ours.")
 	descStalled        = describe("stalled_seconds", "How long a queue has stood ready although its worker can be reached and a sender is free.")
 	descNodes          = describe("nodes", "Processes that dispatch and were heard of within their lease TTL.")

@@ -266,7 +266,8 @@ func (e *Deliveries) callFor(ctx context.Context, d *deliveries.Delivery, r *del
 	switch {
 	case d.Hook != nil:
 		a := e.callHook(ctx, d)
-		got = remote.Receipt{OK: a.OK, Refused: a.Refused, Status: a.Status, Answer: string(a.Body[:min(len(a.Body), 1<<10)]), Message: a.Message, After: a.After, StartedAt: a.StartedAt, Elapsed: a.Elapsed}
+		got = remote.Receipt{OK: a.OK, Refused: a.Refused, Status: a.Status, Answer: string(a.Body[:min(len(a.Body),
+			1<<10)]), Message: a.Message, After: a.After, StartedAt: a.StartedAt, Elapsed: a.Elapsed}
 		if a.Missing {
 			r.State = "absent"
 		}

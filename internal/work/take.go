@@ -131,7 +131,8 @@ func (e *Engine) Start(taken []*pg.Lease) {
 
 // Doubt has queues handed back that a commit with an unknown end may have leased, as soon as that end is known.
 func (e *Engine) Doubt(d *pg.Doubtful) {
-	e.Log.Warn("it is not known whether queues were leased to this node: they are given up", "queues", len(d.Queues), "error", d)
+	e.Log.Warn("it is not known whether queues were leased to this node: they are given up", "queues", len(d.Queues),
+		"error", d)
 	e.lose(d.Node, d.Queues...)
 }
 

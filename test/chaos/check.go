@@ -216,7 +216,8 @@ func (e *evidence) checkSenders(say found) {
 			continue
 		}
 		if before, some := busy[c.Sender]; some && e.strict && c.At.Before(before.Done) && c.Queue != before.Queue {
-			say("a sender serves one queue at a time", "%s is called for %s at %s, and for %s until %s", c.Sender, c.UID,
+			say("a sender serves one queue at a time", "%s is called for %s at %s, and for %s until %s", c.Sender,
+				c.UID,
 				clock(c.At), before.UID, clock(before.Done))
 		}
 		if c.Done.After(busy[c.Sender].Done) {

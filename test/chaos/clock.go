@@ -90,7 +90,8 @@ func buildClock(ctx context.Context, bin string) (path string, err error) {
 	if err := os.WriteFile(overlay, list, 0o600); err != nil {
 		return "", err
 	}
-	out, err := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", path, "./cmd/postern").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", path,
+		"./cmd/postern").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build a program whose clock can be moved: %w: %s", err, out)
 	}

@@ -29,7 +29,8 @@ var faults = []fault{
 	{name: "crash", what: "SIGKILL of the postmaster, and recovery", do: crash},
 	{name: "terminate", what: "all sessions terminated, several times", do: terminate},
 	{name: "clock", what: "the database's clock jumps ten minutes ahead", do: clockAhead, skip: noFaketime},
-	{name: "clock-node", what: "the clock of a process jumps by an hour, forwards or back", do: clockNode, skip: noNodeClock},
+	{name: "clock-node", what: "the clock of a process jumps by an hour, forwards or back", do: clockNode,
+		skip: noNodeClock},
 	{name: "disk-full", what: "no room for data", do: diskFull("data"), skip: noDisks},
 	{name: "disk-full-wal", what: "no room for the write-ahead log", do: diskFull("wal"), skip: noDisks},
 

@@ -127,7 +127,8 @@ func recoveries(measured map[string][]time.Duration, late map[string]int) map[st
 		at := func(q float64) float64 {
 			return seconds(times[min(len(times)-1, int(math.Ceil(q*float64(len(times))))-1)])
 		}
-		all[kind] = recovery{N: len(times), P50: at(0.5), P99: at(0.99), Max: seconds(times[len(times)-1]), Late: late[kind]}
+		all[kind] = recovery{N: len(times), P50: at(0.5), P99: at(0.99), Max: seconds(times[len(times)-1]),
+			Late: late[kind]}
 	}
 	for kind, n := range late {
 		if _, known := all[kind]; !known {

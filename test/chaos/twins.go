@@ -124,7 +124,8 @@ var twins = []twin{
 	},
 	{
 		name: "hash_not_asked", planted: "a reconciliation does not ask about the hash that it has found",
-		caught: "reconcile learns what was done", faults: "restore", o: options{seconds: 8, every: 3 * time.Second, settle: 10 * time.Second},
+		caught: "reconcile learns what was done", faults: "restore", o: options{seconds: 8, every: 3 * time.Second,
+			settle: 10 * time.Second},
 	},
 }
 
@@ -145,7 +146,8 @@ func picked(names string) (list []*twin, err error) {
 	delete(left, "all")
 	delete(left, "short")
 	for name := range left {
-		return nil, fmt.Errorf("twin %q is not known: test/chaos/twins.md lists them; all, and short for %s", name, strings.Join(short, ", "))
+		return nil, fmt.Errorf("twin %q is not known: test/chaos/twins.md lists them; all, and short for %s", name,
+			strings.Join(short, ", "))
 	}
 	return list, nil
 }
@@ -164,7 +166,8 @@ func runTwins(ctx context.Context, bin, names, table string) error {
 	var missed []string
 	begun := time.Now()
 	for i, t := range list {
-		fmt.Printf("%d of %d, %s after the start: %s: %s\n", i+1, len(list), time.Since(begun).Round(time.Second), t.name, t.planted)
+		fmt.Printf("%d of %d, %s after the start: %s: %s\n", i+1, len(list), time.Since(begun).Round(time.Second),
+			t.name, t.planted)
 		began := time.Now()
 		by, err := t.run(ctx, bin)
 		took := time.Since(began).Seconds()

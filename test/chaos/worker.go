@@ -109,7 +109,8 @@ func (w *worker) log(c call) {
 func (w *worker) executed(uid string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.ContainsFunc(w.calls, func(c call) bool { return c.UID == uid && (c.Did == "done" || c.Did == "sent") })
+	return slices.ContainsFunc(w.calls,
+		func(c call) bool { return c.UID == uid && (c.Did == "done" || c.Did == "sent") })
 }
 
 // instead answers in the worker's place, as what stands before it would, and says whether it did.

@@ -173,7 +173,8 @@ func (s *Store) RemoveAuthorization(ctx context.Context, by db.By, label string)
 			return err
 		}
 		if running > 0 {
-			return fault.New(fault.Conflict, "in_use", "authorization %q has %s under way", fault.Clip(label), fault.Many(running, "batch"))
+			return fault.New(fault.Conflict, "in_use", "authorization %q has %s under way", fault.Clip(label),
+				fault.Many(running, "batch"))
 		}
 		return t.Commit(ctx, &pgx.Batch{})
 	})

@@ -225,7 +225,8 @@ func (s *Store) RemoveProcessor(ctx context.Context, by db.By, name string) erro
 			return err
 		}
 		if n += h.lines[processor.High].Length + h.lines[processor.Med].Length; n > 0 {
-			return fault.New(fault.Conflict, "in_use", "processor %q has %s: evict first, or wait for the end", fault.Clip(name), fault.Many(n, "batch"))
+			return fault.New(fault.Conflict, "in_use", "processor %q has %s: evict first, or wait for the end",
+				fault.Clip(name), fault.Many(n, "batch"))
 		}
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.processor SET removed_at = $2, version = version + 1 WHERE processor_id = $1`, h.ID, h.now)

@@ -217,7 +217,8 @@ func (x *whyBatch) before() error {
 	if err != nil || ahead == 0 {
 		return db.Known(err)
 	}
-	x.add("line", x.batch(head), x.v.UpdatedAt, fmt.Sprintf("it stands in %s behind %s", x.v.Priority, fault.Many(ahead, "batch")), nil)
+	x.add("line", x.batch(head), x.v.UpdatedAt,
+		fmt.Sprintf("it stands in %s behind %s", x.v.Priority, fault.Many(ahead, "batch")), nil)
 	return nil
 }
 

@@ -35,7 +35,8 @@ func (c ChannelSettings) Validate() error {
 	case c.Capacity <= 0:
 		return fault.At("/capacity", "channel capacity must be greater than zero")
 	case c.MaxRetries <= 0:
-		return fault.At("/max_retries", "max_retries is %d: want 1 or more, since with 0 what was not seen would be dropped", c.MaxRetries)
+		return fault.At("/max_retries",
+			"max_retries is %d: want 1 or more, since with 0 what was not seen would be dropped", c.MaxRetries)
 	}
 	for _, w := range []struct {
 		field string

@@ -66,7 +66,8 @@ func (s *Store) TidySubscriptions(ctx context.Context) error {
 	}
 	errs := []error{db.Known(rows.Err())}
 	for _, id := range contexts {
-		errs = append(errs, s.RemoveSubscription(ctx, db.By{Context: id, Actor: "service", Via: "sweep", Reason: "it was not read for a day"}, streamName))
+		errs = append(errs, s.RemoveSubscription(ctx,
+			db.By{Context: id, Actor: "service", Via: "sweep", Reason: "it was not read for a day"}, streamName))
 	}
 	_, err = s.Exec(ctx, `DELETE FROM postern.fanout f USING postern.subscription s WHERE s.subscription_id = f.subscription_id AND s.removed_at IS NOT NULL`)
 	return errors.Join(append(errs, err)...)

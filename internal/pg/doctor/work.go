@@ -71,7 +71,8 @@ func nodes(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 		case alive:
 			live = append(live, name)
 		case held > 0:
-			found = append(found, Finding{"dead nodes", Bad, fmt.Sprintf("%s is silent for %s and holds %s", name, coarse(silent), fault.Many(held, "queue")),
+			found = append(found, Finding{"dead nodes", Bad,
+				fmt.Sprintf("%s is silent for %s and holds %s", name, coarse(silent), fault.Many(held, "queue")),
 				"another node takes them over: start `postern work` if none does"})
 		}
 		return nil

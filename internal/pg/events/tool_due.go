@@ -31,7 +31,8 @@ func (s *Store) ToolsDue(ctx context.Context, limit int) ([]*DueTool, error) {
 	var list []*DueTool
 	err := s.Run(ctx, func(t *db.Txn) error {
 		b := &pgx.Batch{}
-		b.Queue(toolsDueSQL, s.Clock(), limit, failedAgain, quarantine.Contexts()).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(toolsDueSQL, s.Clock(), limit, failedAgain,
+			quarantine.Contexts()).Query(func(rows pgx.Rows) (err error) {
 			list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*DueTool, error) {
 				v := &DueTool{Tool: &Tool{}}
 				return v, row.Scan(append(v.fields(), &v.Check, &v.Refresh)...)

@@ -97,9 +97,10 @@ func mayGoUp(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	return fault.New(fault.Conflict, "older_processes_live", "the migrations of before are in use by %s, one is node %s "+
-		"(version %q), and %s is to be applied: stop them first (`postern work`, `postern dev`); one that was killed counts for "+
-		"another %.0f s", fault.Many(n, "process"), name, version, all[missing].Name, math.Ceil(wait))
+	return fault.New(fault.Conflict, "older_processes_live",
+		"the migrations of before are in use by %s, one is node %s "+
+			"(version %q), and %s is to be applied: stop them first (`postern work`, `postern dev`); one that was killed counts for "+
+			"another %.0f s", fault.Many(n, "process"), name, version, all[missing].Name, math.Ceil(wait))
 }
 
 func writable(ctx context.Context, url string) error {

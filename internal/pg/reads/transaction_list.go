@@ -91,7 +91,8 @@ func (f ListFilter) within(next *ListCursor) *ListCursor {
 }
 
 // window is a page of transactions from the days of one window, and where the list goes on.
-func (s *Store) window(ctx context.Context, contextID int32, f ListFilter) (list []*pg.Transaction, next *ListCursor, err error) {
+func (s *Store) window(ctx context.Context, contextID int32, f ListFilter) (list []*pg.Transaction, next *ListCursor,
+	err error) {
 	following, err := s.choose(ctx, contextID, &f)
 	if err != nil {
 		return nil, nil, err

@@ -236,7 +236,8 @@ func (x *explain) behind(t *pg.Transaction) error {
 		return err
 	}
 	if t.NotBefore != nil && t.NotBefore.After(x.now) {
-		x.add(Blocker{Kind: "not_before", Object: pg.TxPath(t.ID), Since: t.ReceivedAt, Detail: "it was posted with not_before", Next: &NextStep{*t.NotBefore, "it may go out"}})
+		x.add(Blocker{Kind: "not_before", Object: pg.TxPath(t.ID), Since: t.ReceivedAt,
+			Detail: "it was posted with not_before", Next: &NextStep{*t.NotBefore, "it may go out"}})
 	}
 	if _, err := x.suspended(t.ID); err != nil {
 		return err

@@ -36,5 +36,6 @@ func Exhausted(err error) string {
 	default:
 		return ""
 	}
-	return "the database has reached a limit (SQLSTATE " + e.Code + "): " + strings.TrimSuffix(e.Message, ".") + ": " + next
+	return "the database has reached a limit (SQLSTATE " + e.Code + "): " + strings.TrimSuffix(e.Message,
+		".") + ": " + next
 }
