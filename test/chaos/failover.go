@@ -34,11 +34,32 @@ func (w *world) follow(ctx context.Context) error {
 		return err
 	}
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if n, _ := w.query(ctx, `SELECT count(*)::text FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'`); n == "1" {
+		if w.followed(ctx) {
 			return nil
 		}
 	}
 	return fmt.Errorf("the standby does not follow")
+}
+
+// followed says whether commits wait for a standby that has all.
+func (w *world) followed(ctx context.Context) bool {
+	n, _ := w.query(ctx, `SELECT count(*)::text
+		FROM pg_stat_replication
+		WHERE sync_state = 'sync'
+		AND state = 'streaming'`)
+	return n == "1"
+}
+
+// stands says whether there is a standby that may take over, and makes one if the last fault left none: without one
+// its primary would be killed for good.
+func (w *world) stands(ctx context.Context) bool {
+	if w.followed(ctx) {
+		return true
+	}
+	_ = w.other.stop(ctx, "immediate") // it may be down already
+	err := w.follow(ctx)
+	w.note(err)
+	return err == nil
 }
 
 // synchronous says which standbys commits of the primary wait for.
@@ -54,6 +75,9 @@ func (w *world) synchronous(ctx context.Context, names string) error {
 // failover kills the primary, promotes its standby, has the old primary come back as it was, and makes a standby of
 // it at last. The old one takes writes, and no process may send it any.
 func failover(ctx context.Context, w *world, r *rand.Rand) {
+	if !w.stands(ctx) {
+		return
+	}
 	w.note(w.pg.kill())
 	w.promote(ctx, r)
 }
@@ -61,6 +85,9 @@ func failover(ctx context.Context, w *world, r *rand.Rand) {
 // standbyAway stops the standby for a while, in which commits wait. An operator cancels what hangs: such a commit is on
 // no standby, and may not be acknowledged. Then the primary dies.
 func standbyAway(ctx context.Context, w *world, r *rand.Rand) {
+	if !w.stands(ctx) {
+		return
+	}
 	w.note(w.other.stop(ctx, "immediate"))
 	for range 5 {
 		wait(ctx, 500*time.Millisecond)
