@@ -20,7 +20,7 @@ const (
 
 func init() { os.Setenv("SHOP_SECRET", secretOfShop) } // to which examples/apply refers
 
-// shop is the body of an apply of the file that docs/operate.md shows, which has each kind once. change are texts
+// shop is the body of an apply of the file that docs/apply.md shows, which has each kind once. change are texts
 // and what they are replaced by.
 func shop(t *testing.T, change ...string) string {
 	t.Helper()
