@@ -148,7 +148,11 @@ func chaos(ctx context.Context, o options) (*result, error) {
 	w.awaitEnd(ctx, healed.Add(o.settle))
 	settled := time.Since(healed)
 	w.behind.Wait()
-	return w.judge(ctx, o, healed.Sub(began), settled)
+	out, err := w.judge(ctx, o, healed.Sub(began), settled)
+	if err != nil {
+		err = fmt.Errorf("%w (logs: %s; what the harness could not do before: %s)", err, w.dir, strings.Join(w.troubles, "; "))
+	}
+	return out, err
 }
 
 // judge reads what everybody wrote, and says what is wrong.
