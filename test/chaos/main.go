@@ -150,7 +150,8 @@ func chaos(ctx context.Context, o options) (*result, error) {
 	w.behind.Wait()
 	out, err := w.judge(ctx, o, healed.Sub(began), settled)
 	if err != nil {
-		err = fmt.Errorf("%w (logs: %s; what the harness could not do before: %s)", err, w.dir, strings.Join(w.troubles, "; "))
+		before := strings.Join(w.troubles, "; ")
+		err = fmt.Errorf("%w (logs: %s; what the harness could not do before: %s)", err, w.dir, before)
 	}
 	return out, err
 }
