@@ -75,8 +75,8 @@ const (
 	codeOutput = "output_serialization_error"
 )
 
-// rules is the table of S1.11 for all but a 200 with a variant of the tool. Only its own word is fatal, and a thing
-// that would be the same the next time: a redirect, and an answer that is too large.
+// rules is the table of S1.11 for all but a 200 with a variant of the tool. Only its own word is fatal, and an answer
+// that is too large, which would be the same the next time.
 var rules = []rule{
 	{0, "bad_worker_url", anyones, Fatal, "bad_url", "the tool's URL cannot be called"},
 	{0, "no_signing_key", anyones, Retriable, "no_signing_key", "the tool wants signed calls, and we have no key"},
@@ -87,7 +87,7 @@ var rules = []rule{
 	{2, "", notTheirs, Retriable, "no_answer", "that is no answer of the tool: want one variant, an object of JSON"},
 	{2, "", theTools, Fatal, "", "a tool answers 200 with one variant"},
 	{3, "", notTheirs, Retriable, "", "that is a page of what stands before the tool"},
-	{3, "", anyones, Fatal, "redirect", "redirects are not followed: register the final URL"},
+	{3, "", anyones, Retriable, "redirect", "redirects are not followed: register the final URL"},
 	{422, codeInput, theTools, Fatal, codeInput, "the tool could not read its input"},
 	{403, "permission_denied", theTools, Fatal, "permission_denied", "the tool does not let us call it"},
 	{500, codeOutput, theTools, Fatal, codeOutput, "the tool could not write its output"},

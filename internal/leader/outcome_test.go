@@ -52,7 +52,7 @@ func TestWhatAToolAnswersMeans(t *testing.T) {
 		{201, `{"ok": {"sum": 3}}`, "", leader.Fatal, "http_201", "a tool answers 200"},
 		{202, page, "", leader.Retriable, "no_answer", "an HTML page came"},
 		{204, ``, "", leader.Retriable, "no_answer", ""},
-		{302, ``, "", leader.Fatal, "redirect", "not followed"},
+		{302, ``, "", leader.Retriable, "redirect", "not followed"},
 		{302, page, "", leader.Retriable, "http_302", "an HTML page came"},
 		{400, `{"error": "bad", "details": "b"}`, "", leader.Fatal, "http_400", "refuses the call (HTTP 400): b"},
 		{400, `{"error": {"code": "bad", "message": "b"}}`, "", leader.Fatal, "http_400", ": b"},

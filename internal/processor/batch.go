@@ -112,12 +112,13 @@ type Batch struct {
 
 // Facts is what a decision about a batch knows besides the batch.
 type Facts struct {
-	Now    time.Time
-	Height int64
-	Error  string    // why the execution failed
-	Wrong  bool      // the callback does not say what it must
-	Result Result    // that came back from another installation
-	Away   time.Time // until when the worker is left alone that could not be reached
+	Now     time.Time
+	Height  int64
+	Error   string    // why the execution failed
+	Unclear bool      // of one that failed: it may have been executed all the same
+	Wrong   bool      // the callback does not say what it must
+	Result  Result    // that came back from another installation
+	Away    time.Time // until when the worker is left alone that could not be reached
 }
 
 // Step is what a decision leads to: the batch as it is then, and where it goes in its line.
@@ -249,10 +250,15 @@ func (b *Batch) done() int {
 
 func (b *Batch) end(r Result) { b.Result = &r }
 
+// fail ends a batch for good. What became of an action that nobody could tell of is unknown: the batch says neither that
+// it was executed nor that it was not.
 func (b *Batch) fail(f Facts) {
-	if n := b.done(); n > 0 {
+	switch n := b.done(); {
+	case f.Unclear:
+		b.end(Result{Kind: UnexpectedError, N: n, Reason: f.Error})
+	case n > 0:
 		b.end(Result{Kind: PartiallyExecuted, N: n, Reason: f.Error})
-	} else {
+	default:
 		b.end(Result{Kind: Rejected, Reason: f.Error})
 	}
 }

@@ -48,7 +48,7 @@ func TestACallOfAToolIsJudgedByWhatComesBack(t *testing.T) {
 		"nested":  {say(200, `{"ok": `+strings.Repeat(`{"a": `, 64)+`1`+strings.Repeat("}", 65)), leader.Fatal, "answer_nested"},
 		"redirect": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
-		}, leader.Fatal, "redirect"},
+		}, leader.Retriable, "redirect"},
 		"busy":     {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Retry-After", "7"); w.WriteHeader(429) }, leader.Retriable, "http_429"},
 		"input":    {say(422, `{"error": "input_deserialization_error", "details": "a"}`), leader.Fatal, "input_deserialization_error"},
 		"failed":   {say(500, `oops`), leader.Retriable, "http_500"},

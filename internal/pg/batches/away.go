@@ -28,7 +28,15 @@ const awaySQL = `x.deliver_as = '' AND EXISTS (
 				ELSE false END
 		OFFSET 0)
 	AND NOT EXISTS (SELECT FROM postern.attempt t
-		WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day) AND t.nothing_done IS NOT TRUE OFFSET 0)`
+		WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day)
+			AND t.nothing_done IS NOT TRUE
+			AND NOT (` + turnedAwaySQL + `)
+		OFFSET 0)`
+
+// turnedAwaySQL says whether the call of the attempt t was turned away by what stands before its worker, under a status
+// that comes instead of the worker's answer, never after it. A 502, 503 or 504 may come after the worker acted.
+const turnedAwaySQL = `t.class = 'blocked'
+				AND coalesce(t.code, '') IN ('http_401', 'http_403', 'http_404', 'http_405', 'http_429', 'http_501')`
 
 // gateClosedSQL says whether the gate of the dispatcher d is closed, or those of all its senders.
 const gateClosedSQL = `(d.gate_failures > 0 AND d.gate_until > n.now OR ` + sendersAwaySQL + `)`

@@ -108,6 +108,8 @@ func TestOnlyAnAbsentWorkerSendsABatchToTheBack(t *testing.T) {
 		"senders away":  {``, false, true},
 		"one sender is": {``, false, false},
 		"a call before": {gated, true, false},
+		"turned away":   {gated, true, true},
+		"passed on":     {gated, true, false},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
@@ -128,9 +130,16 @@ func TestOnlyAnAbsentWorkerSendsABatchToTheBack(t *testing.T) {
 			case c.plant != "":
 				p.Exec(c.plant)
 			}
-			if name == "a call before" {
-				p.Exec(`INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step)
-					SELECT queue_id, seq, day, 1, 1, 'dispatch' FROM postern.task`)
+			code, called := map[string]string{
+				"a call before": "timeout",
+				"turned away":   "http_404",
+				"passed on":     "http_502",
+			}[name]
+			if called {
+				p.Exec(`INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, class, code)
+					SELECT queue_id, seq, day, 1, 1, 'dispatch',
+						CASE $1::text WHEN 'timeout' THEN 'ambiguous' ELSE 'blocked' END, $1::text
+					FROM postern.task`, code)
 			}
 			p.Must(p.S.Batches.AdvanceProcessor(p.Ctx, p.ID, "main"))
 			due, _, err := p.S.Batches.ProcessorsDue(p.Ctx)

@@ -30,9 +30,10 @@ func (o *outcome) fields() []any { return []any{&o.state, &o.text, &o.done, &o.r
 
 // ending is what the end of its transaction means to an execution.
 type ending struct {
-	on     processor.Event
-	text   string           // why it failed
-	result processor.Result // of Returned
+	on      processor.Event
+	text    string           // why it failed
+	unclear bool             // of Failed: it may have been executed all the same
+	result  processor.Result // of Returned
 }
 
 // refused is the end of what was not even tried.
@@ -60,7 +61,7 @@ func (o outcome) of(v *Batch) ending {
 	case v.DeliverAs == "" && o.state == "DONE":
 		return ending{on: processor.Succeeded}
 	case v.DeliverAs == "":
-		return ending{on: processor.Failed, text: o.text}
+		return ending{on: processor.Failed, text: o.text, unclear: o.state == "UNRESOLVED"}
 	case o.state == "DONE" && (len(o.done) == 0 || string(o.done) == "null"): // included
 		return ending{on: processor.Returned, result: processor.Result{Kind: processor.Executed}}
 	case o.state == "DONE":

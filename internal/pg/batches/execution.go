@@ -311,7 +311,7 @@ func (s *Store) finish(ctx context.Context, contextID int32, seen *Batch, e endi
 // conclude queues in b the end of the execution of a batch, which was read Executing behind the lock.
 func (h *heldProcessor) conclude(ctx context.Context, t *db.Txn, b *pgx.Batch, v *Batch, e ending) error {
 	facts := h.facts()
-	facts.Error, facts.Result = e.text, e.result
+	facts.Error, facts.Unclear, facts.Result = e.text, e.unclear, e.result
 	if e.on == processor.Unreached {
 		away, err := h.leftAlone(ctx, t, v.Actions.Functions()[v.Index].ContractAddress)
 		if err != nil {
