@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 // Definition is what is known of a tool, with its schemas compiled (S1.7). It is never changed, and safe for
@@ -65,7 +66,7 @@ func ReadMeta(raw []byte) (Meta, error) {
 		return Meta{}, fault.At("", "the meta document is no object")
 	}
 	var m Meta
-	if err := json.Unmarshal(raw, &m); err != nil {
+	if err := strict.Read(raw, &m); err != nil {
 		if e := (*json.UnmarshalTypeError)(nil); errors.As(err, &e) {
 			return Meta{}, fault.At("/"+strings.ReplaceAll(e.Field, ".", "/"), "%s is a %s: want a %s", fault.Clip(e.Field), e.Value, e.Type.Kind())
 		}
@@ -233,7 +234,7 @@ func (s *Schema) variants() map[string]bool {
 	var top struct {
 		OneOf []json.RawMessage `json:"oneOf"`
 	}
-	if json.Unmarshal(s.raw, &top) != nil || len(top.OneOf) == 0 {
+	if strict.Read(s.raw, &top) != nil || len(top.OneOf) == 0 {
 		return nil
 	}
 	names := map[string]bool{}
@@ -241,7 +242,7 @@ func (s *Schema) variants() map[string]bool {
 		var b branch
 		for range maxLevels { // references may lead in a circle
 			b = branch{}
-			if json.Unmarshal(raw, &b) != nil {
+			if strict.Read(raw, &b) != nil {
 				return nil
 			}
 			if b.Ref == "" || len(b.Properties)+len(b.Required) > 0 || !strings.HasPrefix(b.Ref, "#/") {

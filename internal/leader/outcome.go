@@ -196,7 +196,7 @@ func toolError(body []byte) (code, detail string, form bool) {
 		Details json.RawMessage `json:"details"`
 		Message json.RawMessage `json:"message"`
 	}
-	if json.Unmarshal(body, &e) != nil {
+	if strict.Read(body, &e) != nil {
 		return "", "", false
 	}
 	var inner struct {
@@ -210,7 +210,7 @@ func toolError(body []byte) (code, detail string, form bool) {
 	code, isText := text(e.Error)
 	if isText {
 		detail, form = text(e.Details)
-	} else if json.Unmarshal(e.Error, &inner) == nil {
+	} else if strict.Read(e.Error, &inner) == nil {
 		code, _ = text(inner.Code)
 		detail, form = text(inner.Message)
 	}

@@ -213,11 +213,11 @@ func (s Source) wants(e element) bool {
 func (s Source) readSui(a answer, cursor json.RawMessage) (Page, *Trouble) {
 	if e := notNull(at(a.rest, "/error")); e != nil {
 		var rpc struct {
-			Code    *int64
-			Message string
-			Status  string
+			Code    *int64 `json:"code"`
+			Message string `json:"message"`
+			Status  string `json:"status"`
 		}
-		if json.Unmarshal(e, &rpc) != nil || rpc.Code == nil {
+		if strict.Read(e, &rpc) != nil || rpc.Code == nil {
 			return Page{}, unlisted("the answer has an error that names no code")
 		}
 		code := *rpc.Code

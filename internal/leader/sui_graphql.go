@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 // suiQuery asks a GraphQL server of Sui for the events after a cursor, oldest first, or for the last ones. It asks for
@@ -198,11 +199,8 @@ func graphQLErrors(body json.RawMessage) *Trouble {
 	if raw == nil {
 		return nil
 	}
-	var list []struct {
-		Message    string
-		Extensions struct{ Code string }
-	}
-	if json.Unmarshal(raw, &list) != nil {
+	list, err := readGraphQLErrors(raw)
+	if err != nil {
 		return &Trouble{Retryable: true, Text: "GraphQL error: " + fault.Clip(string(raw))}
 	}
 	if len(list) == 0 {
@@ -210,13 +208,41 @@ func graphQLErrors(body json.RawMessage) *Trouble {
 	}
 	t := &Trouble{}
 	for _, e := range list {
-		t.Retryable = t.Retryable || !slices.Contains(ofRequests, e.Extensions.Code)
-		t.Large = t.Large || e.Extensions.Code == "REQUEST_TIMEOUT"
+		t.Retryable = t.Retryable || !slices.Contains(ofRequests, e.code)
+		t.Large = t.Large || e.code == "REQUEST_TIMEOUT"
 	}
 	first := list[0]
-	t.Text = fmt.Sprintf("%s: %s", strings.TrimSpace("GraphQL error "+first.Extensions.Code), fault.Clip(first.Message))
+	t.Text = fmt.Sprintf("%s: %s", strings.TrimSpace("GraphQL error "+first.code), fault.Clip(first.message))
 	if n := len(list) - 1; n > 0 {
 		t.Text += fmt.Sprintf(" (and %d more)", n)
 	}
 	return t
+}
+
+// graphQLError is one of a list of errors.
+type graphQLError struct{ code, message string }
+
+// readGraphQLErrors reads a list of errors.
+func readGraphQLErrors(raw json.RawMessage) (list []graphQLError, err error) {
+	var all []json.RawMessage
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return nil, err
+	}
+	for _, raw := range all {
+		var e struct {
+			Message    string          `json:"message"`
+			Extensions json.RawMessage `json:"extensions"`
+		}
+		var more struct {
+			Code string `json:"code"`
+		}
+		if err = strict.Read(raw, &e); err == nil && len(e.Extensions) > 0 {
+			err = strict.Read(e.Extensions, &more)
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, graphQLError{more.Code, e.Message})
+	}
+	return list, nil
 }

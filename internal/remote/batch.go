@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/safe"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 const (
@@ -61,7 +62,9 @@ func (c *Client) batch(ctx context.Context, baseURL string, hashes []string) (ou
 		b = appendString(b, h)
 	}
 	p := c.exchange(ctx, request{method: http.MethodPost, url: endpoint(baseURL, "status:batch", ""), below: "status:batch", body: append(b, "]}"...), timeout: askTimeout})
-	var raw struct{ Statuses []json.RawMessage }
+	var raw struct {
+		Statuses []json.RawMessage `json:"statuses"`
+	}
 	switch {
 	case notFound(p.status):
 		return nil, true
@@ -72,7 +75,7 @@ func (c *Client) batch(ctx context.Context, baseURL string, hashes []string) (ou
 	case p.unread != "":
 		return all(hashes, unreachable("the worker's statuses could not be read (%s)", p.unread)), false
 	}
-	if err := json.Unmarshal(p.body, &raw); err != nil {
+	if err := strict.Read(p.body, &raw); err != nil {
 		return all(hashes, unreachable("the worker's statuses are not understood: %s", err.Error())), false
 	}
 	if len(raw.Statuses) != len(hashes) { // which status belongs to which hash is unknown

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 const (
@@ -68,7 +69,7 @@ func (c *Client) askMaxRetries(ctx context.Context, u string) (*int, error) {
 		MaxRetries json.RawMessage `json:"max_retries"`
 	}
 	text := scalar(p.body)
-	if json.Unmarshal(p.body, &obj) == nil && len(obj.MaxRetries) > 0 {
+	if strict.Read(p.body, &obj) == nil && len(obj.MaxRetries) > 0 {
 		text = scalar(obj.MaxRetries)
 	}
 	n, err := strconv.Atoi(text)

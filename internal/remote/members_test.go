@@ -18,7 +18,6 @@ func TestOtherMembersOfAnAnswerAreKept(t *testing.T) {
 		`{"hash":"h"}`: ``,
 		`{"hash":"h","done":{},"error":null,"data":1,"nonce":"1","fee":2}`: ``,
 		`{"hash":"","done":null,"error":{"code":20203,"s":3}}`:             `{"error":{"code":20203,"s":3}}`,
-		`{"Hash":"h","DONE":null,"Extra":1}`:                               `{"Extra":1}`,
 		`{"hash":"h","deep":` + deep + `,"a":1}`:                           `{"a":1}`,
 		`{"hash":"h","` + "\\u0000" + `x":1,"a":"x"}`:                      `{"a":"x"}`,
 		`{"hash":"","done":null,"error":{"code":1},"x":` + large + `}`:     `{"error":{"code":1}}`,

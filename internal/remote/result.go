@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 // txnResult is a worker's answer to a dispatch, read and checked.
@@ -58,11 +59,18 @@ func readResult(body []byte) (r txnResult, readable bool) {
 		return txnResult{reason: "it is empty"}, false
 	}
 	var raw struct {
-		Hash, Done, Error, Data, Nonce, Fee json.RawMessage
+		Hash  json.RawMessage `json:"hash"`
+		Done  json.RawMessage `json:"done"`
+		Error json.RawMessage `json:"error"`
+		Data  json.RawMessage `json:"data"`
+		Nonce json.RawMessage `json:"nonce"`
+		Fee   json.RawMessage `json:"fee"`
 	}
-	if err := json.Unmarshal(body, &raw); err != nil {
+	all, err := strict.Object(body)
+	if err != nil {
 		return txnResult{reason: clipMessage(err.Error())}, false
 	}
+	_ = all.Fill(&raw) // raw members are not read
 	r.keys = raw.Hash != nil && raw.Done != nil && raw.Error != nil
 	if isSet(raw.Error) && string(raw.Error) != `""` {
 		if raw.Error[0] != '{' {
@@ -87,24 +95,19 @@ func readResult(body []byte) (r txnResult, readable bool) {
 		}
 	}
 	r.result.Nonce, r.result.Fee = digits(raw.Nonce), digits(raw.Fee)
-	r.result.Members = members(body, r.err.set)
+	r.result.Members = members(all, r.err.set)
 	return r, true
 }
 
 // members are those of an answer that have no other place, and its error, if it counts. One that cannot be stored is
 // left out, since it says nothing to Postern.
-func members(body []byte, failed bool) json.RawMessage {
-	var all map[string]json.RawMessage
-	if json.Unmarshal(body, &all) != nil {
-		return nil
-	}
+func members(all strict.Members, failed bool) json.RawMessage {
 	for name, value := range all {
 		kept, ok := storable(value)
-		switch known := strings.ToLower(name); {
-		case known == "error" && failed && ok:
-			delete(all, name)
-			all[known] = kept
-		case slices.Contains(knownMembers, known), !ok, !storableName(name):
+		switch {
+		case name == "error" && failed && ok:
+			all[name] = kept
+		case slices.Contains(knownMembers, name), !ok, !storableName(name):
 			delete(all, name)
 		default:
 			all[name] = kept
@@ -143,9 +146,14 @@ func storableName(name string) bool {
 func readError(obj json.RawMessage) workerError {
 	e := workerError{set: true}
 	var raw struct {
-		Code, Message, Class, Scope, Until, After json.RawMessage
+		Code    json.RawMessage `json:"code"`
+		Message json.RawMessage `json:"message"`
+		Class   json.RawMessage `json:"class"`
+		Scope   json.RawMessage `json:"scope"`
+		Until   json.RawMessage `json:"until"`
+		After   json.RawMessage `json:"after"`
 	}
-	if json.Unmarshal(obj, &raw) != nil {
+	if strict.Read(obj, &raw) != nil {
 		return e
 	}
 	e.code = clipCode(scalar(raw.Code))

@@ -120,16 +120,16 @@ func statusRequest(baseURL, typ, byToken, byHash string) request {
 // understand is unreachable: it says nothing about the transaction (S2.11).
 func readStatus(body []byte, hash string) outbox.Status {
 	var raw struct {
-		State         string
-		Hash          json.RawMessage
-		Done          json.RawMessage
-		Nonce         json.RawMessage
+		State         string          `json:"state"`
+		Hash          json.RawMessage `json:"hash"`
+		Done          json.RawMessage `json:"done"`
+		Nonce         json.RawMessage `json:"nonce"`
 		BlockHeight   json.RawMessage `json:"block_height"`
-		Confirmations json.RawMessage
+		Confirmations json.RawMessage `json:"confirmations"`
 		FailureReason json.RawMessage `json:"failure_reason"`
-		Class         json.RawMessage
+		Class         json.RawMessage `json:"class"`
 	}
-	if err := json.Unmarshal(body, &raw); err != nil {
+	if err := strict.Read(body, &raw); err != nil {
 		return unreachable("the worker's status is not understood: %s", err.Error())
 	}
 	st := outbox.Status{State: outbox.StatusState(raw.State), Nonce: digits(raw.Nonce), FailureReason: reason(raw.FailureReason)}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 // do sends what Postern never would, and returns the HTTP status and up to 64 KiB of the answer.
@@ -28,8 +29,10 @@ func (v *verifier) do(ctx context.Context, method, path string, body []byte) (st
 
 // refused says whether an answer to garbage is a refusal: 4xx, or 200 with an error as to any dispatch.
 func refused(status int, answer []byte) bool {
-	var raw struct{ Error json.RawMessage }
-	return status >= 400 && status < 500 || status == http.StatusOK && json.Unmarshal(answer, &raw) == nil && set(raw.Error)
+	var raw struct {
+		Error json.RawMessage `json:"error"`
+	}
+	return status >= 400 && status < 500 || status == http.StatusOK && strict.Read(answer, &raw) == nil && set(raw.Error)
 }
 
 func (v *verifier) garbage(ctx context.Context) finding {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 // shape tells what inspect has seen.
@@ -51,9 +52,13 @@ func (v *verifier) inspect(x remote.Exchange) {
 // oddAnswer says what is wrong with an answer to a dispatch, "" for nothing.
 func oddAnswer(x remote.Exchange) string {
 	var raw struct {
-		Hash, Done, Error, Nonce, Fee json.RawMessage
+		Hash  json.RawMessage `json:"hash"`
+		Done  json.RawMessage `json:"done"`
+		Error json.RawMessage `json:"error"`
+		Nonce json.RawMessage `json:"nonce"`
+		Fee   json.RawMessage `json:"fee"`
 	}
-	if json.Unmarshal(x.Body, &raw) != nil || !bytes.HasPrefix(bytes.TrimSpace(x.Body), []byte("{")) {
+	if strict.Read(x.Body, &raw) != nil || !bytes.HasPrefix(bytes.TrimSpace(x.Body), []byte("{")) {
 		switch {
 		case x.Status < 300:
 			return fmt.Sprintf("HTTP %d with what is no JSON object", x.Status)
@@ -84,9 +89,13 @@ func oddAnswer(x remote.Exchange) string {
 // oddError says what is wrong with the member error.
 func oddError(obj json.RawMessage) string {
 	var e struct {
-		Code, Message, Class, Until, After json.RawMessage
+		Code    json.RawMessage `json:"code"`
+		Message json.RawMessage `json:"message"`
+		Class   json.RawMessage `json:"class"`
+		Until   json.RawMessage `json:"until"`
+		After   json.RawMessage `json:"after"`
 	}
-	if json.Unmarshal(obj, &e) != nil || obj[0] != '{' {
+	if strict.Read(obj, &e) != nil || obj[0] != '{' {
 		return "error is no object"
 	}
 	switch {
@@ -110,12 +119,13 @@ func oddError(obj json.RawMessage) string {
 // oddStatus says what is wrong with the answer to a question.
 func oddStatus(body []byte) string {
 	var raw struct {
-		State, Hash   json.RawMessage
+		State         json.RawMessage `json:"state"`
+		Hash          json.RawMessage `json:"hash"`
 		BlockHeight   json.RawMessage `json:"block_height"`
 		FailureReason json.RawMessage `json:"failure_reason"`
-		Confirmations json.RawMessage
+		Confirmations json.RawMessage `json:"confirmations"`
 	}
-	if json.Unmarshal(body, &raw) != nil {
+	if strict.Read(body, &raw) != nil {
 		return "HTTP 200 with what is no JSON object"
 	}
 	state := text(raw.State)

@@ -1,11 +1,11 @@
 package batches
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/postern-dev/postern/internal/processor"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 // alwaysAgain is how often the message to another installation is sent again. That knows it by its name, and so sending
@@ -46,7 +46,7 @@ func (v *Batch) refused(why string) ending {
 
 // resultIn reads a result that came back, false for what is none.
 func resultIn(text []byte) (r processor.Result, ok bool) {
-	err := json.Unmarshal(text, &r)
+	err := strict.Read(text, &r)
 	return r, err == nil && r.Kind != ""
 }
 
