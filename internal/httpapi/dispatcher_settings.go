@@ -181,6 +181,9 @@ func checkDispatcher(d *outbox.Dispatcher) error {
 		return fault.At("/exclusive", "exclusive %q: want none, type, field: with a JSON pointer, such as "+
 			`field:/zkAppAddress, or {"group": "zkapp", "by": "/zkAppAddress"}`, fault.Clip(string(d.Exclusive)))
 	}
+	if err := d.Exclusive.Check(); err != nil {
+		return fault.At("/exclusive", "exclusive %q: %s", fault.Clip(string(d.Exclusive)), err)
+	}
 	system := outbox.SystemOf(d.Type)
 	if (d.PostedBy == outbox.ByLeader || system != outbox.Anyone) && d.PostedBy != system {
 		return fault.At("/posted_by", "posted_by %q: want %s for type %s, and leader for leader.* alone",

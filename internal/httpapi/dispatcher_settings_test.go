@@ -186,3 +186,21 @@ func TestAnAnswerSaysForHowLongOneTransactionMayHoldItsSender(t *testing.T) {
 		}
 	}
 }
+
+// The place by which transactions exclude each other is a JSON pointer: what is none would find nothing, and let none
+// exclude another.
+func TestAnExclusivePlaceIsAJSONPointer(t *testing.T) {
+	d := newDoor(t)
+	for exclusive, says := range map[string]string{
+		`"field:/a~2"`:                         `\"~2\" in the JSON pointer \"/a~2\" stands for nothing: want ~0 for ~ and ~1 for /`,
+		`"field:/a~"`:                          `\"~\" in the JSON pointer`,
+		`{"group": "g", "by": "/~x/b"}`:        `\"~x\" in the JSON pointer`,
+		`{"group": "g", "by": "zkAppAddress"}`: "want none, type",
+	} {
+		a := d.refused(422, "invalid", "PUT", "/dispatchers/pay", `{"worker_url": "noop:", "exclusive": `+exclusive+`}`)
+		if !strings.Contains(a.raw, says) || !strings.Contains(a.raw, `"pointer":"/exclusive"`) {
+			t.Errorf("%s: %s", exclusive, a.raw)
+		}
+	}
+	d.want(201, "PUT", "/dispatchers/pay", `{"worker_url": "noop:", "exclusive": "field:/a~1b/~0c"}`)
+}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/strict"
 )
 
@@ -95,7 +96,7 @@ func takeApart(in io.Reader, list string, pointers []string, most int) (answer, 
 	s := &scanner{in: in, buf: make([]byte, 32<<10), most: most}
 	rest := &sink{most: most}
 	s.push(rest)
-	s.walk([]spot{{steps: steps(list), pointers: pointers}})
+	s.walk([]spot{{steps: outbox.Pointer(list).Steps(), pointers: pointers}})
 	s.space()
 	if s.err == nil && s.more() { // something follows the document
 		s.err = errNotJSON
@@ -312,7 +313,7 @@ func (s *scanner) events(pointers []string) {
 	s.sinks = nil
 	spots := make([]spot, len(pointers))
 	for i, p := range pointers {
-		spots[i] = spot{steps: steps(p), name: p}
+		spots[i] = spot{steps: outbox.Pointer(p).Steps(), name: p}
 	}
 	s.answer = answer{listed: true}
 	for first := true; s.err == nil; first = false {
@@ -423,16 +424,4 @@ func (s *scanner) text() {
 			}
 		}
 	}
-}
-
-// steps takes a JSON pointer (RFC 6901) apart.
-func steps(pointer string) []string {
-	if pointer == "" {
-		return nil
-	}
-	list := strings.Split(pointer[1:], "/")
-	for i, step := range list {
-		list[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
-	}
-	return list
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
 )
 
 // Defaults of a new source (S1.1, S1.5).
@@ -19,6 +20,18 @@ const (
 var hole = regexp.MustCompile(`\{(/[^{}]*)\}`)
 
 func (m SourceMap) checkInput() error {
+	places := []string{m.Input}
+	if m.Input != "" && m.Input[0] != '/' {
+		places = nil
+		for _, h := range hole.FindAllStringSubmatch(m.Input, -1) {
+			places = append(places, h[1])
+		}
+	}
+	for _, p := range places {
+		if err := outbox.Pointer(p).Check(); err != nil {
+			return fault.At("/map/input", "map.input %q: %s", fault.Clip(m.Input), err)
+		}
+	}
 	if m.Input == "" || m.Input[0] == '/' {
 		return nil
 	}

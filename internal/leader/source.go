@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
 )
 
 // Source is where events come from (S1.1).
@@ -182,8 +183,8 @@ func (m SourceMap) check() error {
 		"digest": m.Digest,
 		"fqn":    m.FQN,
 	} {
-		if p != "" && p[0] != '/' {
-			return fault.At("/map/"+field, "map.%s %q: want a JSON pointer, which begins with /", field, fault.Clip(p))
+		if err := outbox.Pointer(p).Check(); err != nil {
+			return fault.At("/map/"+field, "map.%s %q: %s", field, fault.Clip(p), err)
 		}
 	}
 	return nil
@@ -250,7 +251,7 @@ func scalar(raw json.RawMessage) (string, bool) {
 
 // at follows a JSON pointer (RFC 6901) and returns what it finds, nil for nothing.
 func at(raw json.RawMessage, pointer string) json.RawMessage {
-	for _, step := range steps(pointer) {
+	for _, step := range outbox.Pointer(pointer).Steps() {
 		switch raw = bytes.TrimSpace(raw); {
 		case len(raw) > 0 && raw[0] == '{':
 			var object map[string]json.RawMessage

@@ -214,8 +214,7 @@ func (d *Dispatcher) ExclusiveValue(data json.RawMessage) (string, bool) {
 // pointer returns the JSON text that an RFC 6901 pointer names, "null" where it names nothing. A value has one text,
 // however it was written: it is compared with what the database has read back.
 func pointer(data json.RawMessage, ptr string) string {
-	for _, part := range strings.Split(ptr, "/")[1:] {
-		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+	for _, part := range Pointer(ptr).Steps() {
 		var object map[string]json.RawMessage
 		var array []json.RawMessage
 		if json.Unmarshal(data, &object) == nil {

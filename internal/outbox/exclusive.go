@@ -36,6 +36,15 @@ func (e Exclusive) by() string {
 	return rest
 }
 
+// Check refuses a pointer into data that is none.
+func (e Exclusive) Check() error {
+	switch e {
+	case "", "none", "type":
+		return nil
+	}
+	return Pointer(e.by()).Check()
+}
+
 // Prefix begins the name of each lane of the type: the group, if there is one, and the pointer. Lanes of other settings
 // have other prefixes, but for those of all of a type, which have no name.
 func (e Exclusive) Prefix() string { return e.Group() + e.by() + " " }
