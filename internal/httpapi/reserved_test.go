@@ -264,3 +264,23 @@ func (d *door) stagedRows() (n int) {
 	}
 	return n
 }
+
+// The key of a batch gives its items uids: one by which a system posts is refused with the key that made it, for items
+// without a uid alone.
+func TestAKeyThatMakesANameOfASystemIsNamed(t *testing.T) {
+	d := postingDoor(t)
+	header, key := d.roles["executor"], "Idempotency-Key: event"
+	item := `{"type": "pay", "queue": "q", "not_before": "2100-01-01T00:00:00Z"%s}`
+	nameless, named := fmt.Sprintf(item, ""), fmt.Sprintf(item, `, "uid": "mine"`)
+	const says = "Idempotency-Key event gives this item, which has no uid, the uid event:"
+	a := d.refused(403, "forbidden", "POST", "/transactions:batch", `{"atomic": true, "items": [`+named+`, `+nameless+`]}`,
+		header, key, d.in)
+	if !strings.Contains(a.raw, says+"1") || !strings.Contains(a.raw, `"pointer":"Idempotency-Key"`) ||
+		!strings.Contains(a.raw, "send another key") {
+		t.Error(a.raw)
+	}
+	b := d.want(207, "POST", "/transactions:batch", `{"items": [`+nameless+`, `+named+`]}`, header, key, d.in)
+	if !strings.Contains(b.raw, says+"0") || strings.Count(b.raw, `"status":201`) != 1 {
+		t.Error(b.raw)
+	}
+}

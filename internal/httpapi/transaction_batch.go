@@ -149,6 +149,12 @@ func (a *API) batchItem(ctx context.Context, raw []byte, key string, i int, now 
 		if !uidRegexp.MatchString(uid) {
 			return nil, fault.At("Idempotency-Key", "the uid %q made of Idempotency-Key is too long: want %s", fault.Clip(uid), uidIs)
 		}
+		if err := outbox.Reserved(outbox.Anyone, "", uid, ""); err != nil {
+			f := fault.As(err)
+			return nil, fault.New(f.Kind, f.Code, "Idempotency-Key %s gives this item, which has no uid, the uid %s, and %s: "+
+				"send another key, or a uid with each item", fault.Clip(key), fault.Clip(uid), f.Detail).
+				About("Idempotency-Key")
+		}
 		in.UID = uidName(uid)
 	}
 	return a.submission(ctx, in, "", now)
@@ -172,7 +178,9 @@ func together(errs []error) error {
 			fields = []fault.Field{{Code: f.Code, Detail: f.Detail}}
 		}
 		for _, field := range fields {
-			field.Pointer = fmt.Sprintf("/items/%d%s", i, field.Pointer)
+			if field.Pointer == "" || field.Pointer[0] == '/' { // else it names a header
+				field.Pointer = fmt.Sprintf("/items/%d%s", i, field.Pointer)
+			}
 			all.Fields = append(all.Fields, field)
 		}
 	}
