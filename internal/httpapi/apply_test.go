@@ -272,7 +272,8 @@ func TestPruneRemovesWhatTheLabelNamesNoMore(t *testing.T) {
 	d.want(201, "POST", "/transactions", `{"type": "PAY", "queue": "q"}`, "Postern-Context: shop", "Idempotency-Key: a")
 	before := d.rows()
 	a := d.refused(409, "in_use", "POST", "/apply", less)
-	if !strings.Contains(a.raw, `"kind":"dispatcher","context":"shop","name":"PAY"`) || d.rows() != before {
+	if !strings.Contains(a.raw, `"kind":"dispatcher","context":"shop","name":"PAY"`) || d.rows() != before ||
+		!strings.Contains(a.raw, "remove it all the same with DELETE /dispatchers/PAY?force=true") {
 		t.Error(a.raw)
 	}
 	id := d.want(200, "GET", "/transactions/by-uid/a", "", "Postern-Context: shop").str("id")

@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"encoding/json"
+	"net/url"
 
 	"github.com/jackc/pgx/v5"
 
@@ -145,7 +146,9 @@ func (s *Store) RemoveDispatcher(ctx context.Context, by pgdb.By, typ string, fo
 			return err
 		}
 		if busy && !force {
-			return fault.New(fault.Conflict, "in_use", "transactions of type %s wait or are out: let them end first, or use ?force=true (they then wait until the type comes back)", typ)
+			return fault.New(fault.Conflict, "in_use", "transactions of type %s wait or are out: let them end first, or "+
+				"remove it all the same with DELETE /dispatchers/%s?force=true (they then wait until the type comes back)",
+				typ, url.PathEscape(typ))
 		}
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.dispatcher SET removed_at = clock_timestamp(), paused = false, draining = false, version = version + 1
