@@ -273,3 +273,44 @@ func (l *logged) count(part string) (n int) {
 	}
 	return n
 }
+
+// A gate that is closed keeps calls from going out, and no questions: what is out already is asked about, and ends.
+func TestAClosedGateStillAsksWhatCameOfACall(t *testing.T) {
+	h := newHouse(t)
+	in := newIngress(t, h.fake)
+	h.dispatcher("T", func(d *outbox.Dispatcher) { d.WorkerURL = in.URL })
+	status := remotetest.Match{Op: remotetest.OpStatus}
+	h.fake.Script(dispatches, remotetest.HTTP(500, "oops"))
+	h.fake.Script(status, remotetest.Body(`{"state":"maybe"}`))
+	out := h.post("out", "T", "out")
+	h.engine("n1", nil)
+	h.until("it is asked about", func() bool { return len(h.fake.Calls(status)) > 0 })
+	shut := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/dispatch/") {
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, "<html>forbidden")
+			return
+		}
+		h.fake.ServeHTTP(w, r)
+	})
+	in.broken.Store(&shut)
+	var behind []outbox.ID
+	for q := range 10 {
+		behind = append(behind, h.post(fmt.Sprintf("q%d", q), "T", fmt.Sprintf("x%d", q))...)
+	}
+	h.until("the gate closed", func() bool { return h.failures("T") > 0 })
+	before := len(h.fake.Calls(status))
+	h.until("it is asked about again", func() bool { return len(h.fake.Calls(status)) > before+1 })
+	if h.failures("T") == 0 {
+		t.Error("a question opened the gate")
+	}
+	h.fake.Script(status, remotetest.Body(`{"state":"done","done":{"paid":7}}`))
+	h.await(out, 60*time.Second, outbox.DONE)
+	if h.failures("T") == 0 {
+		t.Error("an answer to a question opened the gate")
+	}
+	h.fake.Script(dispatches, remotetest.Done("ok"))
+	in.mend()
+	h.await(behind, 60*time.Second, outbox.DONE)
+	h.holdsTrue()
+}
