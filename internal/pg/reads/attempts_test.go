@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/reads"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/sequencer"
 )
@@ -127,5 +128,52 @@ func TestAPageOfAttemptsReadsItsOwnRows(t *testing.T) {
 		if got := fmt.Sprintf("%d %s %s", len(list), list[0].Code, list[len(list)-1].Code); got != want {
 			t.Errorf("behind %d there are %s, want %s", skip, got, want)
 		}
+	}
+}
+
+// A history reads the first calls and the last ones: of a transaction that was called for a month, not all. It says how
+// many it leaves out. One that was called less often is whole.
+func TestAHistoryReadsTheEndsOfManyCalls(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("T", nil)
+	id := w.Post("q", "T", "a")[0]
+	n := w.Node("n")
+	l := w.Claim(n, pgworld.Everything())[0]
+	w.Settle(w.Answer(l, outbox.Answer{Class: outbox.ClassBlocked, Code: "BUSY", Message: "not now", Told: true}))
+	more := func(from, to int) []reads.Transition {
+		t.Helper()
+		w.Exec(`
+			INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, class, code, nothing_done, answered_at)
+			SELECT queue_id, seq, day, attempt, fence + i, 'dispatch', 'blocked', 'call ' || i, true,
+				answered_at + i * interval '1 ms'
+			FROM postern.attempt, generate_series($1::int, $2) i
+			WHERE code = 'BUSY'`, from, to)
+		list, err := w.S.Reads.History(w.Ctx, w.ID, id)
+		w.Must(err)
+		return list
+	}
+	whole := more(1, 999)
+	if len(whole) != 1+2*1000 || strings.Contains(fmt.Sprint(whole), "left out") {
+		t.Errorf("1000 calls have %d transitions", len(whole))
+	}
+	list := more(1000, 3000)
+	if len(list) != len(whole) {
+		t.Fatalf("3001 calls have %d transitions", len(list))
+	}
+	const says = "2001 calls before this one are left out: GET /transactions/"
+	if x := list[1001]; x.Event != "SenderBound" || x.From != "WAITING" || !strings.HasPrefix(x.Detail, says) {
+		t.Errorf("%+v", x)
+	}
+	if a, b := list[1000], list[1002]; !strings.Contains(a.Detail, "call 499") || !strings.Contains(b.Detail, "call 2501") {
+		t.Errorf("%+v, then %+v", a, b)
+	}
+	w.Later(time.Hour)
+	l = w.Claim(n, pgworld.Everything())[0]
+	w.Settle(w.Answer(l, pgworld.Done()))
+	list, err := w.S.Reads.History(w.Ctx, w.ID, id)
+	w.Must(err)
+	if last := list[len(list)-1]; last.Event != "Completed" || last.From != "DISPATCHING" {
+		t.Errorf("%+v", last)
 	}
 }

@@ -23,7 +23,8 @@ type Dispatch struct {
 // past is everything that is recorded of one transaction.
 type past struct {
 	t        *pg.Transaction
-	recorded []pg.Attempt      // oldest first: all of them, or those of a page
+	recorded []pg.Attempt      // oldest first: the first and the last ones, or those of a page
+	left     int64             // so many between the first and the last ones are left out
 	last     map[int]call      // of a page, by attempt: its last call
 	included []pg.Attempt      // of a page: how accepted ones went on
 	unknown  map[int]time.Time // by attempt: when a call without an outcome was recorded last
@@ -47,7 +48,12 @@ type auditRow struct {
 // some are the rows of a page of attempts.
 type some struct{ skip, limit int }
 
-// past reads what is recorded, in one batch; of the attempts all, or those of a page and one more.
+// historyEnds is how many calls a history has at its beginning, and at its end. A head that is blocked is called every
+// 30 s, for a month perhaps: the calls between are counted alone. A page of attempts lists all.
+const historyEnds = 500
+
+// past reads what is recorded, in one batch; of the attempts the first and the last ones, or those of a page and one
+// more.
 func (s *Store) past(ctx context.Context, contextID int32, id outbox.ID, page *some) (*past, error) {
 	t, err := s.Transaction(ctx, contextID, id)
 	if err != nil {
@@ -105,9 +111,7 @@ func (p *past) readAttempts(b *pgx.Batch, key []any, page *some) {
 	const of = ` WHERE (a.queue_id, a.seq, a.day) = ($1, $2, $3)`
 	const order = ` ORDER BY a.answered_at, a.attempt, a.step`
 	if page == nil {
-		b.Queue(pg.AttemptsSQL+of+order, key...).Query(func(rows pgx.Rows) error {
-			return pg.ScanAttempts(rows, func(_ int64, a pg.Attempt) { p.recorded = append(p.recorded, a) })
-		})
+		p.readEnds(b, key, of+` AND a.step <> 'late'`, order)
 		return
 	}
 	b.Queue(pg.AttemptsSQL+of+` AND a.step <> 'inclusion'`+order+` OFFSET $4 LIMIT $5`,
@@ -129,6 +133,24 @@ func (p *past) readAttempts(b *pgx.Batch, key []any, page *some) {
 		})
 		return err
 	})
+}
+
+// readEnds reads the first and the last rows of calls, in the order of the primary key, which is that in which they
+// were made: a fence rises from one call to the next. It counts those between.
+func (p *past) readEnds(b *pgx.Batch, key []any, of, order string) {
+	args := append(key[:len(key):len(key)], historyEnds)
+	b.Queue(`SELECT greatest(0, count(*) - 2 * $4::bigint) FROM postern.attempt a`+of, args...).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&p.left) })
+	end := func(direction string) string {
+		return `(SELECT queue_id, seq, day, attempt, fence, step FROM postern.attempt a` + of +
+			` ORDER BY attempt` + direction + `, fence` + direction + `, step` + direction + ` LIMIT $4)`
+	}
+	b.Queue(`WITH x AS MATERIALIZED (`+end("")+` UNION `+end(" DESC")+`) `+
+		pg.AttemptsSQL+` JOIN x ON (x.queue_id, x.seq, x.day, x.attempt, x.fence, x.step)
+				= (a.queue_id, a.seq, a.day, a.attempt, a.fence, a.step)`+order, args...).
+		Query(func(rows pgx.Rows) error {
+			return pg.ScanAttempts(rows, func(_ int64, a pg.Attempt) { p.recorded = append(p.recorded, a) })
+		})
 }
 
 // call names the row of a call.

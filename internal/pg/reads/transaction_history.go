@@ -24,7 +24,8 @@ type Transition struct {
 }
 
 // History lists every transition of a transaction, oldest first, or NotFound. It is put together from its
-// body, attempts, outcome, queue row and audit; nothing is stored for it.
+// body, attempts, outcome, queue row and audit; nothing is stored for it. Of a transaction that was called very often it
+// leaves out what came between the first calls and the last ones, and says so where it goes on.
 func (s *Store) History(ctx context.Context, contextID int32, id outbox.ID) ([]Transition, error) {
 	p, err := s.past(ctx, contextID, id, nil)
 	if err != nil {
@@ -34,7 +35,12 @@ func (s *Store) History(ctx context.Context, contextID int32, id outbox.ID) ([]T
 	h.list = append(h.list, Transition{At: p.t.ReceivedAt, Machine: "transaction", Event: string(sequencer.Posted), To: string(outbox.WAITING), By: p.t.Actor})
 	for i := range p.recorded {
 		h.foundNotDone(began(&p.recorded[i]))
+		told := len(h.list)
 		h.attempt(&p.recorded[i])
+		if i == historyEnds && p.left > 0 && len(h.list) > told {
+			h.list[told].Detail = joined(fmt.Sprintf("%d calls before this one are left out: GET %s/attempts lists them",
+				p.left, pg.TxPath(p.t.ID)), h.list[told].Detail)
+		}
 	}
 	h.foundNotDone(time.Time{})
 	h.end()
