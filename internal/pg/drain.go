@@ -329,10 +329,13 @@ func readStaged(into *[]stagedRow) func(pgx.Rows) error {
 }
 
 // turnDown ends what was staged and cannot be accepted: FAILED, at the end of its queue, where it is skipped
-// as something cancelled is.
+// as something cancelled is. The callback that it names is told, unless the row went past the checks of its table.
 func (in *ingest) turnDown(ctx context.Context, t *db.Txn, sub *Submission, why *fault.Error) error {
 	task := &Task{ID: outbox.ID{Seq: 1, Day: outbox.DayOf(in.e.now), Salt: outbox.SaltOf(in.e.now, "")}, ContextID: sub.ContextID, UID: sub.UID, Actor: sub.Actor,
 		Type: sub.Type, Data: sub.Data, MaxRetries: sub.MaxRetries, NotBefore: sub.NotBefore, Tags: sub.Tags, CreatedAt: in.e.now}
+	if sub.unread == nil {
+		task.Callback = sub.Callback
+	}
 	if sub.Queue == "" {
 		task.ID.Queue, in.ids = in.ids[0], in.ids[1:]
 	} else {
@@ -362,13 +365,14 @@ func (in *ingest) turnDown(ctx context.Context, t *db.Txn, sub *Submission, why 
 	}
 	in.tasks = append(in.tasks, task)
 	in.e.outcomes = append(in.e.outcomes, &outcomeRow{
-		ID:      task.ID,
-		Type:    task.Type,
-		Context: sub.ContextID,
-		Was:     outbox.WAITING,
-		State:   outbox.FAILED,
-		Code:    why.Code,
-		Error:   message,
+		ID:       task.ID,
+		Type:     task.Type,
+		Callback: task.Callback,
+		Context:  sub.ContextID,
+		Was:      outbox.WAITING,
+		State:    outbox.FAILED,
+		Code:     why.Code,
+		Error:    message,
 	})
 	return nil
 }

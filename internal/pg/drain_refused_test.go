@@ -127,3 +127,33 @@ func TestAFullQueueThatDropsItsOldestTakesWhatIsStaged(t *testing.T) {
 		t.Errorf("went out %s", got)
 	}
 }
+
+// What is refused in the drain tells the callback that it names, as any end does; what went past the checks of the table
+// tells none, since its address was not judged.
+func TestWhatIsRefusedInTheDrainTellsItsCallback(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("U", nil)
+	app := w.app(1)
+	_, err := app.Exec(w.Ctx, `
+		SELECT postern.submit('q', 'U', '{}', uid => 'told', callback => '{"url": "http://told.example/"}'),
+			postern.submit(NULL, 'U', '{}', uid => 'loose', callback => '{"url": "http://told.example/"}'),
+			postern.submit('q', 'U', '{}', uid => 'ends-well',
+				callback => '{"url": "http://told.example/", "on": ["DONE"]}'),
+			postern.submit('q', 'U', '{}', uid => 'names-none')`)
+	w.Must(err)
+	w.Must(w.S.RemoveDispatcher(w.Ctx, w.By, "U", true))
+	w.unjudged("q", "unjudged", "U", `'{}'`, "max_retries, callback", `-1, '{"url": "http://told.example/"}'`)
+	if out := w.drainAll(w.S); out.Refused != 5 {
+		t.Errorf("drained %+v", out)
+	}
+	w.Same(w.Lines(`
+		SELECT concat_ws(' ', coalesce(t.uid, ''), d.event, d.url)
+		FROM postern.delivery d
+		JOIN postern.task t USING (queue_id, seq, day)
+		WHERE d.subscription_id = -1
+		ORDER BY 1`),
+		"loose failed http://told.example/",
+		"told failed http://told.example/")
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+}
