@@ -107,8 +107,9 @@ CREATE TABLE postern.node_load (
 );
 
 -- Heads that have not moved for ten minutes, or for twice the wait that their dispatcher configures for what they
--- are doing, and at once those whose cause time alone does not end: a worker that is away, a call that came to nothing,
--- a state that lasts for too long, an outcome that an operator has to tell. Written anew by each run of the job sample:
+-- are doing, and at once those whose cause time alone does not end: a worker that is away, a call that came to nothing
+-- or of which its worker does not say what came of it, a state that lasts for too long, an outcome that an operator has
+-- to tell. Written anew by each run of the job sample:
 -- the oldest 200, and of those that wait for a worker 100.
 CREATE TABLE postern.stuck (
     queue_id       bigint CONSTRAINT one_row_per_stuck_queue PRIMARY KEY,
@@ -126,7 +127,8 @@ CREATE TABLE postern.stuck (
     blocked_by_id  uuid,
     next_at        timestamptz,
     next_action    text,
-    lever          text
+    lever          text,
+    alike          text NOT NULL DEFAULT '' -- the same for heads of one type that stand for one cause
 );
 
 -- Queues that are in a state for longer than it may last, although a process works that should have moved them: due is
@@ -424,7 +426,9 @@ FROM postern.stuck s JOIN postern.context c ON c.context_id = s.context_id
 WHERE s.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
 -- The causes that an operator might look into, one line for each: heads that stand still, with the lever of the
--- oldest; ends of today that are UNRESOLVED or were rejected by a worker, by type; and things that are paused.
+-- oldest; ends of today that are UNRESOLVED or were rejected by a worker, by type; and things that are paused. Heads
+-- are those of the sample: n of them is the least that stand for the cause. Where no object is in their way that others
+-- may have, they stand for one cause if they are of one type and were answered alike, or wait for one transaction.
 CREATE VIEW report.causes WITH (security_barrier) AS
 SELECT c.name AS context, x.cause, x.type, x.n, x.since, clock_timestamp() - x.since AS age, x.detail, x.id, x.lever,
     'docs/errors.md#why-' || x.paragraph AS help
@@ -437,7 +441,7 @@ CROSS JOIN LATERAL (
         s.blocker AS paragraph
     FROM postern.stuck s
     WHERE s.context_id = c.context_id AND s.blocker NOT IN ('queue_paused', 'dispatcher_paused', 'context_paused')
-    GROUP BY s.blocker, s.object
+    GROUP BY s.blocker, s.object, s.alike, CASE WHEN s.object = '' AND s.blocked_by_id IS NULL THEN s.type END
     UNION ALL
     SELECT CASE o.state WHEN 'FAILED' THEN 'rejected_today' ELSE 'unresolved_today' END, t.type,
         count(*), min(o.done_at),

@@ -42,7 +42,7 @@ func Asked(f Flight, s outbox.Status, d outbox.Dispatcher, chance float64) Step 
 		case s.Done != nil, s.Hash == "" && s.State == outbox.StatusIncluded: // as by an answer with done
 			r.on(Completed)
 		case s.Hash == "":
-			r.on(StatusUnreachable).because(outbox.ClassAmbiguous, "", "the worker knows the token, but names no hash to watch")
+			r.on(StatusUnreachable).because(outbox.ClassAmbiguous, "", AtWork)
 		default:
 			r.on(Accepted).on(InclusionStarted)
 		}
@@ -62,6 +62,9 @@ func Asked(f Flight, s outbox.Status, d outbox.Dispatcher, chance float64) Step 
 	}
 	return r.step
 }
+
+// AtWork is what is heard of a call that its worker knows, and for which it has nothing to show yet.
+const AtWork = "the worker knows the token, but names no hash to watch"
 
 // again sends the same token again where that is safe, since the worker never saw it or does not mind.
 func (r *run) again(safe bool) {

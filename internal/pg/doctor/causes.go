@@ -25,19 +25,19 @@ type cause struct {
 // today that are bad. The heads are those of the sample, which a process that works takes every 15 s; without a fresh
 // sample the queues are looked at.
 func causes(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
-	var sampled bool
+	var fresh bool
 	if err := c.QueryRow(ctx, `
 		SELECT coalesce(greatest((SELECT max(as_of) FROM postern.stuck), (SELECT max(as_of) FROM postern.node_load))
-			> clock_timestamp() - interval '1 min', false)`).Scan(&sampled); err != nil {
+			> clock_timestamp() - interval '1 min', false)`).Scan(&fresh); err != nil {
 		return nil, err
 	}
 	rows, err := c.Query(ctx, `
 		SELECT context, cause, coalesce(type, ''), n, age, detail, coalesce(id::text, ''), coalesce(lever, '')
 		FROM report.causes
 		WHERE cause IN ('paused', 'rejected_today', 'unresolved_today')
-			OR $1 AND cause <> 'outcome_unknown' -- a held transaction has a line of its own
+			OR $1 AND (cause <> 'outcome_unknown' OR lever NOT LIKE '%/was-done%') -- what is held has a line of its own
 		ORDER BY since
-		LIMIT 50`, sampled)
+		LIMIT 50`, fresh)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func causes(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	for _, x := range list {
 		found = append(found, x.finding())
 	}
-	if !sampled {
+	if !fresh {
 		more, err := queues(ctx, c)
 		return append(found, more...), err
 	}
@@ -64,6 +64,9 @@ func causes(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	}
 	return found, nil
 }
+
+// sampled is how many heads of a kind the sample holds at most: there may be more.
+const sampled = 100
 
 // finding is a cause as people read it.
 func (x cause) finding() Finding {
@@ -89,7 +92,11 @@ func (x cause) finding() Finding {
 		if x.n == 1 {
 			stand = "stands still for"
 		}
-		f.Found = fmt.Sprintf("%s%s (context %s) %s %s: %s: %s", fault.Many(x.n, "head"), of, x.tenant, stand,
+		n := fault.Many(x.n, "head")
+		if x.n >= sampled {
+			n = "at least " + n
+		}
+		f.Found = fmt.Sprintf("%s%s (context %s) %s %s: %s: %s", n, of, x.tenant, stand,
 			coarse(x.age), strings.ReplaceAll(x.cause, "_", " "), x.detail)
 	}
 	return f

@@ -129,7 +129,7 @@ func (s *Store) headOf(ctx context.Context, contextID int32, queue int64) (*Head
 	if err != nil {
 		return nil, err
 	}
-	root, _ := (&stuckRow{x, w, since}).root()
+	root, _ := (&stuckRow{x: x, why: w, since: since}).root()
 	return &Head{
 		Queue:   x.name,
 		UID:     cmp.Or(x.head.UID, x.head.ID.String()),

@@ -14,17 +14,23 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/sequencer"
 )
 
 // A head is stuck that has not moved for stuckAfter, or for twice the wait that its dispatcher configures for
 // what it is doing, whichever is more. A head is stuck at once by a cause that time alone does not end: it is overdue
-// (see the view), is held for an operator, or waits for a worker that is away or whose answer came to nothing
-// (byCause). The sample holds the oldest stuckMost, and of those that wait for a worker the oldest awayMost, so that
-// they leave room for the others.
+// (see the view), is held for an operator, or waits for a worker that is away, whose answer came to nothing, or that
+// does not say what came of a call (byCause). The sample holds the oldest stuckMost, and of those that wait for a worker
+// the oldest awayMost, so that they leave room for the others.
 const stuckAfter, stuckMost, awayMost = 10 * time.Minute, 200, 100
 
 // byCause are the blockers by which a head is stuck as soon as it stands for lateBy.
-var byCause = []string{"worker_unreachable", "queue_blocked", "status_unreachable"}
+var byCause = []string{
+	"worker_unreachable",
+	"queue_blocked",
+	"status_unreachable",
+	"outcome_unknown",
+}
 
 // planByScan lets what reads tables whole do so in the order of their pages, and join them by hashes, which our
 // connections leave out: a million queues are compared with what is ready in a second, instead of never.
@@ -72,8 +78,9 @@ type candidate struct {
 	away    bool // it waits for a worker, or its call came to nothing
 }
 
-// mayBeStuck lists the queues that are overdue or held, those whose worker is away or whose call came to nothing, and
-// those that have been in their phase for long, or whose head was tried before.
+// mayBeStuck lists the queues that are overdue or held, those whose worker is away, whose call came to nothing, or whose
+// worker was asked what came of one and gave no answer that can be read, and those that have been in their phase for
+// long, or whose head was tried before. The timer of what is asked about is always ahead: it says nothing of its age.
 func (s *Store) mayBeStuck(ctx context.Context, now time.Time) (found []candidate, err error) {
 	b := &pgx.Batch{}
 	b.Queue("BEGIN READ ONLY")
@@ -91,11 +98,14 @@ func (s *Store) mayBeStuck(ctx context.Context, now time.Time) (found []candidat
 		stands AS MATERIALIZED (SELECT * FROM (
 			SELECT q.queue_id, q.context_id, least(q.entered_at, q.blocked_since) AS at,
 				q.blocked_since IS NOT NULL
+					OR q.phase = 'DISPATCHING' AND q.node_id IS NULL AND t.said <> $4
 					OR l.dispatcher_id IN (SELECT dispatcher_id FROM postern.dispatcher
 						WHERE gate_failures > 0 AND removed_at IS NULL)
 					OR coalesce(q.sender_id, q.pin_sender_id) IN (SELECT sender_id FROM gated)
 					OR l.pool_id IN (SELECT pool_id FROM gated) AS away,
-				q.entered_at < $1 AND greatest(q.entered_at, t.due_at) < $1 OR q.attempt > 1 AS old
+				q.entered_at < $1 AND (greatest(q.entered_at, t.due_at) < $1
+					OR t.said <> '' AND q.phase IN ('DISPATCHING', 'INCLUSION', 'WAITING_INCLUSION'))
+					OR q.attempt > 1 AS old
 			FROM postern.queue q
 			LEFT JOIN postern.lane l ON l.lane_id = q.lane
 			LEFT JOIN postern.timer t ON t.queue_id = q.queue_id
@@ -105,7 +115,7 @@ func (s *Store) mayBeStuck(ctx context.Context, now time.Time) (found []candidat
 		UNION ALL (SELECT queue_id, context_id, false, true FROM stands WHERE away ORDER BY at LIMIT $3)
 		UNION ALL (SELECT queue_id, context_id, false, false FROM stands
 			WHERE away IS NOT TRUE ORDER BY at LIMIT $2)`,
-		now.Add(-stuckAfter), stuckMost, awayMost).
+		now.Add(-stuckAfter), stuckMost, awayMost, sequencer.AtWork).
 		Query(func(rows pgx.Rows) (err error) {
 			found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c candidate, err error) {
 				return c, row.Scan(&c.queue, &c.context, &c.now, &c.away)
@@ -121,6 +131,7 @@ type stuckRow struct {
 	x     *explain
 	why   *Why
 	since time.Time
+	code  string // of what was heard last of its calls
 }
 
 // standing explains the head of a queue that may be stuck; nil: it is not, or has moved meanwhile.
@@ -136,7 +147,9 @@ func (s *Store) standing(ctx context.Context, c candidate, now time.Time) (*stuc
 	if err != nil {
 		return nil, err
 	}
-	long := c.now || now.Sub(since) >= patience(x.q.Phase, s.DispatcherOf(c.context, x.head.Type))
+	unread := x.said != "" && x.said != sequencer.AtWork // its worker does not say what is to be known
+	long := c.now || unread && now.Sub(x.since) >= stuckAfter ||
+		now.Sub(since) >= patience(x.q.Phase, s.DispatcherOf(c.context, x.head.Type))
 	if !long && (!c.away || now.Sub(since) < lateBy) {
 		return nil, nil
 	}
@@ -147,7 +160,33 @@ func (s *Store) standing(ctx context.Context, c candidate, now time.Time) (*stuc
 	if !long && !slices.ContainsFunc(w.Blockers, func(b Blocker) bool { return slices.Contains(byCause, b.Kind) }) {
 		return nil, nil
 	}
-	return &stuckRow{x, w, since}, nil
+	r := &stuckRow{x: x, why: w, since: since}
+	id := x.head.ID
+	err = s.Pool().QueryRow(ctx, `
+		SELECT coalesce(code, '')
+		FROM postern.attempt
+		WHERE (queue_id, seq, day) = ($1, $2, $3) AND step <> 'late'
+		ORDER BY attempt DESC, answered_at DESC
+		LIMIT 1`, id.Queue, id.Seq, id.Day.Time()).Scan(&r.code)
+	if err != nil && !db.IsNoRows(err) {
+		return nil, db.Known(err)
+	}
+	return r, nil
+}
+
+// group is what heads have in common that stand for one cause: what is in their way, where others may have the same, or
+// the transaction that is; else what was heard last of their calls, and whether anything happens by itself: what is held
+// for an operator is none of what is asked about.
+func (r *stuckRow) group(root Blocker, object string, by *string) string {
+	switch {
+	case object != "":
+		return object
+	case by != nil:
+		return "/transactions/" + *by
+	case root.Next == nil:
+		return "by hand " + r.code
+	}
+	return r.code
 }
 
 // headSince is when the head first was that: when it was posted, or the one before it ended. One that was moved
@@ -199,11 +238,11 @@ func (r *stuckRow) queue(b *pgx.Batch, now time.Time) {
 		}
 	}
 	b.Queue(`INSERT INTO postern.stuck (queue_id, context_id, as_of, queue, id, uid, type, state, since, blocker, object,
-			blocker_detail, blocked_by_id, next_at, next_action, lever)
-		VALUES ($1, $2, $3, nullif($4, ''), $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+			blocker_detail, blocked_by_id, next_at, next_action, lever, alike)
+		VALUES ($1, $2, $3, nullif($4, ''), $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
 		ON CONFLICT ON CONSTRAINT one_row_per_stuck_queue DO NOTHING`,
 		x.q.ID, x.context, now, x.name, x.head.ID.String(), cmp.Or(x.head.UID, x.head.ID.String()), x.head.Type,
-		r.why.State, r.since, root.Kind, object, root.Detail, by, nextAt, next, lever)
+		r.why.State, r.since, root.Kind, object, root.Detail, by, nextAt, next, lever, r.group(root, object, by))
 }
 
 // patience is how long a head may stay in a phase before it is called stuck; d may be nil.

@@ -1,13 +1,16 @@
 package reads_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/internal/help"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
+	"github.com/postern-dev/postern/internal/sequencer"
 )
 
 // A head is old since it first was head, however often it was tried since: no attempt begins its age anew.
@@ -107,8 +110,8 @@ func TestEachCauseNamesItsParagraph(t *testing.T) {
 }
 
 // A head that stands for a cause which time alone does not end is in the sample as soon as it stands: a worker that is
-// away, a call that came to nothing, a state that lasts for too long, and an outcome that an operator has to tell. Its
-// age is since it first was head. Others are there after ten minutes.
+// away, or that does not say what came of a call, a call that came to nothing, a state that lasts for too long, and an
+// outcome that an operator has to tell. Its age is since it first was head. Others are there after ten minutes.
 func TestWhatIsStuckByItsCauseIsInTheSampleAtOnce(t *testing.T) {
 	t.Parallel()
 	causes := []string{"worker_unreachable", "queue_blocked", "status_unreachable", "overdue"}
@@ -120,9 +123,10 @@ func TestWhatIsStuckByItsCauseIsInTheSampleAtOnce(t *testing.T) {
 			y, err := w.S.Reads.Why(w.Ctx, w.ID, id)
 			w.Must(err)
 			kind := y.Blockers[0].Kind
-			held := kind == "outcome_unknown" && y.Blockers[0].Next == nil
+			untold := kind == "outcome_unknown" &&
+				(y.Blockers[0].Next == nil || strings.Contains(y.Summary, "when it was asked last"))
 			want := []string{}
-			if held || slices.Contains(causes, kind) {
+			if untold || slices.Contains(causes, kind) {
 				want = append(want, kind)
 			}
 			n, err := w.S.Reads.SampleStuck(w.Ctx)
@@ -170,4 +174,78 @@ func TestAProbeDoesNotBeginTheAgeOfAHeadAnew(t *testing.T) {
 	if heads != 2 || !since.Equal(began) {
 		t.Errorf("%d heads, since %s instead of %s", heads, since, began)
 	}
+}
+
+// A head whose worker is at work on it is asked about for as long as that takes: it is stuck after twice the time that
+// a call may take. Its timer is always ahead, and so is that of one that is watched: of that, answers that cannot be
+// read are told after ten minutes.
+func TestWhatIsAskedAboutIsStuckAfterItsTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("T", nil)
+	n := w.Node("n")
+	w.Post("q", "T", "at work")
+	w.Unread(w.Claim(n, pgworld.Everything())[0], sequencer.AtWork)
+	watched := w.Post("r", "T", "watched")[0]
+	w.Settle(w.Answer(w.Claim(n, pgworld.Everything())[0], pgworld.Hashed()))
+	w.Must(w.S.Polled(w.Ctx, []int64{watched.Queue}, []time.Duration{time.Second}, []string{"HTTP 500"}))
+	for _, step := range []struct {
+		later time.Duration
+		want  []string
+	}{
+		{time.Minute, nil},
+		{10 * time.Minute, []string{"watched inclusion_pending"}},
+		{10 * time.Minute, []string{"at work outcome_unknown", "watched inclusion_pending"}},
+	} {
+		w.Later(step.later)
+		w.Exec(`UPDATE postern.node SET heartbeat_at = $1`, w.Now)
+		w.Exec(`UPDATE postern.timer SET due_at = $1`, w.Now.Add(time.Second)) // as when it was asked again
+		_, err := w.S.Reads.SampleStuck(w.Ctx)
+		w.Must(err)
+		w.Same(w.Lines(`SELECT concat_ws(' ', uid, blocker) FROM report.stuck ORDER BY uid`), step.want...)
+	}
+}
+
+// Heads that are alike in their blocker alone are lines of their own: other types, other answers, what is held beside
+// what is asked about, and what waits for another transaction.
+func TestHeadsThatStandForDifferentCausesAreDifferentLines(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("T", nil)
+	w.Dispatcher("U", nil)
+	n := w.Node("n")
+	for i, c := range []struct{ typ, code string }{
+		{"T", "http_404"},
+		{"T", "http_404"},
+		{"T", "http_403"},
+		{"U", "http_404"},
+	} {
+		w.Post(fmt.Sprint("blocked ", i), c.typ, fmt.Sprint("b", i))
+		a := w.Answer(w.Claim(n, pgworld.Everything())[0], outbox.Answer{
+			Class:   outbox.ClassBlocked,
+			Scope:   outbox.ScopeQueue,
+			Code:    c.code,
+			Message: "no",
+		})
+		a.Gate = sequencer.MoveNone
+		w.Settle(a)
+		w.Later(time.Millisecond)
+	}
+	w.Post("asked", "T", "asked")
+	w.Unread(w.Claim(n, pgworld.Everything())[0], "HTTP 500")
+	w.Post("held", "T", "held")
+	w.Unasked(w.Claim(n, pgworld.Everything())[0])
+	w.Later(3 * time.Second)
+	w.Exec(`UPDATE postern.node SET heartbeat_at = $1`, w.Now)
+	_, err := w.S.Reads.SampleStuck(w.Ctx)
+	w.Must(err)
+	w.Same(w.Lines(`
+		SELECT concat_ws(' ', cause, type, n, substring(lever from '/([a-z-]+)( .*)?$'))
+		FROM report.causes
+		ORDER BY cause, type, n, lever`),
+		"outcome_unknown T 1 abandon",
+		"outcome_unknown T 1 was-done",
+		"queue_blocked T 1 retry",
+		"queue_blocked T 2 retry",
+		"queue_blocked U 1 retry")
 }

@@ -40,6 +40,18 @@ func (w *World) Unasked(l *pg.Lease) {
 	w.Settle(a)
 }
 
+// Unread lets a lease end as a call whose answer is lost, and whose worker was asked for it and answered this.
+func (w *World) Unread(l *pg.Lease, answered string) {
+	w.T.Helper()
+	a := w.Answer(l, NobodyKnows())
+	s := outbox.Status{State: outbox.StatusUnreachable, Message: answered}
+	if answered == sequencer.AtWork {
+		s = outbox.Status{State: outbox.StatusPending}
+	}
+	a.Step = sequencer.Asked(l.Flight(0), s, l.Dispatcher.Dispatcher, 0.5)
+	w.Settle(a)
+}
+
 // closes closes the gate of what the type T calls, or that of a sender.
 func (w *World) closes(sender string) {
 	w.T.Helper()
@@ -134,6 +146,13 @@ var asked = []Stand{
 			w.Lever(w.S.BuryNode(w.Ctx, w.By, "n"))
 			_, err := w.S.Release(w.Ctx)
 			w.Must(err)
+			return id
+		}},
+	{"its worker does not say what came of a call", "outcome_unknown",
+		`when it was asked last: the worker's status has state "maybe"`, "/abandon",
+		func(w *World) outbox.ID {
+			id := w.Post("q", "T", "a")[0]
+			w.Unread(w.Claim(w.Node("n"), Everything())[0], `the worker's status has state "maybe"`)
 			return id
 		}},
 	{"it is held for an operator", "outcome_unknown", "held until somebody says what came of it", "/was-done",
