@@ -197,6 +197,8 @@ func (p reply) unclear(r txnResult, readable bool) (code, message string) {
 			message += " to a signed call: have both ends the same secret?"
 		case strict.HTML(p.body):
 			message += " with an HTML page: is that the worker, or what stands before it?"
+		case r.err.noClass != "":
+			message += fmt.Sprintf(" and error.class %q: want rejected, retry, blocked or ambiguous", r.err.noClass)
 		case p.status < 500:
 			message += " and no error.class: a worker says by {\"error\": {\"class\": ...}} what that means: rejected, retry, blocked or ambiguous"
 		}
@@ -211,6 +213,9 @@ func (p reply) unclear(r txnResult, readable bool) (code, message string) {
 		return p.unread, "the worker's answer broke off: " + wanted
 	case !readable:
 		return "answer_invalid", "the worker's answer is no TxnResult (" + r.reason + "): " + wanted
+	case r.err.noClass != "":
+		return "answer_invalid", fmt.Sprintf("the worker's answer has error.class %q: want rejected, retry, blocked or ambiguous",
+			r.err.noClass)
 	case r.err.set:
 		return "answer_invalid", "the worker's answer has an error without class, and not the keys hash, done and error that let a code count: name error.class"
 	}

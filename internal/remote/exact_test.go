@@ -1,6 +1,7 @@
 package remote_test
 
 import (
+	"net"
 	"strings"
 	"testing"
 
@@ -64,5 +65,44 @@ func TestAMemberOfAnotherSpellingIsKept(t *testing.T) {
 	kept := string(a.Result.Members)
 	if a.Class != "" || a.Result.Hash != "h" || !strings.Contains(kept, `"Hash":"H"`) || !strings.Contains(kept, `"ERROR"`) {
 		t.Errorf("%+v, members %s", a, kept)
+	}
+}
+
+// A class that is none is named with those that are, under any status.
+func TestAClassThatIsNoneIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{200, 400, 404, 500} {
+		f := remotetest.NewFake(t)
+		f.Script(remotetest.Match{}, remotetest.HTTP(status, `{"error":{"class":"REJECTED"}}`))
+		a := remotetest.Client(t).Dispatch(t.Context(), remotetest.Call(f.URL(), 1))
+		if a.Class == outbox.ClassRejected ||
+			!strings.Contains(a.Message, `error.class "REJECTED": want rejected, retry, blocked or ambiguous`) {
+			t.Errorf("HTTP %d: %+v", status, a)
+		}
+	}
+}
+
+// An answer with the status 000 is one: what it says is not known, and people are told what came.
+func TestAStatusThatIsNoneIsNamed(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 4096))
+			_, _ = c.Write([]byte("HTTP/1.1 000 Odd\r\nContent-Length: 11\r\nConnection: close\r\n\r\n{\"done\":{}}"))
+			c.Close()
+		}
+	}()
+	a := remotetest.Client(t).Dispatch(t.Context(), remotetest.Call("http://"+l.Addr().String(), 1))
+	if a.Class != outbox.ClassAmbiguous || a.Code != "answer_invalid" || !strings.Contains(a.Message, `"000 Odd"`) {
+		t.Errorf("%+v", a)
 	}
 }

@@ -103,6 +103,10 @@ func (c *Client) once(ctx context.Context, r request) (p reply, stale bool) {
 	}
 	defer resp.Body.Close()
 	p.sent, p.status, p.header = true, resp.StatusCode, resp.Header
+	if p.status == 0 { // an answer all the same
+		p.code, p.message = "answer_invalid", "the answer has the HTTP status "+quote(resp.Status)+", which is none"
+		return p, false
+	}
 	if r.read != nil && ok2xx(p.status) {
 		r.read(resp.Body)
 		return p, false

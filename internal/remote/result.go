@@ -29,6 +29,7 @@ type workerError struct {
 	kind    codeKind
 	message string
 	class   outbox.Class // "" unless the worker names one
+	noClass string       // what it names as its class, and is none
 	scope   outbox.Scope // "" unless the worker names one
 	after   time.Duration
 	notTill string // error.until as it came
@@ -162,6 +163,8 @@ func readError(obj json.RawMessage) workerError {
 	switch class := outbox.Class(scalar(raw.Class)); class {
 	case outbox.ClassBlocked, outbox.ClassAmbiguous, outbox.ClassRejected, outbox.ClassRetry:
 		e.class = class
+	default:
+		e.noClass = clipCode(string(class))
 	}
 	switch scope := outbox.Scope(scalar(raw.Scope)); scope {
 	case outbox.ScopeQueue, outbox.ScopeSender, outbox.ScopeWorker:
