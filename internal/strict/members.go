@@ -3,6 +3,7 @@ package strict
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 )
@@ -13,7 +14,11 @@ type Members map[string]json.RawMessage
 
 // Object reads the members of an object. null has none.
 func Object(body []byte) (m Members, err error) {
-	return m, json.Unmarshal(body, &m)
+	err = json.Unmarshal(body, &m)
+	if e := (*json.UnmarshalTypeError)(nil); errors.As(err, &e) {
+		return nil, fmt.Errorf("want an object of JSON, but a value of type %s came", e.Value)
+	}
+	return m, err
 }
 
 // Read reads an object into a struct, as Fill does.

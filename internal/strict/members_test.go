@@ -31,6 +31,9 @@ func TestMembersAreReadByTheirExactNames(t *testing.T) {
 	if err := Read([]byte(`{"code":1}`), &answer{}); !errors.As(err, &e) || e.Field != "code" {
 		t.Errorf("%v", err)
 	}
+	if _, err := Object([]byte(`[1]`)); err == nil || err.Error() != "want an object of JSON, but a value of type array came" {
+		t.Error(err)
+	}
 	for _, body := range []string{`[]`, `"done"`, ``, `{`} {
 		if Read([]byte(body), &answer{}) == nil {
 			t.Errorf("%s is read as an object", body)

@@ -147,7 +147,7 @@ func (s *Store) standing(ctx context.Context, c candidate, now time.Time) (*stuc
 	if err != nil {
 		return nil, err
 	}
-	unread := x.said != "" && x.said != sequencer.AtWork // its worker does not say what is to be known
+	unread := x.said != "" && x.said != sequencer.AtWork // its worker does not say what came of it
 	long := c.now || unread && now.Sub(x.since) >= stuckAfter ||
 		now.Sub(since) >= patience(x.q.Phase, s.DispatcherOf(c.context, x.head.Type))
 	if !long && (!c.away || now.Sub(since) < lateBy) {
@@ -157,7 +157,10 @@ func (s *Store) standing(ctx context.Context, c candidate, now time.Time) (*stuc
 	if err != nil || len(w.Blockers) == 0 {
 		return nil, nil // it moved meanwhile
 	}
-	if !long && !slices.ContainsFunc(w.Blockers, func(b Blocker) bool { return slices.Contains(byCause, b.Kind) }) {
+	atWork := x.said == sequencer.AtWork
+	if !long && !slices.ContainsFunc(w.Blockers, func(b Blocker) bool {
+		return slices.Contains(byCause, b.Kind) && (b.Kind != "outcome_unknown" || !atWork)
+	}) {
 		return nil, nil
 	}
 	r := &stuckRow{x: x, why: w, since: since}

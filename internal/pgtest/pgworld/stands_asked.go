@@ -43,7 +43,10 @@ func (w *World) Unasked(l *pg.Lease) {
 // Unread lets a lease end as a call whose answer is lost, and whose worker was asked for it and answered this.
 func (w *World) Unread(l *pg.Lease, answered string) {
 	w.T.Helper()
-	a := w.Answer(l, NobodyKnows())
+	heard := NobodyKnows()
+	heard.StartedAt = w.Now
+	a := w.Answer(l, heard)
+	a.Unclear = &heard
 	s := outbox.Status{State: outbox.StatusUnreachable, Message: answered}
 	if answered == sequencer.AtWork {
 		s = outbox.Status{State: outbox.StatusPending}
