@@ -196,6 +196,7 @@ func TestAnExclusivePlaceIsAJSONPointer(t *testing.T) {
 		`"field:/a~"`:                          `\"~\" in the JSON pointer`,
 		`{"group": "g", "by": "/~x/b"}`:        `\"~x\" in the JSON pointer`,
 		`{"group": "g", "by": "zkAppAddress"}`: "want none, type",
+		`"group:g:/a"`:                         `exclusive \"group:g:/a\": want \"none\"`,
 	} {
 		a := d.refused(422, "invalid", "PUT", "/dispatchers/pay", `{"worker_url": "noop:", "exclusive": `+exclusive+`}`)
 		if !strings.Contains(a.raw, says) || !strings.Contains(a.raw, `"pointer":"/exclusive"`) {

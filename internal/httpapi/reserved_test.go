@@ -276,7 +276,7 @@ func TestAKeyThatMakesANameOfASystemIsNamed(t *testing.T) {
 	a := d.refused(403, "forbidden", "POST", "/transactions:batch", `{"atomic": true, "items": [`+named+`, `+nameless+`]}`,
 		header, key, d.in)
 	if !strings.Contains(a.raw, says+"1") || !strings.Contains(a.raw, `"pointer":"Idempotency-Key"`) ||
-		!strings.Contains(a.raw, "send another key") {
+		!strings.Contains(a.raw, "by Postern alone: send another key, or a uid with each item") {
 		t.Error(a.raw)
 	}
 	b := d.want(207, "POST", "/transactions:batch", `{"items": [`+nameless+`, `+named+`]}`, header, key, d.in)

@@ -3,8 +3,9 @@ package outbox
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"strings"
+
+	"github.com/postern-dev/postern/internal/fault"
 )
 
 // Exclusive says which transactions exclude each other (S2.20): none, those of the type, those of the type with equal
@@ -59,11 +60,12 @@ func (e Exclusive) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads what MarshalJSON writes.
 func (e *Exclusive) UnmarshalJSON(text []byte) error {
-	const want = `exclusive: want "none", "type", "field:<JSON pointer>" or {"group": name, "by": JSON pointer}`
+	want := fault.At("/exclusive", "exclusive %s: want %s", fault.Clip(string(text)),
+		`"none", "type", "field:<JSON pointer>" or {"group": name, "by": JSON pointer}`)
 	var s string
 	if json.Unmarshal(text, &s) == nil {
 		if strings.HasPrefix(s, "group:") {
-			return errors.New(want)
+			return want
 		}
 		*e = Exclusive(s)
 		return nil
@@ -72,7 +74,7 @@ func (e *Exclusive) UnmarshalJSON(text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if d.Decode(&g) != nil {
-		return errors.New(want)
+		return want
 	}
 	*e = Exclusive("group:" + g.Group + ":" + g.By)
 	return nil
