@@ -150,9 +150,6 @@ func (a *API) decode(raw []byte, into any, what string) error {
 		return f
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
-		if f := (*fault.Error)(nil); errors.As(err, &f) {
-			return f
-		}
 		return fault.At("", "%s", err)
 	}
 	return nil

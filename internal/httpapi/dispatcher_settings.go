@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"encoding/json"
-	"errors"
 	"net/url"
 	"regexp"
 	"strings"
@@ -136,9 +135,6 @@ func settingsOf(typ string, raw, said []byte) (d outbox.Dispatcher, err error) {
 // and one that an earlier request said is no less than the first delay.
 func readSettings(d *outbox.Dispatcher, raw, said []byte) error {
 	if err := json.Unmarshal(raw, d); err != nil {
-		if f := (*fault.Error)(nil); errors.As(err, &f) {
-			return f
-		}
 		return fault.At("", "%s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	var named struct{ Retry struct{ Cap *string } }

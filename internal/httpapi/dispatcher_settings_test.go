@@ -187,19 +187,19 @@ func TestAnAnswerSaysForHowLongOneTransactionMayHoldItsSender(t *testing.T) {
 	}
 }
 
-// The place by which transactions exclude each other is a JSON pointer: what is none would find nothing, and let none
-// exclude another.
+// The place by which transactions exclude each other is a JSON pointer: another text would find nothing, and let no
+// transaction exclude another.
 func TestAnExclusivePlaceIsAJSONPointer(t *testing.T) {
 	d := newDoor(t)
 	for exclusive, says := range map[string]string{
-		`"field:/a~2"`:                         `\"~2\" in the JSON pointer \"/a~2\" stands for nothing: want ~0 for ~ and ~1 for /`,
+		`"field:/a~2"`:                         `\"/a~2\" stands for nothing: want ~0 for ~ and ~1 for /`,
 		`"field:/a~"`:                          `\"~\" in the JSON pointer`,
 		`{"group": "g", "by": "/~x/b"}`:        `\"~x\" in the JSON pointer`,
 		`{"group": "g", "by": "zkAppAddress"}`: "want none, type",
 		`"group:g:/a"`:                         `exclusive \"group:g:/a\": want \"none\"`,
 	} {
 		a := d.refused(422, "invalid", "PUT", "/dispatchers/pay", `{"worker_url": "noop:", "exclusive": `+exclusive+`}`)
-		if !strings.Contains(a.raw, says) || !strings.Contains(a.raw, `"pointer":"/exclusive"`) {
+		if !strings.Contains(a.raw, says) || !strings.Contains(a.raw, `"detail":"exclusive`) {
 			t.Errorf("%s: %s", exclusive, a.raw)
 		}
 	}

@@ -273,8 +273,8 @@ func TestAKeyThatMakesANameOfASystemIsNamed(t *testing.T) {
 	item := `{"type": "pay", "queue": "q", "not_before": "2100-01-01T00:00:00Z"%s}`
 	nameless, named := fmt.Sprintf(item, ""), fmt.Sprintf(item, `, "uid": "mine"`)
 	const says = "Idempotency-Key event gives this item, which has no uid, the uid event:"
-	a := d.refused(403, "forbidden", "POST", "/transactions:batch", `{"atomic": true, "items": [`+named+`, `+nameless+`]}`,
-		header, key, d.in)
+	all := `{"atomic": true, "items": [` + named + `, ` + nameless + `]}`
+	a := d.refused(403, "forbidden", "POST", "/transactions:batch", all, header, key, d.in)
 	if !strings.Contains(a.raw, says+"1") || !strings.Contains(a.raw, `"pointer":"Idempotency-Key"`) ||
 		!strings.Contains(a.raw, "by Postern alone: send another key, or a uid with each item") {
 		t.Error(a.raw)

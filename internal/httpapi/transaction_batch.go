@@ -153,8 +153,9 @@ func (a *API) batchItem(ctx context.Context, raw []byte, key string, i int, now 
 		if err := outbox.Reserved(outbox.Anyone, "", uid, ""); err != nil {
 			f := fault.As(err)
 			why, _, _ := strings.Cut(f.Detail, ": use one of your own")
-			return nil, fault.New(f.Kind, f.Code, "Idempotency-Key %s gives this item, which has no uid, the uid %s, and %s: "+
-				"send another key, or a uid with each item", fault.Clip(key), fault.Clip(uid), why).About("Idempotency-Key")
+			return nil, fault.New(f.Kind, f.Code,
+				"Idempotency-Key %s gives this item, which has no uid, the uid %s, and %s: send another key, or a uid "+
+					"with each item", fault.Clip(key), fault.Clip(uid), why).About("Idempotency-Key")
 		}
 		in.UID = uidName(uid)
 	}

@@ -23,7 +23,8 @@ func TestAPlaceOfASourceIsAJSONPointer(t *testing.T) {
 		s := paged()
 		set(&s.Map)
 		err := s.Validate()
-		if err == nil || fault.As(err).Fields[0].Pointer != "/map/"+field || !strings.Contains(err.Error(), "~0 for ~") {
+		if err == nil || fault.As(err).Fields[0].Pointer != "/map/"+field ||
+			!strings.Contains(err.Error(), "~0 for ~") {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

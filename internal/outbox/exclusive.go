@@ -3,6 +3,7 @@ package outbox
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -60,7 +61,7 @@ func (e Exclusive) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads what MarshalJSON writes.
 func (e *Exclusive) UnmarshalJSON(text []byte) error {
-	want := fault.At("/exclusive", "exclusive %s: want %s", fault.Clip(string(text)),
+	want := fmt.Errorf("exclusive %s: want %s", fault.Clip(string(text)),
 		`"none", "type", "field:<JSON pointer>" or {"group": name, "by": JSON pointer}`)
 	var s string
 	if json.Unmarshal(text, &s) == nil {

@@ -146,8 +146,9 @@ func (s *Store) RemoveDispatcher(ctx context.Context, by pgdb.By, typ string, fo
 			return err
 		}
 		if busy && !force {
-			return fault.New(fault.Conflict, "in_use", "transactions of type %s wait or are out: let them end first, or "+
-				"remove it all the same with DELETE /dispatchers/%s?force=true (they then wait until the type comes back)",
+			return fault.New(fault.Conflict, "in_use",
+				"transactions of type %s wait or are out: let them end first, or remove it all the same with "+
+					"DELETE /dispatchers/%s?force=true (they then wait until the type comes back)",
 				typ, url.PathEscape(typ))
 		}
 		b = &pgx.Batch{}

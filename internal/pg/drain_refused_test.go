@@ -128,8 +128,8 @@ func TestAFullQueueThatDropsItsOldestTakesWhatIsStaged(t *testing.T) {
 	}
 }
 
-// What is refused in the drain tells the callback that it names, as any end does; what went past the checks of the table
-// tells none, since its address was not judged.
+// A transaction that is refused in the drain tells the callback that it names, as any end does. One that went past the
+// checks of the table tells none, since its address was not judged.
 func TestWhatIsRefusedInTheDrainTellsItsCallback(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -250,8 +250,8 @@ func (b *Batch) done() int {
 
 func (b *Batch) end(r Result) { b.Result = &r }
 
-// fail ends a batch for good. What became of an action that nobody could tell of is unknown: the batch says neither that
-// it was executed nor that it was not.
+// fail ends a batch for good. Where it is unknown what became of its last action, it says neither that this was
+// executed nor that it was not.
 func (b *Batch) fail(f Facts) {
 	switch n := b.done(); {
 	case f.Unclear:

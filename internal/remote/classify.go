@@ -214,8 +214,8 @@ func (p reply) unclear(r txnResult, readable bool) (code, message string) {
 	case !readable:
 		return "answer_invalid", "the worker's answer is no TxnResult (" + r.reason + "): " + wanted
 	case r.err.noClass != "":
-		return "answer_invalid", fmt.Sprintf("the worker's answer has error.class %q: want rejected, retry, blocked or ambiguous",
-			r.err.noClass)
+		return "answer_invalid", fmt.Sprintf(
+			"the worker's answer has error.class %q: want rejected, retry, blocked or ambiguous", r.err.noClass)
 	case r.err.set:
 		return "answer_invalid", "the worker's answer has an error without class, and not the keys hash, done and error that let a code count: name error.class"
 	}

@@ -56,14 +56,15 @@ func TestNamesInAnswersAreTakenAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-// What is not the name of a member of the contract is one of the worker's own, and kept.
+// A name that is none of the contract is one of the worker's own, and its member is kept.
 func TestAMemberOfAnotherSpellingIsKept(t *testing.T) {
 	t.Parallel()
 	f := remotetest.NewFake(t)
 	f.Script(remotetest.Match{}, remotetest.Body(`{"hash":"h","Hash":"H","ERROR":{"class":"retry"}}`))
 	a := remotetest.Client(t).Dispatch(t.Context(), remotetest.Call(f.URL(), 1))
 	kept := string(a.Result.Members)
-	if a.Class != "" || a.Result.Hash != "h" || !strings.Contains(kept, `"Hash":"H"`) || !strings.Contains(kept, `"ERROR"`) {
+	if a.Class != "" || a.Result.Hash != "h" || !strings.Contains(kept, `"Hash":"H"`) ||
+		!strings.Contains(kept, `"ERROR"`) {
 		t.Errorf("%+v, members %s", a, kept)
 	}
 }

@@ -31,8 +31,8 @@ func Read(body []byte, into any) error {
 }
 
 // Fill reads the members into the fields of the struct that into points at, each by the name of its json tag; a field
-// without one has none. Structs within are read by Fill, too, where their own field is raw. The error is that of
-// encoding/json, with the name of the member.
+// without one has none. A struct within another one is a raw field there, and is read by a call of its own. The error
+// is that of encoding/json, with the name of the member.
 func (m Members) Fill(into any) error {
 	v := reflect.ValueOf(into).Elem()
 	for i := range v.NumField() {

@@ -22,8 +22,8 @@ func TestMembersAreReadByTheirExactNames(t *testing.T) {
 		`null`: {},
 	} {
 		var got answer
-		if err := Read([]byte(body), &got); err != nil || string(got.Done) != string(want.Done) || got.Code != want.Code ||
-			got.Named != "" {
+		err := Read([]byte(body), &got)
+		if err != nil || string(got.Done) != string(want.Done) || got.Code != want.Code || got.Named != "" {
 			t.Errorf("%s: %+v, %v", body, got, err)
 		}
 	}
@@ -31,7 +31,8 @@ func TestMembersAreReadByTheirExactNames(t *testing.T) {
 	if err := Read([]byte(`{"code":1}`), &answer{}); !errors.As(err, &e) || e.Field != "code" {
 		t.Errorf("%v", err)
 	}
-	if _, err := Object([]byte(`[1]`)); err == nil || err.Error() != "want an object of JSON, but a value of type array came" {
+	const says = "want an object of JSON, but a value of type array came"
+	if _, err := Object([]byte(`[1]`)); err == nil || err.Error() != says {
 		t.Error(err)
 	}
 	for _, body := range []string{`[]`, `"done"`, ``, `{`} {

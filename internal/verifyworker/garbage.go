@@ -32,7 +32,10 @@ func refused(status int, answer []byte) bool {
 	var raw struct {
 		Error json.RawMessage `json:"error"`
 	}
-	return status >= 400 && status < 500 || status == http.StatusOK && strict.Read(answer, &raw) == nil && set(raw.Error)
+	if status == http.StatusOK {
+		return strict.Read(answer, &raw) == nil && set(raw.Error)
+	}
+	return status >= 400 && status < 500
 }
 
 func (v *verifier) garbage(ctx context.Context) finding {

@@ -274,7 +274,8 @@ func (l *logged) count(part string) (n int) {
 	return n
 }
 
-// A gate that is closed keeps calls from going out, and no questions: what is out already is asked about, and ends.
+// A gate that is closed keeps calls from going out, and no questions: a transaction that is out already is asked about,
+// and ends.
 func TestAClosedGateStillAsksWhatCameOfACall(t *testing.T) {
 	h := newHouse(t)
 	in := newIngress(t, h.fake)

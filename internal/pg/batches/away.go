@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
@@ -84,13 +85,16 @@ const untilSQL = `greatest(d.gate_until, CASE WHEN ` + sendersAwaySQL + `
 		THEN (SELECT min(s.blocked_until) FROM postern.sender s
 			WHERE s.pool_id = d.pool_id AND s.removed_at IS NULL) END)`
 
-// leftAlone is until when the worker of a type is left alone at least: until its gate opens for a probe, or, where its
-// senders have gates of their own, the first of these.
-func (h *heldProcessor) leftAlone(ctx context.Context, t *db.Txn, typ string) (until time.Time, err error) {
+// leftAlone is until when the worker of a batch is left alone at least: until its gate opens for a probe, or, where its
+// senders have gates of their own, the first of these. What stands before a worker may turn away one batch after the
+// other and close no gate: each try is a transaction, so that tries are as far apart as the probes of a gate would be.
+func (h *heldProcessor) leftAlone(ctx context.Context, t *db.Txn, v *Batch) (until time.Time, err error) {
+	typ := v.Actions.Functions()[v.Index].ContractAddress
+	least := h.now.Add(backoff.Doubling(v.Runs-v.Index, time.Second, 30*time.Second))
 	b := &pgx.Batch{}
-	b.Queue(`SELECT greatest($3::timestamptz + interval '1 s', `+untilSQL+`)
+	b.Queue(`SELECT greatest($4::timestamptz, `+untilSQL+`)
 		FROM (SELECT $3::timestamptz) n(now)
-		LEFT JOIN postern.dispatcher d ON (d.context_id, d.type) = ($1, $2)`, h.contextID, typ, h.now).
+		LEFT JOIN postern.dispatcher d ON (d.context_id, d.type) = ($1, $2)`, h.contextID, typ, h.now, least).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&until) })
 	err = t.Send(ctx, b)
 	return until, err

@@ -184,3 +184,28 @@ func TestAnAtomicBatchNamesSeveralContractsOfOneWorker(t *testing.T) {
 		`{"contract_address":"ADD","msg":{"add":{"i":0}}},`+
 		`{"contract_address":"PAY","msg":{"add":{"i":1}}}]`)
 }
+
+// A batch that is turned away again and again, by what stands before its worker and closes no gate, is tried as often
+// as a gate would be probed: each try is a transaction.
+func TestABatchThatIsTurnedAwayIsTriedLessAndLessOften(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	v := p.enqueue(processor.Med, 1, false, nil)
+	var apart []string
+	for range 7 {
+		_, err := p.S.Batches.Tick(p.Ctx, p.By, "main")
+		p.Must(err)
+		for _, l := range p.Claim(p.node, pgworld.Everything()) {
+			p.Blocks(l)
+		}
+		p.Must(p.S.Batches.AdvanceProcessor(p.Ctx, p.ID, "main"))
+		b := p.batch(v.ID)
+		if b.State != processor.Queued || b.CooldownUntil == nil {
+			t.Fatalf("it is %s, and cools until %v", b.State, b.CooldownUntil)
+		}
+		apart = append(apart, b.CooldownUntil.Sub(p.Now).String())
+		p.Later(b.CooldownUntil.Sub(p.Now) + time.Millisecond)
+	}
+	p.Same(apart, "1s", "2s", "4s", "8s", "16s", "30s", "30s")
+	pgworld.HoldsTrue(t, p.Ctx, p.S.Pool())
+}

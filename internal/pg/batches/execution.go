@@ -118,8 +118,12 @@ func (s *Store) mayExecute(ctx context.Context, contextID int32, a processor.Act
 	return nil
 }
 
-// postedByBatches refuses the type at a place in a request if its dispatcher admits no batches.
+// postedByBatches refuses the type at a place in a request if its dispatcher admits no batches, or its name is that of
+// another system.
 func (s *Store) postedByBatches(ctx context.Context, contextID int32, typ, at string) error {
+	if by := outbox.SystemOf(typ); by != outbox.Anyone && by != outbox.ByProcessors {
+		return fault.At(at, "type %q takes no batches: it is posted by Postern alone", fault.Clip(typ))
+	}
 	admits := func(d *pg.Dispatcher) bool { return d.MayPost(outbox.ByProcessors) == nil }
 	if ok, err := s.freshDispatcher(ctx, contextID, typ, admits); err != nil || ok {
 		return err
@@ -313,7 +317,7 @@ func (h *heldProcessor) conclude(ctx context.Context, t *db.Txn, b *pgx.Batch, v
 	facts := h.facts()
 	facts.Error, facts.Unclear, facts.Result = e.text, e.unclear, e.result
 	if e.on == processor.Unreached {
-		away, err := h.leftAlone(ctx, t, v.Actions.Functions()[v.Index].ContractAddress)
+		away, err := h.leftAlone(ctx, t, v)
 		if err != nil {
 			return err
 		}

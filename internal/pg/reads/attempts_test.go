@@ -144,7 +144,8 @@ func TestAHistoryReadsTheEndsOfManyCalls(t *testing.T) {
 	more := func(from, to int) []reads.Transition {
 		t.Helper()
 		w.Exec(`
-			INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, class, code, nothing_done, answered_at)
+			INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, class, code, nothing_done,
+				answered_at)
 			SELECT queue_id, seq, day, attempt, fence + i, 'dispatch', 'blocked', 'call ' || i, true,
 				answered_at + i * interval '1 ms'
 			FROM postern.attempt, generate_series($1::int, $2) i
@@ -165,8 +166,8 @@ func TestAHistoryReadsTheEndsOfManyCalls(t *testing.T) {
 	if x := list[1001]; x.Event != "SenderBound" || x.From != "WAITING" || !strings.HasPrefix(x.Detail, says) {
 		t.Errorf("%+v", x)
 	}
-	if a, b := list[1000], list[1002]; !strings.Contains(a.Detail, "call 499") || !strings.Contains(b.Detail, "call 2501") {
-		t.Errorf("%+v, then %+v", a, b)
+	if a, b := list[1000].Detail, list[1002].Detail; !strings.Contains(a, "call 499") || !strings.Contains(b, "call 2501") {
+		t.Errorf("%s, then %s", a, b)
 	}
 	w.Later(time.Hour)
 	l = w.Claim(n, pgworld.Everything())[0]

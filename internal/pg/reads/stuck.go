@@ -20,8 +20,8 @@ import (
 // A head is stuck that has not moved for stuckAfter, or for twice the wait that its dispatcher configures for
 // what it is doing, whichever is more. A head is stuck at once by a cause that time alone does not end: it is overdue
 // (see the view), is held for an operator, or waits for a worker that is away, whose answer came to nothing, or that
-// does not say what came of a call (byCause). The sample holds the oldest stuckMost, and of those that wait for a worker
-// the oldest awayMost, so that they leave room for the others.
+// does not say what came of a call (byCause). The sample holds the oldest stuckMost, and of those that wait for a
+// worker the oldest awayMost, so that they leave room for the others.
 const stuckAfter, stuckMost, awayMost = 10 * time.Minute, 200, 100
 
 // byCause are the blockers by which a head is stuck as soon as it stands for lateBy.
@@ -78,9 +78,10 @@ type candidate struct {
 	away    bool // it waits for a worker, or its call came to nothing
 }
 
-// mayBeStuck lists the queues that are overdue or held, those whose worker is away, whose call came to nothing, or whose
-// worker was asked what came of one and gave no answer that can be read, and those that have been in their phase for
-// long, or whose head was tried before. The timer of what is asked about is always ahead: it says nothing of its age.
+// mayBeStuck lists the queues that are overdue or held, those whose worker is away, whose call came to nothing, or
+// whose worker was asked what came of one and gave no answer that can be read, and those that have been in their phase
+// for long, or whose head was tried before. The timer of what is asked about is always ahead: it says nothing of its
+// age.
 func (s *Store) mayBeStuck(ctx context.Context, now time.Time) (found []candidate, err error) {
 	b := &pgx.Batch{}
 	b.Queue("BEGIN READ ONLY")
@@ -177,9 +178,9 @@ func (s *Store) standing(ctx context.Context, c candidate, now time.Time) (*stuc
 	return r, nil
 }
 
-// group is what heads have in common that stand for one cause: what is in their way, where others may have the same, or
-// the transaction that is; else what was heard last of their calls, and whether anything happens by itself: what is held
-// for an operator is none of what is asked about.
+// group is what heads have in common that stand for one cause: the object in their way, where others may have the same,
+// or the transaction in their way; else what was heard last of their calls, and whether anything happens by itself, as
+// with those that are asked about, and not with those that are held for an operator.
 func (r *stuckRow) group(root Blocker, object string, by *string) string {
 	switch {
 	case object != "":

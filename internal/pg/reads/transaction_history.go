@@ -24,8 +24,8 @@ type Transition struct {
 }
 
 // History lists every transition of a transaction, oldest first, or NotFound. It is put together from its
-// body, attempts, outcome, queue row and audit; nothing is stored for it. Of a transaction that was called very often it
-// leaves out what came between the first calls and the last ones, and says so where it goes on.
+// body, attempts, outcome, queue row and audit; nothing is stored for it. Of a transaction that was called very often
+// it leaves out what came between the first calls and the last ones, and says so where it goes on.
 func (s *Store) History(ctx context.Context, contextID int32, id outbox.ID) ([]Transition, error) {
 	p, err := s.past(ctx, contextID, id, nil)
 	if err != nil {
@@ -38,8 +38,9 @@ func (s *Store) History(ctx context.Context, contextID int32, id outbox.ID) ([]T
 		told := len(h.list)
 		h.attempt(&p.recorded[i])
 		if i == historyEnds && p.left > 0 && len(h.list) > told {
-			h.list[told].Detail = joined(fmt.Sprintf("%d calls before this one are left out: GET %s/attempts lists them",
-				p.left, pg.TxPath(p.t.ID)), h.list[told].Detail)
+			left := fmt.Sprintf("%d calls before this one are left out: GET %s/attempts lists them",
+				p.left, pg.TxPath(p.t.ID))
+			h.list[told].Detail = joined(left, h.list[told].Detail)
 		}
 	}
 	h.foundNotDone(time.Time{})
