@@ -86,8 +86,8 @@ const untilSQL = `greatest(d.gate_until, CASE WHEN ` + sendersAwaySQL + `
 			WHERE s.pool_id = d.pool_id AND s.removed_at IS NULL) END)`
 
 // leftAlone is until when the worker of a batch is left alone at least: until its gate opens for a probe, or, where its
-// senders have gates of their own, the first of these. What stands before a worker may turn away one batch after the
-// other and close no gate: each try is a transaction, so that tries are as far apart as the probes of a gate would be.
+// senders have gates of their own, the first of these. A proxy before a worker may turn away one batch after the other
+// and close no gate: each try is a transaction, so that tries are as far apart as the probes of a gate would be.
 func (h *heldProcessor) leftAlone(ctx context.Context, t *db.Txn, v *Batch) (until time.Time, err error) {
 	typ := v.Actions.Functions()[v.Index].ContractAddress
 	least := h.now.Add(backoff.Doubling(v.Runs-v.Index, time.Second, 30*time.Second))

@@ -166,7 +166,8 @@ func TestAHistoryReadsTheEndsOfManyCalls(t *testing.T) {
 	if x := list[1001]; x.Event != "SenderBound" || x.From != "WAITING" || !strings.HasPrefix(x.Detail, says) {
 		t.Errorf("%+v", x)
 	}
-	if a, b := list[1000].Detail, list[1002].Detail; !strings.Contains(a, "call 499") || !strings.Contains(b, "call 2501") {
+	a, b := list[1000].Detail, list[1002].Detail
+	if !strings.Contains(a, "call 499") || !strings.Contains(b, "call 2501") {
 		t.Errorf("%s, then %s", a, b)
 	}
 	w.Later(time.Hour)
