@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // init leaves the commands in the order in which root adds them.
@@ -53,6 +54,7 @@ func root() *cobra.Command {
 	add("Look up", machinesCommand(), walkCommand(), openapiCommand(), versionCommand())
 	cmd.AddCommand(nounCommands()...)
 	cmd.InitDefaultHelpCmd()
+	cmd.SetUsageTemplate(wrappedFlags(cmd.UsageTemplate()))
 	help := cmd.HelpFunc()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if unknown(cmd) == "" {
@@ -60,6 +62,21 @@ func root() *cobra.Command {
 		}
 	})
 	return cmd
+}
+
+// helpWidth is how wide the lines of flags are at most in a help text.
+const helpWidth = 100
+
+func init() {
+	cobra.AddTemplateFunc("wrapped", func(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(helpWidth) })
+}
+
+// wrappedFlags has a template of the library break the lines of flags.
+func wrappedFlags(template string) string {
+	for _, flags := range []string{".LocalFlags", ".InheritedFlags"} {
+		template = strings.ReplaceAll(template, flags+".FlagUsages", "wrapped "+flags)
+	}
+	return template
 }
 
 // unknown is the name that a command was given and has no command for; -h asks for help before anybody
