@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,10 +38,7 @@ type door struct {
 
 // dial makes the door that flags and environment name. It does no I/O but to read the key.
 func dial(cmd *cobra.Command) (*door, error) {
-	at := setting(cmd, "url", "POSTERN_URL")
-	if at == "" {
-		at = "http://127.0.0.1:8080"
-	}
+	at := urlOf(cmd)
 	u, err := url.Parse(at)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, usage(cmd, fmt.Errorf("--url (POSTERN_URL) is %q: want http://host:port or https://host", at))
@@ -57,6 +55,11 @@ func dial(cmd *cobra.Command) (*door, error) {
 	// No proxy and no redirect hides which server answers.
 	c.HTTP = &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return &door{c, cmd.Context()}, nil
+}
+
+// urlOf is the address of the API that flag and environment name.
+func urlOf(cmd *cobra.Command) string {
+	return cmp.Or(setting(cmd, "url", "POSTERN_URL"), "http://127.0.0.1:8080")
 }
 
 // setting is a flag's value, else the variable's.

@@ -29,9 +29,10 @@ func quarantineCommand() *cobra.Command {
 			  postern quarantine reconcile
 			  postern quarantine release --reason "asked, and nothing is open"
 
-			The commands ask the API that --url or POSTERN_URL names, else the database that --database-url or
-			DATABASE_URL names, where no process need run; a flag comes before a variable. reconcile alone needs
-			the API, which calls the workers.
+			The commands ask the API that --url or POSTERN_URL names, or the database that --database-url or
+			DATABASE_URL names, where no process need run; a flag comes before a variable. Where both variables
+			stand, a command that changes something wants the flag. reconcile alone needs the API, which calls
+			the workers.
 
 			Without a scope it is everything; else contexts/NAME, dispatchers/TYPE, or both: that type of that
 			context. docs/restore.md tells how a restore goes.`),
@@ -100,9 +101,9 @@ func quarantineEnterCommand() *cobra.Command {
 		Long: trim(`
 			Keep everything, or a part, from leaving. Calls that are out end and are recorded; when this returns
 			no other begins. With --database-url, or with DATABASE_URL and without POSTERN_URL and --url, it is
-			done in the database itself, where no process need run. Where everything enters, commits may be lost:
-			those between the newest that the rows show and now. Until its workers were asked about them, release
-			wants --anyway.
+			done in the database itself, where no process need run; with both variables say which, by --url or
+			--database-url. Where everything enters, commits may be lost: those between the newest that the rows
+			show and now. Until its workers were asked about them, release wants --anyway.
 
 			  DATABASE_URL=postgres://... postern quarantine enter --reason "restored from the backup of 03:00"
 			  postern quarantine enter dispatchers/PAY --reason "its worker was restored"`),
@@ -146,7 +147,7 @@ func enterAt(cmd *cobra.Command, at *app.Quarantine, q pg.Quarantine, dry bool) 
 			r["result"], r["at"] = "pending", err.Error()
 		}
 	}
-	return leverSaid(cmd, r, dry, q.String()+" is in quarantine")
+	return leverSaid(cmd, at, r, dry, q.String()+" is in quarantine")
 }
 
 func reasonFlags(cmd *cobra.Command, how *pulling) {
@@ -172,11 +173,11 @@ func askLever(cmd *cobra.Command, path string, dry bool, body []byte, done strin
 	if err != nil {
 		return err
 	}
-	return leverSaid(cmd, r, dry, done)
+	return leverSaid(cmd, nil, r, dry, done)
 }
 
-// leverSaid prints what a lever did.
-func leverSaid(cmd *cobra.Command, r record, dry bool, done string) error {
+// leverSaid prints what a lever did, and where: at is the database that was asked, nil for the API.
+func leverSaid(cmd *cobra.Command, at *app.Quarantine, r record, dry bool, done string) error {
 	asked, err := asJSON(cmd)
 	if err != nil {
 		return err
@@ -184,9 +185,12 @@ func leverSaid(cmd *cobra.Command, r record, dry bool, done string) error {
 	if dry {
 		r["dry_run"] = true
 	}
+	where := placeAsked(cmd, at)
+	done += ", " + where
 	said := "done: " + done
 	switch {
 	case asked:
+		r["where"] = where
 		return printJSON(cmd, r)
 	case dry:
 		said = "it would be " + said
@@ -216,7 +220,7 @@ func quarantineStatusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			b, err := readQuarantine(cmd)
+			b, where, err := readQuarantine(cmd)
 			if err != nil {
 				return err
 			}
@@ -227,39 +231,43 @@ func quarantineStatusCommand() *cobra.Command {
 			case asked:
 				return printJSON(cmd, r)
 			}
-			return printQuarantine(cmd, r)
+			return printQuarantine(cmd, r, where)
 		},
 	})
 }
 
-func readQuarantine(cmd *cobra.Command) ([]byte, error) {
+// readQuarantine reads what is in quarantine, and says where.
+func readQuarantine(cmd *cobra.Command) (b []byte, where string, err error) {
 	at, err := atDatabase(cmd)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
+	where = placeAsked(cmd, at)
 	if at != nil {
 		defer at.Close()
 		b, err := at.Read(cmd.Context())
-		return b, advised(cmd, err)
+		return b, where, advised(cmd, err)
 	}
 	d, err := dialAlive(cmd)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	b, _, err := d.get("/quarantine")
-	return b, advised(cmd, err)
+	b, _, err = d.get("/quarantine")
+	return b, where, advised(cmd, err)
 }
 
-// printQuarantine writes a paragraph for each scope, and the tables of what waits and what is open.
-func printQuarantine(cmd *cobra.Command, r record) error {
+// printQuarantine writes a paragraph for each scope, and the tables of what waits and what is open. where is the place
+// that was asked.
+func printQuarantine(cmd *cobra.Command, r record, where string) error {
 	out := cmd.OutOrStdout()
 	items := r.records("items")
 	if len(items) == 0 {
-		fmt.Fprintln(out, "nothing is in quarantine")
+		fmt.Fprintln(out, "nothing is in quarantine, "+where)
 	}
 	for _, s := range items {
 		q := pg.Quarantine{Context: s.text("context"), Type: s.text("type")}
-		fmt.Fprintf(out, "%s is in quarantine since %s, by %s: %s\n", q, s.text("entered_at"), s.text("by"), clean(s.text("reason")))
+		fmt.Fprintf(out, "%s is in quarantine, %s, since %s, by %s: %s\n", q, where, s.text("entered_at"), s.text("by"),
+			clean(s.text("reason")))
 		if s.at("lost_from") != nil {
 			from, until := s.moment("lost_from"), s.moment("lost_until")
 			fmt.Fprintf(out, "  lost time: %s at most, from %s to %s\n", until.Sub(from).Round(time.Millisecond), s.text("lost_from"), s.text("lost_until"))
@@ -402,7 +410,7 @@ func releaseAt(cmd *cobra.Command, at *app.Quarantine, q pg.Quarantine, how pull
 	if _, err := at.ReleaseQuarantine(ctx, at.By, q, anyway); err != nil {
 		return advised(cmd, err)
 	}
-	return leverSaid(cmd, record{"result": "done", "changed": true}, how.dry, q.String()+" is released")
+	return leverSaid(cmd, at, record{"result": "done", "changed": true}, how.dry, q.String()+" is released")
 }
 
 func identityAnnounceCommand() *cobra.Command {
@@ -442,7 +450,7 @@ func identityAnnounceCommand() *cobra.Command {
 			if err != nil {
 				return advised(cmd, err)
 			}
-			return leverSaid(cmd, record{"result": "done", "changed": r.Changed}, how.dry, done)
+			return leverSaid(cmd, at, record{"result": "done", "changed": r.Changed}, how.dry, done)
 		},
 	})
 	reasonFlags(cmd, &how)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -24,7 +25,8 @@ func eitherWay(cmd *cobra.Command) *cobra.Command {
 }
 
 // atDatabase opens the database where the command is to ask that; nil where it is to ask the API. A flag says which of
-// the two; without one, POSTERN_URL comes before DATABASE_URL, since a running API tells its processes at once.
+// the two. Without one, both variables may stand, and name two installations: a restored database and the API of the
+// live system. Then a command that changes something is refused; one that reads asks the API, and says where.
 func atDatabase(cmd *cobra.Command) (*app.Quarantine, error) {
 	if f := cmd.Flags().Lookup("reason"); f != nil && f.Changed && strings.TrimSpace(f.Value.String()) == "" {
 		return nil, fault.At("/reason", "reason is empty: say why, it is kept with who and when")
@@ -35,14 +37,51 @@ func atDatabase(cmd *cobra.Command) (*app.Quarantine, error) {
 	}
 	_, none := cfg.Database()
 	api, database := cmd.Flags().Changed("url"), cmd.Flags().Changed("database-url")
+	at := os.Getenv("POSTERN_URL")
 	switch {
 	case api && database:
 		return nil, usage(cmd, errors.New("--url and --database-url: give one of them, the API is asked or the database itself"))
-	case none != nil, api, !database && os.Getenv("POSTERN_URL") != "":
+	case none != nil, api:
+		return nil, nil
+	case !database && at != "" && cmd.Flags().Lookup("reason") != nil:
+		return nil, &failure{exitUsage, `say which is meant: --database-url "$DATABASE_URL", or --url "$POSTERN_URL"`,
+			fmt.Errorf("POSTERN_URL names the API at %s, and DATABASE_URL %s: these may be two installations, "+
+				"and nothing was changed", shownURL(cmd), placeOf(cfg))}
+	case !database && at != "":
 		return nil, nil
 	}
-	at, err := app.NewQuarantine(cmd.Context(), cfg)
-	return at, advised(cmd, err)
+	q, err := app.NewQuarantine(cmd.Context(), cfg)
+	return q, advised(cmd, err)
+}
+
+// shownURL is the address of the API without a password.
+func shownURL(cmd *cobra.Command) string {
+	u, err := url.Parse(urlOf(cmd))
+	if err != nil {
+		return urlOf(cmd)
+	}
+	return u.Redacted()
+}
+
+// placeOf names the configured database in a sentence, without its password.
+func placeOf(cfg app.Config) string {
+	database, err := cfg.Database()
+	if err != nil {
+		return "no database"
+	}
+	return "the database " + app.Masked(database)
+}
+
+// placeAsked says in an answer where a command was carried out: in the database that was opened, or at the API.
+func placeAsked(cmd *cobra.Command, at *app.Quarantine) string {
+	if at == nil {
+		return "at " + shownURL(cmd)
+	}
+	cfg, _, err := settings(cmd)
+	if err != nil {
+		return ""
+	}
+	return "in " + placeOf(cfg)
 }
 
 // answersWithin is how long the API may take to say that it is alive. One that is stopped, or hangs, is told from one
@@ -78,7 +117,7 @@ func elsewhere(cmd *cobra.Command) string {
 	case cmd.Flags().Changed("url"):
 		return "leave out --url and give --database-url, and the database itself is asked; or " + start
 	}
-	return "unset POSTERN_URL or give --database-url, and the database itself is asked, as after a restore; or " + start
+	return "give --database-url, and the database itself is asked, as after a restore; or " + start
 }
 
 // advised makes of an error what the operator of a quarantine can do about it. Where API or database break off, the

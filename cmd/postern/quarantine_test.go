@@ -20,20 +20,33 @@ func TestAQuarantineIsEnteredWhereTheCommandIsTold(t *testing.T) {
 	db := pgtest.New(t)
 	both := append(database(db.URL), "POSTERN_URL="+noAPI)
 	enter := []string{"quarantine", "enter", "--reason", "restored"}
-	postern(t, both, enter...).want(t, exitUnreachable, "next: unset POSTERN_URL or give --database-url, and the database itself is asked")
+	for _, args := range [][]string{
+		enter,
+		append(enter, "--dry-run"),
+		{"quarantine", "release", "--reason", "asked"},
+		{"identity", "announce", "shop", "--reason", "renamed"},
+	} {
+		postern(t, both, args...).want(t, exitUsage, noAPI, "these may be two installations, and nothing was changed",
+			`next: say which is meant: --database-url "$DATABASE_URL", or --url "$POSTERN_URL"`)
+	}
 	postern(t, both, "quarantine", "status").want(t, exitUnreachable, "give --database-url")
 	postern(t, database(db.URL), "quarantine", "status", "--url", noAPI).want(t, exitUnreachable, "next: leave out --url and give --database-url")
 	postern(t, []string{"POSTERN_URL=" + noAPI}, enter...).want(t, exitUnreachable, "give --database-url")
 	postern(t, both, append(enter, "--url", noAPI, "--database-url", db.URL)...).want(t, exitUsage, "give one of them")
 
-	postern(t, both, append(enter, "--database-url", db.URL, "-o", "json")...).want(t, 0, `"result":"done"`)
+	r := postern(t, both, append(enter, "--database-url", db.URL, "-o", "json")...)
+	r.want(t, 0, `"result":"done"`, `"where":"in the database postgres`)
+	postern(t, both, append(enter, "--database-url", db.URL, "-o", "table")...).
+		want(t, 0, "done: everything is in quarantine, in the database postgres")
 	postern(t, both, "quarantine", "status", "--database-url", db.URL, "-o", "table").
-		want(t, 0, "everything is in quarantine", "next: postern quarantine reconcile")
+		want(t, 0, "everything is in quarantine, in the database postgres", "next: postern quarantine reconcile")
 	postern(t, database(db.URL), "quarantine", "release", "dispatchers/PAY", "--reason", "x").
 		want(t, exitBad, "there is no quarantine of type PAY", "next: `postern quarantine status`")
 
 	p, at := serving(t, append(database(db.URL), "POSTERN_AUTH=none"), "serve")
 	postern(t, []string{at}, "quarantine", "status", "-o", "json").want(t, 0, `"reason":"restored"`)
+	postern(t, []string{at}, append(enter, "-o", "table")...).
+		want(t, 0, "done: everything is in quarantine, at "+strings.TrimPrefix(at, "POSTERN_URL="))
 	p.signal(syscall.SIGSTOP)
 	postern(t, append(database(db.URL), at), "quarantine", "status").want(t, exitUnreachable, "give --database-url")
 	p.signal(syscall.SIGCONT)
