@@ -219,14 +219,17 @@ func whyCommand() *cobra.Command {
 	})
 }
 
-// printWhy prints the chain of blockers; context is the tenant that the levers have to name, "" for none.
+// printWhy prints the chain of blockers; context is the tenant that the levers have to name, "" for none. What the
+// summary quotes of a blocker is not said again.
 func printWhy(out io.Writer, p paper, why record, context string, now time.Time) {
-	p.indented(out, "", 0, why.text("summary"))
+	summary := why.text("summary")
+	p.indented(out, "", 0, summary)
+	placeholder := false
 	for i, b := range why.records("blockers") {
 		fmt.Fprintln(out)
 		p.indented(out, fmt.Sprintf("%d.", i+1), 3, fmt.Sprintf("%s: %s, for %s", b.text("kind"),
 			strings.TrimPrefix(b.text("object"), "/"), strings.TrimPrefix(ago(b.moment("since"), now), "in ")))
-		if s := b.text("detail"); s != "" {
+		if s := b.text("detail"); s != "" && !strings.Contains(summary, s) {
 			p.indented(out, "", 3, s)
 		}
 		if s := b.text("help"); s != "" {
@@ -235,7 +238,10 @@ func printWhy(out io.Writer, p paper, why record, context string, now time.Time)
 		if b.at("lane") != nil {
 			lane := b.text("lane.kind") + " " + b.text("lane.name") + ", " + b.text("lane.ahead") + " ahead"
 			if s := b.text("lane.gate_reason"); s != "" {
-				lane += ", closed: " + s
+				lane += ", closed"
+				if !strings.Contains(summary, s) {
+					lane += ": " + s
+				}
 			}
 			p.indented(out, "   turn", 9, lane)
 		}
@@ -244,7 +250,13 @@ func printWhy(out io.Writer, p paper, why record, context string, now time.Time)
 		}
 		for _, l := range b.records("levers") {
 			// The lever stays whole, so that a shell takes it as it is copied.
-			paper{}.indented(out, "   lever", 9, leverCommand(l, context))
+			line := leverCommand(l, context)
+			paper{}.indented(out, "   lever", 9, line)
+			placeholder = placeholder || strings.Contains(line, "//WORKER")
 		}
+	}
+	if placeholder {
+		fmt.Fprintln(out)
+		p.indented(out, "", 0, "http://WORKER stands for the address of your worker: put it there")
 	}
 }

@@ -46,7 +46,7 @@ func (w saidWhy) has(b saidBlocker) bool {
 
 // stays are levers after which the same blocker stands in the way for a while, by its kind and their method: their
 // change takes effect with the next step, and why tells its time.
-var stays = map[string]bool{"queue_blocked PATCH": true}
+var stays = map[string]bool{"queue_blocked PATCH": true, "outcome_unknown PATCH": true}
 
 // Each lever that /why names, of everything that can be in the way, is a request that the API takes as it is printed.
 func TestEveryLeverOfWhyIsARequestThatIsTaken(t *testing.T) {

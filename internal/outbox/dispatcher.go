@@ -81,6 +81,9 @@ const (
 // Atomic says whether the worker executes a list of messages all or not at all.
 func (d *Dispatcher) Atomic() bool { return slices.Contains(d.Capabilities, "atomic") }
 
+// NoStatus is what a type is given whose worker has no /status, in the words of the messages that advise it.
+const NoStatus = "the capability no_status"
+
 // Mute says whether the worker has no /status, so that it is never asked what came of a call.
 func (d *Dispatcher) Mute() bool { return slices.Contains(d.Capabilities, "no_status") }
 

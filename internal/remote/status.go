@@ -33,9 +33,8 @@ func (c *Client) status(ctx context.Context, baseURL, typ, byToken, byHash strin
 		message := fmt.Sprintf("the worker answered HTTP %d to a question for the status", p.status)
 		return outbox.Status{State: outbox.StatusUnsupported, Message: message}, true
 	case notFound(p.status):
-		const foreign = "HTTP %d %s came to a question for the status: is that the worker, or what stands before it? " +
-			"Where the worker has no /status, give its type the capability no_status"
-		return unreachable(foreign, p.status, p.kind()), true
+		return unreachable("/status answered %d %s, which may come from a proxy. "+
+			"If your worker has no /status, give type %s %s", p.status, p.kind(), typ, outbox.NoStatus), true
 	case p.status == 0:
 		return p.unreachable(), false
 	case p.status >= 300 && p.status < 400:
@@ -76,7 +75,7 @@ func (p reply) kind() string {
 	case strict.HTML(p.body):
 		return "with an HTML page"
 	case json.Valid(p.body):
-		return "with JSON that does not say so"
+		return "with JSON"
 	}
 	return "with a long text"
 }

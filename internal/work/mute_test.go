@@ -3,6 +3,7 @@ package work_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,17 +34,29 @@ func TestAPageIsNoWordThatThereIsNoStatus(t *testing.T) {
 	h.engine("n", nil)
 	ids := h.post("q", "ASKED", "a")
 	h.await(h.post("r", "MUTE", "b"), 30*time.Second, outbox.UNRESOLVED)
+	const quoted = "/status answered 404 with an HTML page"
+	var levers []string
 	h.until("why quotes what was answered at /status", func() bool {
 		why, err := h.s.Reads.Why(h.ctx, h.by.Context, ids[0])
 		h.must(err)
 		for _, b := range why.Blockers {
-			if strings.Contains(b.Detail, "with an HTML page came to a question") {
-				return strings.Contains(b.Detail, "no_status")
+			if n := strings.Count(b.Detail, quoted); n > 1 {
+				t.Fatalf("it is quoted %d times: %s", n, b.Detail)
+			} else if n == 1 {
+				for _, l := range b.Levers {
+					levers = append(levers, l.String())
+				}
+				return true
 			}
 		}
 		return false
 	})
+	if want := `PATCH /dispatchers/ASKED {"capabilities":["no_status"]}`; !slices.Contains(levers, want) {
+		t.Errorf("the levers are %q, want %s", levers, want)
+	}
 	if tx, err := h.s.Transaction(h.ctx, h.by.Context, ids[0]); err != nil || tx.State != outbox.DISPATCHING {
 		t.Errorf("%+v, %v", tx, err)
 	}
+	put("ASKED", "no_status")
+	h.await(ids, 30*time.Second, outbox.UNRESOLVED)
 }

@@ -29,29 +29,35 @@ func (x *explain) dispatching() error {
 	if err != nil {
 		return err
 	}
+	levers := append(x.noStatus(said+x.said), abandon...)
 	if said != "" {
 		said = "the last answer was, at " + clockTime(at) + ": " + said
 	}
 	if g := x.gate(); g != nil {
-		x.add(Blocker{
+		b := Blocker{
 			Kind:   "status_unreachable",
 			Object: g.object,
 			Since:  x.troubled(),
-			Detail: x.heard(pg.Because(pg.Because("the worker that has to be asked cannot be reached", g.why), said)),
+			Detail: "the worker that has to be asked cannot be reached",
 			Next:   &NextStep{*x.due, "it is asked again"},
-			Levers: append([]Lever{x.worker()}, abandon...),
-		})
+			Levers: append([]Lever{x.worker()}, levers...),
+		}
+		if !strings.Contains(said, g.why) {
+			b.Detail = pg.Because(b.Detail, g.why)
+		}
+		b.Detail = x.heard(pg.Because(b.Detail, said))
+		x.add(b)
 	} else {
 		b := Blocker{
 			Kind:   "outcome_unknown",
 			Object: pg.TxPath(id),
 			Since:  x.troubled(),
-			Detail: pg.Because(fmt.Sprintf("what came of attempt %d is not known", x.q.Attempt), said),
+			Detail: fmt.Sprintf("what came of attempt %d is not known", x.q.Attempt),
 			Next:   &NextStep{*x.due, "the worker is asked"},
-			Levers: abandon,
+			Levers: levers,
 		}
-		b.Detail = x.heard(b.Detail + fmt.Sprintf("; the worker is asked for token %s before anything is sent again",
-			x.head.Token(x.q.Attempt)))
+		b.Detail = x.heard(pg.Because(b.Detail, said) + fmt.Sprintf(
+			"; the worker is asked for token %s before anything is sent again", x.head.Token(x.q.Attempt)))
 		x.add(b)
 	}
 	x.moving = !need
@@ -67,9 +73,9 @@ func (x *explain) troubled() time.Time {
 	return x.q.Blocked
 }
 
-// heard adds to a detail what the worker was heard to say when it was asked last.
+// heard adds to a detail what the worker was heard to say when it was asked last, unless the detail has it.
 func (x *explain) heard(detail string) string {
-	if x.said == "" {
+	if x.said == "" || strings.Contains(detail, x.said) {
 		return detail
 	}
 	return detail + "; when it was asked last: " + x.said

@@ -143,7 +143,7 @@ func (f *senderFacts) levers() []Lever {
 	}
 	list := []Lever{NewLever("POST", "admin", "senders", f.account, "unblock")}
 	if f.kind() == "worker_unreachable" && f.url != "" {
-		list = append(list, workerOfSender(f.account, f.url))
+		list = append(list, workerOfSender(f.account))
 	}
 	return list
 }

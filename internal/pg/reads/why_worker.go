@@ -2,9 +2,11 @@ package reads
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
@@ -52,17 +54,20 @@ func (x *explain) gate() *closedGate {
 	return nil
 }
 
-// worker is the lever that gives what the head calls another address, or lets the one that it has be called at once.
+// anotherWorker stands in a lever for the address that only the caller knows: the one that is there is in trouble.
+const anotherWorker = "http://WORKER"
+
+// worker is the lever that gives what the head calls another address.
 func (x *explain) worker() Lever {
 	if x.own != nil {
-		return workerOfSender(x.own.account, x.own.url)
+		return workerOfSender(x.own.account)
 	}
 	return x.workerOfType()
 }
 
 // workerOfSender is that lever of a sender with an address of its own.
-func workerOfSender(account, url string) Lever {
-	return NewLever("PATCH", "admin", "senders", account).With("worker_url", url)
+func workerOfSender(account string) Lever {
+	return NewLever("PATCH", "admin", "senders", account).With("worker_url", anotherWorker)
 }
 
 // workerOfType is that lever of the type of the head. A worker that is built in keeps its name.
@@ -71,8 +76,15 @@ func (x *explain) workerOfType() Lever {
 	if x.d != nil && !strings.HasPrefix(x.d.WorkerURL, "http") {
 		return l.With("slots", x.d.Slots)
 	}
-	if x.d == nil {
-		return l.With("worker_url", "http://WORKER")
+	return l.With("worker_url", anotherWorker)
+}
+
+// noStatus is the lever for a worker that has no /status: its type says so, and it is never asked again. There is none
+// unless an answer to a question made that likely.
+func (x *explain) noStatus(said string) []Lever {
+	if x.d == nil || !strings.Contains(said, outbox.NoStatus) {
+		return nil
 	}
-	return l.With("worker_url", x.d.WorkerURL)
+	can := append(slices.Clone(x.d.Capabilities), "no_status")
+	return []Lever{NewLever("PATCH", "admin", "dispatchers", x.head.Type).With("capabilities", can)}
 }

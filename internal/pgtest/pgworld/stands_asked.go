@@ -87,6 +87,13 @@ var asked = []Stand{
 			w.closes("")
 			return id
 		}},
+	{"its worker seems to have no /status", "outcome_unknown", "what came of attempt 1 is not known", "/dispatchers/T",
+		func(w *World) outbox.ID {
+			id := w.Post("q", "T", "a")[0]
+			w.Settle(w.Answer(w.Claim(w.Node("n"), Everything())[0], NobodyKnows()))
+			w.Exec(`UPDATE postern.timer SET said = 'give type T ' || $1`, outbox.NoStatus)
+			return id
+		}},
 	{"its sender's worker cannot be asked what came of a call", "status_unreachable",
 		"the worker that has to be asked cannot be reached: refused", "/senders/acct-1",
 		func(w *World) outbox.ID {
