@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 
@@ -29,7 +30,7 @@ func contextCommand() *cobra.Command {
 		},
 	}
 	cmd.AddCommand(contextCreateCommand(), listOf("contexts", "List the contexts in which one has a role"), contextMemberCommand(),
-		removal("delete NAME...", "contexts", "Delete empty contexts", `
+		removal("delete NAME...", "contexts", "deleted", "Delete empty contexts", `
 			Delete contexts that hold nothing any more: neither types, senders, configured queues nor transactions.
 
 			  postern context delete shop`))
@@ -57,6 +58,10 @@ func contextCreateCommand() *cobra.Command {
 				return err
 			}
 			_, _, b, err := d.send(http.MethodPut, objectPath("contexts/"+args[0]), in, "If-None-Match", "*")
+			if refusedAs(err, "precondition_failed") {
+				next := "`postern show contexts/" + args[0] + "` shows it; `postern api PATCH` changes it"
+				return &failure{exitBad, next, fmt.Errorf("context %s exists already", args[0])}
+			}
 			if err != nil {
 				return err
 			}
@@ -87,8 +92,10 @@ func contextMemberCommand() *cobra.Command {
 			}
 			path := objectPath("contexts/"+args[0]) + "/members/" + url.PathEscape(args[1])
 			if len(args) == 2 {
-				_, _, _, err := d.raw(http.MethodDelete, path, nil)
-				return err
+				if _, _, _, err := d.raw(http.MethodDelete, path, nil); err != nil {
+					return err
+				}
+				return removed(cmd, "contexts/"+args[0]+"/members/"+args[1], "removed")
 			}
 			_, _, b, err := d.send(http.MethodPut, path, map[string][]string{"roles": args[2:]})
 			if err != nil {
@@ -143,8 +150,8 @@ func listOf(noun, short string) *cobra.Command {
 	})
 }
 
-// removal is DELETE of each thing that is named.
-func removal(use, noun, short, long string) *cobra.Command {
+// removal is DELETE of each thing that is named; done is said of it then.
+func removal(use, noun, done, short, long string) *cobra.Command {
 	return asClient(&cobra.Command{
 		Use: use, Short: short, Long: trim(long), Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeNames(noun),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -153,11 +160,31 @@ func removal(use, noun, short, long string) *cobra.Command {
 				return err
 			}
 			for _, name := range args {
-				if _, _, _, err := d.raw(http.MethodDelete, objectPath(noun+"/"+name), nil); err != nil {
+				path, err := d.named(objectPath(noun + "/" + name))
+				if err != nil {
+					return err
+				}
+				if _, _, _, err := d.raw(http.MethodDelete, path, nil); err != nil {
+					return err
+				}
+				if err := removed(cmd, noun+"/"+name, done); err != nil {
 					return err
 				}
 			}
 			return nil
 		},
 	})
+}
+
+// removed says that something is no more.
+func removed(cmd *cobra.Command, object, done string) error {
+	asked, err := asJSON(cmd)
+	if err != nil {
+		return err
+	}
+	if asked {
+		return printJSON(cmd, record{"object": object, "result": "done"})
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), object+"  "+done)
+	return err
 }

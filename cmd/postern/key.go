@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
+	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/api/client"
@@ -165,12 +168,12 @@ func keyRotateCommand() *cobra.Command {
 	var overlap time.Duration
 	var reason string
 	cmd := asClient(&cobra.Command{
-		Use:   "rotate ID",
+		Use:   "rotate ID|NAME",
 		Short: "Give an API key another secret, and show it",
 		Long: trim(`
 			Give an API key another secret. The one before holds for the overlap; without one, no longer.
 
-			  postern key rotate 0193... --overlap 24h --out till.key`),
+			  postern key rotate till --overlap 24h --out till.key`),
 		Args: cobra.ExactArgs(1),
 	})
 	cmd.Flags().DurationVar(&overlap, "overlap", 0, "how long the secret before still holds")
@@ -184,14 +187,51 @@ func keyRotateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return d.handOut(cmd, objectPath("api-keys/"+args[0])+"/rotate", map[string]string{"overlap": overlap.String(), "reason": reason}, *file)
+		path, err := d.named(objectPath("api-keys/" + args[0]))
+		if err != nil {
+			return err
+		}
+		in := map[string]string{"overlap": overlap.String(), "reason": reason}
+		return d.handOut(cmd, path+"/rotate", in, *file)
 	}
 	return cmd
 }
 
 func keyRevokeCommand() *cobra.Command {
-	return removal("revoke ID...", "api-keys", "Revoke API keys", `
+	return removal("revoke ID|NAME...", "api-keys", "revoked", "Revoke API keys", `
 		Revoke API keys: they are refused at once by the process that is asked, by others within 2 s.
 
-		  postern key revoke 0193...`)
+		  postern key revoke till`)
+}
+
+// named is the path of an object that is named as people know it. An API key is found by its name, where one of the
+// context has it; other objects are named by their paths.
+func (d *door) named(path string) (string, error) {
+	name, key := strings.CutPrefix(path, "/api-keys/")
+	if _, err := uuid.Parse(name); !key || err == nil {
+		return path, nil
+	}
+	if plain, err := url.PathUnescape(name); err == nil {
+		name = plain
+	}
+	var ids []string
+	err := d.each("/api-keys", func(r record) {
+		if r.text("name") == name {
+			ids = append(ids, r.text("id"))
+		}
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case len(ids) == 0:
+		return "", &client.Problem{
+			Code:   "not_found",
+			Status: http.StatusNotFound,
+			Detail: fmt.Sprintf("no API key has the id or name %q", name),
+		}
+	case len(ids) > 1:
+		return "", &failure{exitBad, "give the id of one: `postern key ls` shows more of them",
+			fmt.Errorf("%d API keys are named %q: %s", len(ids), name, strings.Join(ids, ", "))}
+	}
+	return "/api-keys/" + ids[0], nil
 }

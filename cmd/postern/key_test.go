@@ -47,7 +47,8 @@ func TestTheFirstKeyMakesTheOthers(t *testing.T) {
 	_, at = serving(t, append(db, "POSTERN_BOOTSTRAP_KEY_FILE="+file("root.key")), "serve", "--work")
 	root := []string{at, "POSTERN_API_KEY_FILE=" + file("root.key"), "POSTERN_OUTPUT=table"}
 	postern(t, root, "context", "create", "shop", "--require-key").want(t, 0, "shop")
-	postern(t, root, "context", "create", "shop").want(t, 1)
+	postern(t, root, "context", "create", "shop").
+		want(t, 1, "context shop exists already", "next: `postern show contexts/shop`")
 	postern(t, root, "context", "ls").want(t, 0, "shop", "system", "default")
 	postern(t, root, "api", "PUT", "/dispatchers/PAY", "--context", "shop", "-d", `{"worker_url": "noop:"}`).want(t, 0)
 	made := postern(t, root, "key", "create", "till", "--context", "shop", "--role", "executor", "--out", file("till.key"))
@@ -67,16 +68,19 @@ func TestTheFirstKeyMakesTheOthers(t *testing.T) {
 	till := []string{at, "POSTERN_API_KEY_FILE=" + file("till.key"), "POSTERN_OUTPUT=table"}
 	postern(t, till, "post", "PAY", "-q", "ada", "--uid", "p-1", "--wait", "30s").want(t, 0, "DONE")
 	postern(t, till, "post", "PAY", "-q", "ada").want(t, 1, "idempotency key")
-	postern(t, till, "pause", "queues/ada").want(t, 1, "admin")
+	postern(t, till, "pause", "queues/ada").want(t, 1, "admin", "next: a key with the role that is named may do it")
 	postern(t, till, "ls", "--context", "system").want(t, 1, `no context "system"`)
 	reader := []string{at, "POSTERN_API_KEY=" + eye.Secret, "POSTERN_OUTPUT=table"}
 	postern(t, reader, "show", "p-1").want(t, 0, "DONE")
 	postern(t, reader, "post", "PAY", "-q", "ada", "--uid", "p-2").want(t, 1, "executor")
-	postern(t, root, "key", "ls", "--context", "shop").want(t, 0, "till", "eye", eye.ID)
-	rotated := postern(t, []string{at, "POSTERN_API_KEY_FILE=" + file("root.key")}, "key", "rotate", eye.ID, "--context", "shop", "--overlap", "1h", "-o", "json")
+	postern(t, root, "key", "ls", "--context", "shop").want(t, 0, "till", "eye", eye.ID, "  all")
+	rotated := postern(t, []string{at, "POSTERN_API_KEY_FILE=" + file("root.key")}, "key", "rotate", "eye", "--context", "shop", "--overlap", "1h", "-o", "json")
 	rotated.want(t, 0, `"secret":"postern_`)
 	postern(t, reader, "show", "p-1").want(t, 0)
-	postern(t, root, "key", "revoke", eye.ID, "--context", "shop").want(t, 0)
+	postern(t, root, "show", "api-keys/eye", "--context", "shop").want(t, 0, eye.ID)
+	postern(t, root, "key", "revoke", "eye", "--context", "shop").want(t, 0, "api-keys/eye  revoked")
+	postern(t, root, "key", "rotate", "eye", "--context", "shop").
+		want(t, 1, `no API key has the id or name "eye"`, "next: `postern key ls`")
 	postern(t, reader, "show", "p-1").want(t, 1, "this API key does not hold")
 
 	postern(t, root, "pause", "contexts/shop", "--reason", "an audit").want(t, 0, "done")

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -92,7 +94,7 @@ var layouts = map[string][]column{
 		{head: "id", cell: field("id")},
 		{head: "name", cell: field("name")},
 		{head: "role", cell: field("role")},
-		{head: "only", cell: field("only")},
+		{head: "only", cell: only},
 		{head: "expires", cell: since("expires_at")},
 		{head: "used", cell: since("last_used_at"), soft: true},
 	},
@@ -233,6 +235,16 @@ func firstOf(paths ...string) func(record) string {
 		}
 		return ""
 	}
+}
+
+// only is to what an API key is narrowed within its role.
+func only(r record) string {
+	list, _ := r.at("only").([]any)
+	var words []string
+	for _, w := range list {
+		words = append(words, fmt.Sprint(w))
+	}
+	return cmp.Or(strings.Join(words, " "), "all")
 }
 
 // stateOf is the state of something configured, and whether somebody holds it.

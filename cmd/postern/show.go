@@ -37,7 +37,10 @@ func showCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			path := objectPath(args[0])
+			path, err := d.named(objectPath(args[0]))
+			if err != nil {
+				return err
+			}
 			var b []byte
 			var r record
 			if path == "" {

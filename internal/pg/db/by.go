@@ -55,6 +55,9 @@ func MatchVersion(want, have int64, created bool) error {
 	switch {
 	case want == 0, want == have && !created, want == -1 && created, want == AnyVersion && !created:
 		return nil
+	case want == -1:
+		return fault.New(fault.Conflict, "precondition_failed",
+			"it exists already, at version %d: leave out If-None-Match to replace it", have).With("version", have)
 	case created:
 		return fault.New(fault.Conflict, "precondition_failed", "it does not exist (any more): leave If-Match out to create it").With("version", 0)
 	}
