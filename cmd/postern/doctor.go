@@ -251,10 +251,18 @@ func (d *door) away() (found []doctor.Finding, err error) {
 	return found, err
 }
 
-// unreachable compares the addresses of a context with what the nodes may call.
+// unreachable compares the addresses of a context with what the nodes may call, and says if all nodes are drained.
 func (d *door) unreachable() ([]doctor.Finding, error) {
 	var nodes []addresses.Allowance
+	var drained []string
+	live := 0
 	if err := d.each("/nodes", func(r record) {
+		if r.text("state") == "live" {
+			live++
+			if r.at("draining") == true {
+				drained = append(drained, r.text("name"))
+			}
+		}
 		ranges, told := r.at("worker_allow_cidr").([]any)
 		if !told || r.text("state") != "live" {
 			return
@@ -285,7 +293,11 @@ func (d *door) unreachable() ([]doctor.Finding, error) {
 			return nil, err
 		}
 	}
-	return app.Unreachable(d.ctx, all, nodes), nil
+	found := app.Unreachable(d.ctx, all, nodes)
+	if len(drained) > 0 && len(drained) == live {
+		found = append(found, doctor.Drained(drained))
+	}
+	return found, nil
 }
 
 // each reads every page of a list.

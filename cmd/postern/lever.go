@@ -100,6 +100,7 @@ var levers = []struct {
 
 		  postern drain queues/claim-7f3
 		  postern drain senders/acct-1 --reason "its key is changed"
+		  postern drain nodes/worker-7 --reason "its machine is replaced"
 		  postern drain dispatchers/PAY --reason "the last week of this type"`, nil},
 	{"purge", "NOUN/NAME...", "Cancel what waits in a queue, of a type, for a sender or in a context", `
 		Cancel what waits, oldest first; what is in flight goes on, and so do posts. Of a sender it is what

@@ -25,6 +25,12 @@ func TestEachCauseIsOneLineWithItsLever(t *testing.T) {
 			VALUES (8, 2, clock_timestamp(), 'r', '00000000-0000-0000-0000-000000000008', 'r1', 'PAY', 'WAITING',
 				clock_timestamp() - interval '5 h',
 				'no_node_for_type', '/nodes', 'no live process works on type PAY')`,
+		// a sample from before the quarantine was released
+		`INSERT INTO postern.stuck (queue_id, context_id, as_of, queue, id, uid, type, state, since,
+				blocker, object, blocker_detail, lever)
+			VALUES (9, 2, clock_timestamp(), 's', '00000000-0000-0000-0000-000000000009', 's1', 'PAY', 'DISPATCHING',
+				clock_timestamp() - interval '5 h', 'quarantined', '/quarantine',
+				'everything is in quarantine', 'POST /quarantine/reconcile {"reason":"..."}')`,
 		`INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, created_at)
 			SELECT i, 1, (clock_timestamp() AT TIME ZONE 'UTC')::date, 2, 'PAY', '{}', clock_timestamp()
 			FROM generate_series(11, 14) i`,
@@ -68,6 +74,6 @@ func TestEachCauseIsOneLineWithItsLever(t *testing.T) {
 		}
 	}
 	if n := len(find(found, "stuck queues")); n != 2 {
-		t.Errorf("%d lines for two causes", n)
+		t.Errorf("%d lines for two causes that stand: %+v", n, find(found, "stuck queues"))
 	}
 }

@@ -52,6 +52,37 @@ func TestAHealthyDatabaseHasNothingButItsServerToMend(t *testing.T) {
 	}
 }
 
+// A node that is drained claims nothing: where no other lives, nothing goes out, and doctor says so with the lever.
+func TestDrainedNodesDispatchNothing(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	look := func(change string) doctor.Finding {
+		t.Helper()
+		if _, err := db.Pool.Exec(t.Context(), change); err != nil {
+			t.Fatal(err)
+		}
+		found, err := doctor.Database(t.Context(), db.URL, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := find(found, "nodes")
+		if len(list) != 1 {
+			t.Fatalf("%+v", list)
+		}
+		return list[0]
+	}
+	f := look(`INSERT INTO postern.node (name, ttl, heartbeat_at, draining)
+		VALUES ('n1', '1 h', clock_timestamp(), true), ('n2', '1 h', clock_timestamp(), false)`)
+	if f.State != doctor.OK {
+		t.Errorf("one of two is drained: %+v", f)
+	}
+	f = look(`UPDATE postern.node SET draining = true WHERE name = 'n2'`)
+	if f.State != doctor.Bad || !strings.Contains(f.Found, "drained") ||
+		!strings.Contains(f.Remedy, "postern resume nodes/n") {
+		t.Errorf("both are drained: %+v", f)
+	}
+}
+
 func TestAQueueOfNotificationsThatFillsIsTold(t *testing.T) {
 	t.Parallel()
 	states := map[float64]doctor.State{0: doctor.OK, 0.5: doctor.OK, 0.51: doctor.Warn, 0.95: doctor.Bad}

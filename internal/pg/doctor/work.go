@@ -50,26 +50,39 @@ func snapshots(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	return found, err
 }
 
+// Drained is found where all nodes that live are drained.
+func Drained(names []string) Finding {
+	some := strings.Join(names[:min(len(names), 5)], ", ")
+	return Finding{
+		Check:  "nodes",
+		State:  Bad,
+		Found:  "nothing goes out: each node that lives is drained (" + some + ")",
+		Remedy: "postern resume nodes/" + names[0] + ", or start another `postern work`",
+	}
+}
+
 // nodes wants one that dispatches, and none that is gone and still holds queues.
 func nodes(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	rows, err := c.Query(ctx, `
 		SELECT n.name, n.dead_at IS NULL AND n.heartbeat_at > clock_timestamp() - n.ttl, clock_timestamp() - n.heartbeat_at,
-			coalesce(q.held, 0)
+			coalesce(q.held, 0), n.draining
 		FROM postern.node n LEFT JOIN (SELECT node_id, count(*) AS held FROM postern.queue WHERE node_id IS NOT NULL GROUP BY 1) q USING (node_id)
 		WHERE n.kind = 'work' ORDER BY n.heartbeat_at DESC LIMIT 1000`)
 	if err != nil {
 		return nil, err
 	}
 	var found []Finding
-	var live []string
+	var live, drained []string
 	var name string
-	var alive bool
+	var alive, draining bool
 	var silent time.Duration
 	var held int
-	_, err = pgx.ForEachRow(rows, []any{&name, &alive, &silent, &held}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&name, &alive, &silent, &held, &draining}, func() error {
 		switch {
 		case alive:
-			live = append(live, name)
+			if live = append(live, name); draining {
+				drained = append(drained, name)
+			}
 		case held > 0:
 			found = append(found, Finding{"dead nodes", Bad,
 				fmt.Sprintf("%s is silent for %s and holds %s", name, coarse(silent), fault.Many(held, "queue")),
@@ -83,6 +96,8 @@ func nodes(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	switch {
 	case len(live) == 0:
 		found = append(found, Finding{"nodes", Bad, "no process dispatches", "start `postern work`"})
+	case len(drained) == len(live):
+		found = append(found, Drained(drained))
 	case len(live) > 5:
 		found = append(found, Finding{Check: "nodes", State: OK, Found: fmt.Sprintf("%d live: %s and others", len(live), strings.Join(live[:5], ", "))})
 	default:
