@@ -2021,6 +2021,7 @@ type HeadView struct {
 	ID    string     `json:"id"`
 	Since *time.Time `json:"since"`
 	State string     `json:"state"`
+	Type  string     `json:"type"`
 }
 
 // HeightInputBody defines model for HeightInputBody.

@@ -135,6 +135,11 @@ func (d *door) list(cmd *cobra.Command, w io.Writer, noun string, query url.Valu
 		return err
 	}
 	rows, p := page.records("items"), paperOf(cmd)
+	if noun == "queues" {
+		if err := d.standing(rows); err != nil {
+			return err
+		}
+	}
 	if len(rows) == 0 {
 		fmt.Fprintf(w, "no %s%s\n", noun, window(page))
 	} else {
@@ -143,6 +148,37 @@ func (d *door) list(cmd *cobra.Command, w io.Writer, noun string, query url.Valu
 	if next := page.text("next"); next != "" {
 		words := append(append([]string{"postern", "ls", noun}, spelled(query)...), "cursor="+next)
 		fmt.Fprintf(cmd.ErrOrStderr(), "more: %s\n", doctor.Shell(words...))
+	}
+	return nil
+}
+
+// waitsFor is the member under which a queue keeps what its head waits for, as far as its type says it.
+const waitsFor = "waits_for"
+
+// standing adds to queues what their heads wait for where that is their type: it is paused, or its worker is away.
+// One request tells it for a whole page; why tells the rest.
+func (d *door) standing(queues []record) error {
+	if !slices.ContainsFunc(queues, func(q record) bool { return q.text("head.state") == "WAITING" }) {
+		return nil
+	}
+	why := map[string]string{}
+	err := d.each("/dispatchers", func(r record) {
+		switch {
+		case r.at("paused") == true:
+			why[r.text("type")] = "type " + r.text("type") + " is paused"
+		case r.text("gate.until") != "":
+			why[r.text("type")] = "the worker of " + r.text("type") + " is away"
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, q := range queues {
+		if s := why[q.text("head.type")]; s != "" && q.text("head.state") == "WAITING" {
+			q[waitsFor] = s
+		} else if q.text("blocked_since") != "" {
+			q[waitsFor] = "its last call came to nothing"
+		}
 	}
 	return nil
 }

@@ -38,6 +38,8 @@ func sampleRows() map[string][]record {
 				"sender": "acct-1", "node": "worker-7-4711-a",
 				"head":    map[string]any{"state": "RETRY", "since": before(90 * time.Second)},
 				"next_at": before(-9*time.Hour - time.Minute)},
+			{"name": "claim-7f4", "state": "FREE", "depth": json.Number("2"), "waits_for": "type PAY is paused",
+				"head": map[string]any{"state": "WAITING", "since": before(90 * time.Second)}},
 		},
 		"senders": {
 			{"account": "0x52908400098527886E0F7030069857D2E4169EE7", "pool": "payouts", "state": "FREE",
@@ -57,6 +59,26 @@ func sampleRows() map[string][]record {
 				"worker_ms": json.Number("31"), "class": "transient", "sender": "acct-1",
 				"fee": "10", "nonce": "7", "node": "worker-7",
 				"hash": "0x9fc76417374aa880d4449a1f7f31ec597f00b1f6f3dd2d66f4c9c6c445836d8b", "error": refused},
+		},
+		"jobs": {
+			{"id": uid, "caller_id": "key:2cwyiweq", "ref": json.Number("7"), "script_type": "python",
+				"queue": "reports", "status": "error", "tries": json.Number("2"), "runner": "r1",
+				"flow": "01a21b2d-cc31-79e0-8691-a244acb726e2", "created_at": before(90 * time.Second),
+				"error": map[string]any{"code": "exit", "message": "the script ended with exit code 3"}},
+			{"id": "j2", "status": "dispatched", "script_type": "sal", "created_at": before(90 * time.Second)},
+		},
+		"flows": {
+			{"id": uid, "caller_id": "key:2cwyiweq", "ref": json.Number("7"), "status": "started",
+				"job_count": json.Number("12"), "finished_count": json.Number("3"), "created_at": before(time.Hour)},
+		},
+		"runners": {
+			{"name": "r1", "type": "python", "state": "live", "slots": json.Number("4"), "held": json.Number("1"),
+				"isolation": "strict", "seen_at": before(3 * time.Second), "claimed_at": before(90 * time.Second),
+				"program": "devel-385ef91b0123", "address": "10.0.0.7", "created_at": before(26 * time.Hour)},
+		},
+		"api-keys": {
+			{"id": uid, "name": "till", "role": "executor", "only": []any{}},
+			{"id": id, "name": "eye", "role": "reader", "only": []any{"read", "post"}},
 		},
 		"nouns-without-a-layout": {
 			{"name": "ours", "id": uid, "reason": "because it was asked for in a meeting that went on for long",
@@ -97,6 +119,7 @@ func TestWhatWasMeantIsFoundByDistance(t *testing.T) {
 		{"senser", "senders"},
 		{"dispatcher", "dispatchers"},
 		{"trans", "transactions"},
+		{"qeueu", "queues"},
 		{"zebra", ""},
 		{"x", ""},
 	} {

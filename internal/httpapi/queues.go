@@ -65,6 +65,7 @@ type queueView struct {
 // headView is the first transaction of a queue that has not ended.
 type headView struct {
 	ID    string       `json:"id"`
+	Type  string       `json:"type"`
 	State outbox.State `json:"state"`
 	Since *time.Time   `json:"since"`
 }
@@ -75,7 +76,7 @@ func viewQueue(q *pg.Queue, now time.Time) queueView {
 		Pool: ptr(q.Pool), WhenFull: q.WhenFull, OnFailure: q.OnFailure, Version: q.Version, CreatedAt: q.CreatedAt.UTC()}
 	if q.Head != nil {
 		v.Blocked = utc(q.Blocked)
-		v.Head = &headView{q.Head.String(), q.Phase.Transaction(), utc(q.HeadSince)}
+		v.Head = &headView{q.Head.String(), q.HeadType, q.Phase.Transaction(), utc(q.HeadSince)}
 	}
 	if q.Oldest != nil {
 		v.LagSeconds = max(0, now.Sub(*q.Oldest).Seconds())

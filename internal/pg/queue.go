@@ -28,6 +28,7 @@ type Queue struct {
 	Phase      outbox.Phase
 	Depth      int64
 	Head       *outbox.ID
+	HeadType   string
 	HeadSince  *time.Time
 	Blocked    *time.Time // since when the calls of its head come to nothing
 	Oldest     *time.Time // when the head was received
@@ -50,14 +51,14 @@ const queueSQL = `SELECT n.name, n.configured, n.prio, coalesce(n.max_depth, 0),
 			WHEN q.phase IN ('DISPATCHING', 'INCLUSION', 'WAITING_INCLUSION')
 				THEN (SELECT w.due_at FROM postern.timer w WHERE w.queue_id = q.queue_id) END,
 		n.version, n.created_at,
-		CASE WHEN q.phase <> 'IDLE' THEN q.blocked_since END
+		CASE WHEN q.phase <> 'IDLE' THEN q.blocked_since END, coalesce(t.type, '')
 	FROM postern.queue_name n
 	LEFT JOIN postern.queue q ON q.queue_id = n.queue_id
 	LEFT JOIN postern.pool p ON p.pool_id = n.pool_id
 	LEFT JOIN postern.sender s ON s.sender_id = q.sender_id
 	LEFT JOIN postern.node w ON w.node_id = q.node_id
 	LEFT JOIN LATERAL (SELECT count(*) AS settled FROM postern.outcome o WHERE o.queue_id = q.queue_id AND o.seq >= q.head_seq AND o.day >= q.head_day) d ON true
-	LEFT JOIN LATERAL (SELECT t.queue_id, t.seq, t.day, t.created_at, t.moved_from FROM postern.task t
+	LEFT JOIN LATERAL (SELECT t.queue_id, t.seq, t.day, t.created_at, t.moved_from, t.type FROM postern.task t
 		WHERE q.phase <> 'IDLE' AND t.queue_id = q.queue_id AND t.seq >= CASE WHEN q.marks > 0 THEN coalesce(q.cur_seq, q.next_seq, q.head_seq) ELSE q.head_seq END AND t.day >= q.head_day
 			AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
 		ORDER BY t.seq LIMIT 1) t ON true
@@ -69,7 +70,7 @@ func scanQueue(row pgx.CollectableRow) (*Queue, error) {
 	var id outbox.ID
 	err := row.Scan(&v.Name, &v.Configured, &prio, &v.MaxDepth, &v.Pool, &v.WhenFull, &v.OnFailure, &v.Paused, &v.Draining, &v.Phase,
 		&v.Depth, &id.Queue, &id.Seq, &id.Day, &id.Salt, &v.HeadSince, &v.Oldest, &v.Sender, &v.Node, &v.Fence, &v.Attempt, &v.Retries,
-		&v.NextAt, &v.Version, &v.CreatedAt, &v.Blocked)
+		&v.NextAt, &v.Version, &v.CreatedAt, &v.Blocked, &v.HeadType)
 	if v.Priority = "Med"; prio == 0 {
 		v.Priority = "High"
 	}
