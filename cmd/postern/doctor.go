@@ -99,10 +99,7 @@ func examine(cmd *cobra.Command, cfg app.Config) (found []doctor.Finding, code i
 			})
 		case err != nil:
 			code = exitUnreachable
-			remedy := "start it, or say with DATABASE_URL where it is"
-			if session.Exhausted(err) != "" {
-				remedy = "then ask again"
-			}
+			_, remedy := session.Refused(err)
 			list = append(list, doctor.Finding{
 				Check:  "database",
 				State:  doctor.Bad,

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/session"
 )
 
 // The exit codes, as the help of the root command lists them.
@@ -59,9 +60,7 @@ func report(cmd *cobra.Command, err error) int {
 	if !errors.As(err, &f) {
 		if code, ok := codes[fault.CodeOf(err)]; ok {
 			f.code = code
-			if fault.CodeOf(err) == "two_primaries" {
-				f.next = "`postern doctor` says what is to be done about it"
-			}
+			f.next = nextOf(err)
 		} else if cmd.Flags().Lookup("url") != nil {
 			f.code, f.next = further(cmd, err)
 		}
@@ -88,6 +87,20 @@ func report(cmd *cobra.Command, err error) int {
 		fmt.Fprintf(cmd.ErrOrStderr(), "next: %s\n", f.next)
 	}
 	return f.code
+}
+
+// nextOf is what to do about a fault that is none of an API.
+func nextOf(err error) string {
+	switch fault.CodeOf(err) {
+	case "two_primaries":
+		return "`postern doctor` says what is to be done about it"
+	case "database_unavailable":
+		_, next := session.Refused(err)
+		return next
+	case "worker_unreachable":
+		return "start the worker, or correct its address"
+	}
+	return ""
 }
 
 var requiredFlag = regexp.MustCompile(`"([^"]+)"`)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/api/client"
@@ -139,6 +140,9 @@ func advised(cmd *cobra.Command, err error) error {
 	case errors.As(err, &p) && p.Status == http.StatusServiceUnavailable:
 		return broke(p.Code, again, err)
 	case errors.As(err, &f) && f.Kind == fault.Retry && f.Code != "two_primaries":
+		if errors.As(err, new(*pgconn.ConnectError)) && errors.As(err, new(*pgconn.PgError)) { // the server refuses us
+			return &failure{exitUnreachable, nextOf(err), err}
+		}
 		return broke(f.Code, again, err)
 	case refusedAs(err, "wrong_state"), refusedAs(err, "not_found"), fault.CodeOf(err) == "wrong_state", fault.CodeOf(err) == "not_found":
 		return &failure{exitBad, "`postern quarantine status` lists what is in quarantine, and what is next", err}

@@ -116,12 +116,10 @@ func connect(ctx context.Context, w *db.Witness, database string, parts ...pg.Pa
 	return pool, nil
 }
 
-// unanswered is the fault of a database that could not be used: it has run out of something, or does not answer.
+// unanswered is the fault of a database that could not be used: it refuses us, has run out of something, or does not
+// answer.
 func unanswered(database string, err error) error {
-	why := "does not answer"
-	if said := session.Exhausted(err); said != "" {
-		why = "refuses: " + said
-	}
+	why, _ := session.Refused(err)
 	return fault.New(fault.Retry, "database_unavailable", "the database %s %s", Masked(database), why).Because(err)
 }
 
