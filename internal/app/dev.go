@@ -56,6 +56,7 @@ func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ 
 			d.Close()
 		}
 	}()
+	o.Say = oneAtATime(o.Say) // steps that take long are told from timers
 	kept, err := d.findDatabase(ctx, &cfg, o)
 	if err != nil {
 		return nil, err
@@ -67,7 +68,9 @@ func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ 
 		}
 		o.Say(said)
 	}
-	if err := prepare(ctx, cfg.DatabaseURL); err != nil {
+	told := tellSlow(o.Say, "migrating the database")
+	err = prepare(ctx, cfg.DatabaseURL)
+	if told(); err != nil {
 		return nil, err
 	}
 	moved := ""
@@ -76,7 +79,9 @@ func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ 
 		host, _, _ := net.SplitHostPort(cfg.Listen)
 		cfg.Listen = net.JoinHostPort(host, "0")
 	}
-	if d.App, err = New(ctx, cfg, Role{Serve: true, Work: true, Home: true, Version: o.Version}, log); err != nil {
+	told = tellSlow(o.Say, "starting API and sequencer")
+	d.App, err = New(ctx, cfg, Role{Serve: true, Work: true, Home: true, Version: o.Version}, log)
+	if told(); err != nil {
 		return nil, err
 	}
 	if at := d.MetricsURL(); cfg.MetricsListen == metricsDefault && !strings.Contains(at, metricsDefault) {
@@ -114,6 +119,7 @@ func (d *Dev) findDatabase(ctx context.Context, cfg *Config, o DevOptions) (kept
 		}
 		o.Say("using the database " + Masked(configured))
 	default:
+		told := tellSlow(o.Say, "starting PostgreSQL")
 		server, err := devpg.Start(ctx, devpg.Options{
 			StateDir:      cfg.StateDir,
 			BinDir:        cfg.PGBin,
@@ -122,7 +128,7 @@ func (d *Dev) findDatabase(ctx context.Context, cfg *Config, o DevOptions) (kept
 			Reset:         o.Reset,
 			Log:           o.Say,
 		})
-		if err != nil {
+		if told(); err != nil {
 			return "", err
 		}
 		d.stop = server.Close
