@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -148,10 +149,18 @@ func (d *door) about(object string, call func(path string) error) error {
 	return call("/transactions/" + r.text("id"))
 }
 
-// unreached says whether a request cannot have arrived anywhere.
+// unreached says whether no connection came about, so that nothing was sent.
 func unreached(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// unsent says whether a request cannot have arrived: no connection came about, or none that is secret as asked.
+func unsent(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	return unreached(err) || errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &certificate) ||
+		errors.As(err, &record)
 }
 
 func refusedAs(err error, code string) bool {
@@ -159,13 +168,37 @@ func refusedAs(err error, code string) bool {
 	return errors.As(err, &p) && p.Code == code
 }
 
+// listsWhatIsMeant is the command that lists what a command did not find: by the command, such as postern key, else
+// by the noun of an argument, else transactions.
+func listsWhatIsMeant(cmd *cobra.Command) string {
+	noun := ""
+	words := append(strings.Fields(cmd.CommandPath()), cmd.Flags().Args()...)
+	for _, word := range words[1:] {
+		word, _, object := strings.Cut(strings.TrimPrefix(word, "/"), "/")
+		if _, listed := nouns()[plural(word)]; listed && (object || word != plural(word)) && noun == "" {
+			noun = plural(word)
+		}
+	}
+	switch noun {
+	case "", "transactions":
+		return "postern ls"
+	case "api-keys":
+		return "postern key ls"
+	}
+	return "postern ls " + noun
+}
+
 // further is what to do about an error of a client command, and its exit code.
 func further(cmd *cobra.Command, err error) (code int, next string) {
 	var p *client.Problem
 	var lost *url.Error
 	switch {
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return exitUnreachable, "there is no TLS at that port: give its address with http:// (--url or POSTERN_URL)"
 	case errors.As(err, &lost):
 		return exitUnreachable, "start `postern serve` or `postern dev`, or say where it is with --url or POSTERN_URL"
+	case strings.Contains(err.Error(), "is it Postern that listens there?"): // no answer of an API
+		return exitBad, "say with --url or POSTERN_URL where the API is"
 	case !errors.As(err, &p):
 		return exitBad, ""
 	}
@@ -174,7 +207,11 @@ func further(cmd *cobra.Command, err error) (code int, next string) {
 	case "unauthenticated":
 		next = "give the key with POSTERN_API_KEY or --api-key-file"
 	case "not_found":
-		next = "`postern ls` lists what there is; --context says of which tenant"
+		next = "`" + listsWhatIsMeant(cmd) + "` lists what there is; --context says of which tenant"
+	case "invalid":
+		next = "see `" + cmd.CommandPath() + " -h`"
+	case "forbidden":
+		next = "a key with the role that is named may do it: POSTERN_API_KEY or --api-key-file says which is used"
 	case "unknown_type":
 		next = `postern api PUT /dispatchers/TYPE -d '{"worker_url": "http://WORKER"}'`
 	case "wrong_state":

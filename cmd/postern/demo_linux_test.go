@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/postern-dev/postern/internal/pgtest"
 )
 
 // terminal opens a pair of a pseudo-terminal: ours, and the one that a process has.
@@ -81,5 +83,34 @@ func TestCtrlCEndsMakeDemoWellOnATerminal(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil || strings.Contains(said.String(), "***") {
 		t.Errorf("Ctrl-C ended make demo with %v:\n%s", err, said.String())
+	}
+}
+
+// A person at a terminal who waits for a transaction is told what it waits for; a pipe gets the end alone.
+func TestPostTellsATerminalWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	_, at := serving(t, append(database(pgtest.New(t).URL), "POSTERN_AUTH=none"), "serve")
+	postern(t, []string{at}, "api", "PUT", "/dispatchers/HI", "-d", `{"worker_url": "noop:"}`).want(t, 0)
+	args := []string{"post", "HI", "-q", "a", "--wait", "4s"}
+	if r := postern(t, []string{at}, args...); strings.Contains(r.stderr, "no live node") {
+		t.Errorf("a pipe is told of the way: %s", r.stderr)
+	}
+	ours, theirs := terminal(t)
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), at)
+	cmd.Stderr = theirs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	said := make(chan string)
+	go func() {
+		var all bytes.Buffer
+		all.ReadFrom(ours) // an error: no process holds the other side any more
+		said <- all.String()
+	}()
+	cmd.Wait()
+	if s := <-said; strings.Count(s, "is WAITING: ") != 1 || !strings.Contains(s, "no live node") {
+		t.Errorf("it says\n%s", s)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/api/client"
+	"github.com/postern-dev/postern/internal/app"
 )
 
 // posting are the flags of post.
@@ -151,20 +152,24 @@ const longest = 60 * time.Second
 func (d *door) post(cmd *cobra.Command, in *client.TransactionInput, uid string, wait time.Duration, asJSON bool) error {
 	end := time.Now().Add(wait)
 	params := &client.PostTransactionParams{IdempotencyKey: uid}
+	show := progressOf(cmd)
 	if wait > 0 {
-		params.Wait = min(wait, longest).String()
+		params.Wait = min(wait, show.every()).String()
 	}
 	a, err := d.PostTransaction(d.ctx, params, in)
 	if err != nil {
 		var refused *client.Problem
-		if !errors.As(err, &refused) && uid == "" && !unreached(err) {
+		if !errors.As(err, &refused) && uid == "" && !unsent(err) {
 			err = &failure{exitUnreachable, "look for it with `postern ls`; with --uid it could be posted again without harm", fmt.Errorf("no answer came, it may have been posted: %w", err)}
 		}
 		return err
 	}
 	t := a.Body
 	for wait > 0 && !ended(t.State) && time.Until(end) > 0 {
-		params := &client.GetTransactionParams{Wait: max(min(time.Until(end), longest), time.Second).Round(time.Second).String()}
+		show.say(d, t)
+		params := &client.GetTransactionParams{
+			Wait: max(min(time.Until(end), show.every()), time.Second).Round(time.Second).String(),
+		}
 		again, err := d.GetTransaction(d.ctx, t.ID, params)
 		if errors.Is(err, context.Canceled) {
 			return fmt.Errorf("stopped; transaction %s goes on", t.ID)
@@ -189,6 +194,42 @@ func (d *door) post(cmd *cobra.Command, in *client.TransactionInput, uid string,
 		return &failure{exitBad, "postern show " + t.ID, fmt.Errorf("transaction %s ended %s%s", t.ID, t.State, because(t.Error))}
 	}
 	return &failure{exitWaited, "postern why " + t.ID, fmt.Errorf("transaction %s has not ended after %s: it is %s", t.ID, wait, t.State)}
+}
+
+// progress tells a person at a terminal what a transaction that is followed waits for. Nil tells nothing.
+type progress struct {
+	out  io.Writer
+	said map[client.TransactionViewState]bool
+}
+
+// progressOf is that of a command, nil where no terminal shows its errors.
+func progressOf(cmd *cobra.Command) *progress {
+	_, _, terminal := app.Terminal(os.Stderr)
+	if !terminal || cmd.ErrOrStderr() != io.Writer(os.Stderr) {
+		return nil
+	}
+	return &progress{cmd.ErrOrStderr(), map[client.TransactionViewState]bool{}}
+}
+
+// every is how long one request waits: for a person not so long that nothing is told.
+func (p *progress) every() time.Duration {
+	if p == nil {
+		return longest
+	}
+	return 2 * time.Second
+}
+
+// say tells, once for each state, what the transaction waits for.
+func (p *progress) say(d *door, t client.TransactionView) {
+	if p == nil || p.said[t.State] {
+		return
+	}
+	_, why, err := d.get("/transactions/" + t.ID + "/why")
+	if err != nil {
+		return
+	}
+	p.said[t.State] = true
+	fmt.Fprintf(p.out, "%s is %s: %s\n", t.ID, t.State, why.text("summary"))
 }
 
 func printPosted(cmd *cobra.Command, t client.TransactionView, replay, asJSON bool) error {
