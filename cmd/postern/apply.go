@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -71,6 +72,11 @@ func runApply(cmd *cobra.Command, o applyOptions) error {
 		return usage(cmd, errors.New("want -f FILE: what there is to be"))
 	case o.prune && o.label == "":
 		return usage(cmd, errors.New("--prune wants --label: only what was applied under it is removed"))
+	}
+	for _, name := range o.files {
+		if _, err := os.Stat(name); name != "-" && err != nil {
+			return usage(cmd, err)
+		}
 	}
 	documents, err := manifest.Read(cmd.InOrStdin(), o.files...)
 	if err != nil {

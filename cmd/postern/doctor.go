@@ -453,6 +453,7 @@ func reachOne(ctx context.Context, c *http.Client, url, typ string, known []doct
 	case err != nil:
 		f.State, f.Found = doctor.Bad, url+" cannot be reached from this machine: "+lastOf(err).Error()
 		f.Remedy = "start it; if it lives where only `postern work` can reach it, run doctor there"
+	case res.StatusCode == http.StatusNotImplemented: // it has no GET /health, which the contract leaves open
 	case res.StatusCode >= 500:
 		f.State, f.Found = doctor.Warn, fmt.Sprintf("%s answers %s to GET /health", url, res.Status)
 		f.Remedy = "its log says more"

@@ -134,7 +134,7 @@ func flowMade(cmd *cobra.Command, path string, body []byte, wait time.Duration) 
 		return nil
 	case status == "error":
 		return &failure{exitBad, "postern flow redrive " + id,
-			fmt.Errorf("flow %s failed: %s", id, clean(f.text("error.code")+" "+f.text("error.message")))}
+			fmt.Errorf("flow %s failed (%s): %s", id, clean(f.text("error.code")), clean(f.text("error.message")))}
 	}
 	return &failure{exitWaited, "postern api GET /flows/" + id + "/why",
 		fmt.Errorf("flow %s has not ended after %s: it is %s", id, wait, f.text("status"))}

@@ -145,7 +145,7 @@ func endOfJob(id string, j record, wait time.Duration) error {
 		code = int(n)
 	}
 	return &failure{code, "postern job logs " + id,
-		fmt.Errorf("job %s failed: %s", id, clean(j.text("error.code")+" "+j.text("error.message")))}
+		fmt.Errorf("job %s failed (%s): %s", id, clean(j.text("error.code")), clean(j.text("error.message")))}
 }
 
 // follow shows what a job writes until it ends, or the time to wait is over; quiet: only its end.

@@ -127,6 +127,9 @@ func (d *door) list(cmd *cobra.Command, w io.Writer, noun string, query url.Valu
 		path += "?" + query.Encode()
 	}
 	b, page, err := d.get(path)
+	if refusedAs(err, "invalid") {
+		return usage(cmd, err)
+	}
 	if err != nil {
 		return err
 	}

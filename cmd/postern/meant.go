@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"errors"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,7 +17,7 @@ import (
 // nearest returns the candidate that was probably meant by a word that is none of them, "" if none is near: one that
 // differs by few letters, else one that the word begins.
 func nearest(word string, candidates []string) string {
-	best, least := "", 1+max(1, len(word)/3)
+	best, least := "", 1+max(1, (len(word)+1)/3)
 	for _, c := range candidates {
 		if d := distance(strings.ToLower(word), strings.ToLower(c)); d < least {
 			best, least = c, d
@@ -81,9 +83,14 @@ func meant(cmd *cobra.Command, err error) string {
 			}
 		}
 		if !cmd.HasParent() {
-			list = append(list, aliasedNouns()...)
+			list = append(append(list, aliasedNouns()...), slices.Collect(maps.Keys(guesses))...)
+			slices.Sort(list)
 		}
-		if name := nearest(typed[1], list); name != "" {
+		name := nearest(typed[1], list)
+		if name != "" && !cmd.HasParent() {
+			name = cmp.Or(guesses[name], name)
+		}
+		if name != "" {
 			return cmd.CommandPath() + " " + name
 		}
 	}
@@ -93,24 +100,48 @@ func meant(cmd *cobra.Command, err error) string {
 		cmd.Flags().VisitAll(add)
 		cmd.InheritedFlags().VisitAll(add)
 		name, _, _ := strings.Cut(typed[1], "=")
-		if filter := strings.ReplaceAll(name, "-", "_"); cmd.Name() == "ls" && isFilter(filter) {
-			return cmd.CommandPath() + " " + filter + "=VALUE"
+		if name == "version" {
+			return "postern version"
 		}
-		if name = nearest(name, list); name != "" {
+		filters := filtersOf(cmd)
+		for i, filter := range filters {
+			filters[i] = strings.ReplaceAll(filter, "_", "-")
+		}
+		switch name = nearest(name, append(list, filters...)); {
+		case name == "":
+		case slices.Contains(filters, name):
+			return cmd.CommandPath() + " " + strings.ReplaceAll(name, "-", "_") + "=VALUE"
+		default:
 			return "--" + name
 		}
 	}
 	return ""
 }
 
-// isFilter says whether some list has a filter of that name.
-func isFilter(name string) bool {
-	for _, filters := range nouns() {
-		if slices.Contains(filters, name) {
-			return true
+// guesses are words that people try for a command of another name.
+var guesses = map[string]string{
+	"send":    "post",
+	"enqueue": "post",
+	"publish": "post",
+	"status":  "ls` or `postern doctor",
+	"health":  "doctor",
+	"ps":      "ls",
+	"find":    "ls",
+	"start":   "dev` or `postern serve",
+	"up":      "dev` or `postern serve",
+	"explain": "why",
+	"info":    "show",
+}
+
+// filtersOf are the filters of a command that lists: of one noun, or of ls, which lists all; none of another command.
+func filtersOf(cmd *cobra.Command) (list []string) {
+	for noun, filters := range nouns() {
+		if cmd.Name() == "ls" && cmd.Parent() == cmd.Root() || cmd.Name() == noun {
+			list = append(list, filters...)
 		}
 	}
-	return false
+	slices.Sort(list)
+	return list
 }
 
 // known asks the API for a name that is near to one that it did not find, and returns what to type instead, "" if
