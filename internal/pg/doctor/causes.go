@@ -35,7 +35,8 @@ func causes(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 		SELECT context, cause, coalesce(type, ''), n, age, detail, coalesce(id::text, ''), coalesce(lever, '')
 		FROM report.causes
 		WHERE cause IN ('paused', 'rejected_today', 'unresolved_today')
-			OR $1 AND cause <> 'outcome_unknown' -- a held transaction has a line of its own
+			OR $1
+				AND (cause <> 'outcome_unknown' OR lever NOT LIKE '%/was-done%') -- what is held has a line of its own
 				AND (cause <> 'quarantined' OR EXISTS (SELECT FROM postern.quarantine)) -- the sample may be older
 		ORDER BY since
 		LIMIT 50`, fresh)
