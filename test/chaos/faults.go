@@ -13,7 +13,7 @@ type fault struct {
 	what  string
 	do    func(context.Context, *world, *rand.Rand)
 	skip  func(*world) string // why this machine cannot have it; nil or "": it can
-	apart bool                // it wants a run of its own: see failover.go and restore.go
+	apart bool                // it wants a run of its own: see failover.go and restore.go, or another load: flows.go
 }
 
 // faults are all kinds, in the order of what they break.
@@ -59,6 +59,13 @@ var faults = []fault{
 	{name: "poison-rows", what: "staged rows that no drain likes", do: poisonRows},
 	{name: "idle", what: "idle connections to the API", do: idle},
 	{name: "drip", what: "connections that send a byte now and then", do: drip},
+
+	{name: "runner-kill", what: "SIGKILL of a runner", do: runnerKill, apart: true},
+	{name: "runner-stop", what: "SIGTERM of a runner", do: runnerStop, apart: true},
+	{name: "runner-freeze", what: "SIGSTOP of a runner for longer than its ttl, then SIGCONT", do: runnerFreeze,
+		apart: true},
+	{name: "runner-unheard", what: "the answers to a runner are lost", do: runnerUnheard, apart: true},
+	{name: "runner-cut", what: "all connections of a runner reset", do: runnerCut, apart: true},
 
 	{name: "failover", what: "the primary dies, its synchronous standby is promoted, the old primary comes back", do: failover, apart: true},
 	{name: "standby-away", what: "commits wait for a standby that is away, and the wait is cancelled", do: standbyAway, apart: true},

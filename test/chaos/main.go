@@ -46,6 +46,7 @@ type result struct {
 	Exits        map[string]int      `json:"exits"`
 	Troubles     []string            `json:"troubles,omitempty"`
 	Dir          string              `json:"dir,omitempty"`
+	Flows        *flowCounts         `json:"flows,omitempty"`
 
 	times map[string][]time.Duration // of Recovery
 	late  map[string]int
@@ -69,13 +70,25 @@ type options struct {
 	drips    int
 	settings string // of PostgreSQL
 	worker   workerSettings
-	bare     bool // nothing is left standing
-	plain    bool // nothing is sent twice
+	load     string // transactions or flows
+	flows    int    // of the load flows: how many
+	runners  int    // and how many runners
+	box      bool   // and whether their scripts are in a sandbox
+	bare     bool   // nothing is left standing
+	plain    bool   // nothing is sent twice
 }
 
 // has says whether the schedule has one of these kinds.
 func (o *options) has(names ...string) bool {
 	return slices.ContainsFunc(o.schedule, func(p planned) bool { return slices.Contains(names, p.kind.name) })
+}
+
+// processes are the names of those of Postern. Flows have one installation of two.
+func (o *options) processes() []string {
+	if o.load == "flows" {
+		return []string{"serve-1-work", "serve-2-work"}
+	}
+	return []string{"serve-1", "serve-2-work", "work-1", "work-2", "work-3"}
 }
 
 func main() {
@@ -84,6 +97,10 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "what fixes the schedule")
 	flag.IntVar(&o.rate, "rate", 60, "posts a second")
 	flag.IntVar(&o.queues, "queues", 40, "queues that are posted to")
+	flag.StringVar(&o.load, "load", "transactions", "what is posted: transactions, or flows of jobs for real runners")
+	flag.IntVar(&o.flows, "flows", 500, "with -load flows: flows of 20 jobs; things are broken until all are posted")
+	flag.IntVar(&o.runners, "runners", 3, "with -load flows: runners, of four slots each")
+	flag.BoolVar(&o.box, "box", true, "with -load flows: scripts run in a sandbox; false: where the kernel gives none")
 	flag.DurationVar(&o.every, "every", 2*time.Second, "from one fault to the next, on average")
 	names := flag.String("faults", "", "kinds of faults, with commas between (all that can be mixed): "+known())
 	without := flag.String("without", "", "kinds of faults that are left out, with commas between")
@@ -98,10 +115,13 @@ func main() {
 	table := flag.String("table", "", "file that -twins writes its table into")
 	flag.Parse()
 	var err error
-	if o.faults, err = chosen(*names, *without); err != nil {
+	if o.load != "transactions" && o.load != "flows" {
+		fail(2, fmt.Errorf("-load %q: want transactions or flows", o.load))
+	}
+	if o.faults, err = chosenFor(o.load, *names, *without); err != nil {
 		fail(2, err)
 	}
-	o.schedule = plan(o.seed, o.seconds, o.every, o.faults)
+	o.schedule = o.plan()
 	if *only {
 		print(os.Stdout, o.schedule)
 		return
@@ -133,6 +153,9 @@ func chaos(ctx context.Context, o options) (*result, error) {
 	defer w.end()
 	w.client.doubly = !o.plain
 	began := time.Now()
+	if o.load == "flows" {
+		return w.breakFlows(ctx, o)
+	}
 	breaking, heal := context.WithTimeout(ctx, time.Duration(o.seconds)*time.Second)
 	defer heal()
 	posted := make(chan struct{})
@@ -182,14 +205,28 @@ func (w *world) judge(ctx context.Context, o options, took, settled time.Duratio
 	if err != nil {
 		return nil, err
 	}
+	if w.flows != nil {
+		if err := w.judgeFlows(ctx, c, out, say); err != nil {
+			return nil, err
+		}
+		return out, w.judgeAll(ctx, c, out, say)
+	}
 	e := &evidence{later: later, posts: w.client.posts, calls: w.worker.calls, rows: rows, quiet: w.quiet, strict: only(w.counts, "restore", "terminate")}
 	e.check(say)
-	if err := checkSQL(ctx, c, say); err != nil {
-		return nil, err
-	}
 	out.Stalled = w.checkStanding(ctx, w.client.apis[0], rows, say)
 	if w.worker.canary > 0 {
 		say("no redirect is followed", "%d requests", w.worker.canary)
+	}
+	if n := len(w.counts); n > 5 && out.Unknown+out.Late+out.Stale+out.Asked == 0 {
+		say("faults do something", "%d kinds of faults, and nothing was unknown, late or asked about", n)
+	}
+	return out, w.judgeAll(ctx, c, out, say)
+}
+
+// judgeAll says what is wrong under any load.
+func (w *world) judgeAll(ctx context.Context, c *pgx.Conn, out *result, say found) error {
+	if err := checkSQL(ctx, c, say); err != nil {
+		return err
 	}
 	if u := out.After; u.Goroutines > 2*out.Before.Goroutines+500 || u.Connections > 2*out.Before.Connections+20 || u.MemoryMiB > 400 {
 		say("everything returns to its baseline", "%+v, before it was %+v", u, out.Before)
@@ -199,10 +236,7 @@ func (w *world) judge(ctx context.Context, o options, took, settled time.Duratio
 		out.Verify = err.Error()
 	}
 	w.checkCanary(say)
-	if n := len(w.counts); n > 5 && out.Unknown+out.Late+out.Stale+out.Asked == 0 {
-		say("faults do something", "%d kinds of faults, and nothing was unknown, late or asked about", n)
-	}
-	return out, nil
+	return nil
 }
 
 // checkCanary: no log has the secret that everything is asked with.

@@ -58,7 +58,7 @@ func (s *sum) add(r *result) {
 func runAll(ctx context.Context, o options, runs int, keep bool) (wrong int) {
 	all := &sum{Faults: map[string]int{}, times: map[string][]time.Duration{}, never: map[string]int{}}
 	for last := o.seed + uint64(runs); o.seed < last && ctx.Err() == nil; o.seed++ {
-		o.schedule = plan(o.seed, o.seconds, o.every, o.faults)
+		o.schedule = o.plan()
 		print(os.Stderr, o.schedule)
 		out, err := chaos(ctx, o)
 		if err != nil {

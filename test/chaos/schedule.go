@@ -31,11 +31,28 @@ func plan(seed uint64, seconds int, every time.Duration, list []fault) (schedule
 	}
 }
 
+// plan draws the schedule of a run. Flows are posted for as long as it takes.
+func (o *options) plan() []planned {
+	seconds := o.seconds
+	if o.load == "flows" {
+		seconds += 10 * o.flows
+	}
+	return plan(o.seed, seconds, o.every, o.faults)
+}
+
 // print writes a schedule, a line for each fault.
 func print(out io.Writer, schedule []planned) {
 	for _, p := range schedule {
 		fmt.Fprintf(out, "%8.3f %-18s %016x\n", p.at.Seconds(), p.kind.name, p.seed)
 	}
+}
+
+// chosenFor returns the faults of a load: without names those of transactions that can be mixed, or those of flows.
+func chosenFor(load, names, without string) ([]fault, error) {
+	if load == "flows" && names == "" {
+		names = flowFaults
+	}
+	return chosen(names, without)
 }
 
 // chosen returns the faults that a list of names picks, those that can be mixed for "", less those of another list.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,6 +25,8 @@ type world struct {
 	worker    *worker
 	client    *client
 	processes []*process
+	runners   []*process // of the load flows
+	flows     *flows     // nil where the load is transactions
 	standing  []standing
 	before    usage
 
@@ -80,13 +83,17 @@ func begin(ctx context.Context, o options) (w *world, err error) {
 	if w.worker, err = newWorker(filepath.Join(dir, "worker.jsonl"), o.worker); err != nil {
 		return nil, err
 	}
-	if err = w.startPostern(ctx); err != nil {
+	if err = w.startPostern(ctx, o.processes()); err != nil {
 		return nil, err
 	}
 	if err = w.configure(ctx); err != nil {
 		return nil, err
 	}
-	if !o.bare {
+	if o.load == "flows" {
+		if err = w.startFlows(ctx, o); err != nil {
+			return nil, err
+		}
+	} else if !o.bare {
 		if err = w.leaveStanding(ctx); err != nil {
 			return nil, err
 		}
@@ -112,7 +119,7 @@ func (w *world) startPostgres(ctx context.Context, o options) (err error) {
 }
 
 // startPostern migrates the database, draws a key and starts the processes.
-func (w *world) startPostern(ctx context.Context) error {
+func (w *world) startPostern(ctx context.Context, names []string) error {
 	url := fmt.Sprintf("postgres://postern@127.0.0.1:%d/postern?sslmode=disable", w.pg.port)
 	if out, err := w.postern("DATABASE_URL="+url, "migrate", "up"); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
@@ -126,8 +133,8 @@ func (w *world) startPostern(ctx context.Context) error {
 		return err
 	}
 	var apis []string
-	for i := range 5 {
-		p, err := w.process(i)
+	for _, name := range names {
+		p, err := w.process(name)
 		if err != nil {
 			return err
 		}
@@ -170,10 +177,9 @@ func (w *world) configure(ctx context.Context) error {
 	return nil
 }
 
-// process makes one that serves, one that serves and works, and three that work, each with a proxy in front of each
-// server of the database.
-func (w *world) process(i int) (*process, error) {
-	name := []string{"serve-1", "serve-2-work", "work-1", "work-2", "work-3"}[i]
+// process makes one that does what its name says: it serves, works, or both. It has a proxy in front of each server of
+// the database.
+func (w *world) process(name string) (*process, error) {
 	p := &process{name: name, bin: w.bin, dir: w.dir, args: []string{"work"}, metrics: fmt.Sprintf("127.0.0.1:%d", freePort())}
 	var hosts, ports []string
 	for _, pg := range []*postgres{w.pg, w.other} {
@@ -197,10 +203,10 @@ func (w *world) process(i int) (*process, error) {
 	}
 	p.env = append(os.Environ(), "DATABASE_URL="+url, "POSTERN_LEASE_TTL="+w.ttl.String(), "POSTERN_WORKER_ALLOW_CIDR=127.0.0.0/8",
 		"POSTERN_METRICS_LISTEN="+p.metrics, "POSTERN_SHUTDOWN_GRACE=2s", "POSTERN_NODE_NAME="+p.name, "POSTERN_LOG_FORMAT=json")
-	if i < 2 {
+	if strings.HasPrefix(name, "serve") {
 		listen := fmt.Sprintf("127.0.0.1:%d", freePort())
 		p.args, p.api = []string{"serve", "--listen", listen}, "http://"+listen
-		if i == 1 {
+		if strings.HasSuffix(name, "work") {
 			p.args = append(p.args, "--work")
 		}
 		p.env = append(p.env, "POSTERN_BOOTSTRAP_KEY_FILE="+filepath.Join(w.dir, "root.key"))
@@ -265,7 +271,7 @@ func (w *world) heal(ctx context.Context) {
 		w.note(w.pg.start(ctx))
 	}
 	w.worker.behave("")
-	for _, p := range w.processes {
+	for _, p := range slices.Concat(w.processes, w.runners) {
 		p.signal(syscall.SIGCONT)
 		p.eachProxy((*proxy).heal)
 	}
@@ -307,14 +313,14 @@ func (w *world) awaitEnd(ctx context.Context, until time.Time) {
 				AND coalesce(uid, '') NOT LIKE 'poison-%'`)
 		untold, e := w.query(ctx, `SELECT count(*)::text FROM postern.delivery WHERE state IN ('queued', 'pending')
 			AND url = $1 AND attempts = 0`, w.client.told)
-		if err == nil && e == nil && left == "0" && untold == "0" {
+		if err == nil && e == nil && left == "0" && untold == "0" && w.flows.ended(ctx, w) {
 			return
 		}
 	}
 }
 
 func (w *world) end() {
-	for _, p := range w.processes {
+	for _, p := range slices.Concat(w.runners, w.processes) {
 		if p.ended != nil {
 			p.end()
 		}
