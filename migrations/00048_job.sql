@@ -3,7 +3,7 @@
 -- +goose Up
 
 -- A process that takes jobs. What is known of its process is written by its own calls alone; seen_at at most ten times
--- in a ttl.
+-- in a short ttl, and once a second in a long one.
 CREATE TABLE postern.runner (
     runner_id    int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     context_id   int NOT NULL,

@@ -120,10 +120,13 @@ func (s *Store) lockRunner(ctx context.Context, t *db.Txn, contextID int32, name
 	return r, nil
 }
 
-// saw adds to b that the runner was seen, at most ten times in its ttl; now is renewed by that.
+// saw adds to b that the runner was seen: at most ten times in its ttl, and once a second. A heartbeat that is not
+// written is one that the runner counts from: what is left out must be less than what it is ahead of the sweep, which
+// is two seconds, or a quarter of a short ttl.
 func (r *heldRunner) saw(b *pgx.Batch, claims bool) {
-	if r.SeenAt != nil && r.now.Sub(*r.SeenAt) < r.TTL/10 && (!claims || r.ClaimedAt != nil &&
-		r.now.Sub(*r.ClaimedAt) < r.TTL/10) {
+	lately := min(r.TTL/10, time.Second)
+	if r.SeenAt != nil && r.now.Sub(*r.SeenAt) < lately && (!claims || r.ClaimedAt != nil &&
+		r.now.Sub(*r.ClaimedAt) < lately) {
 		return
 	}
 	b.Queue(`UPDATE postern.runner SET seen_at = $2, claimed_at = CASE WHEN $3 THEN $2 ELSE claimed_at END
