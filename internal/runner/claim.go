@@ -78,6 +78,9 @@ func (r *Runner) take(j Job) {
 		before.lose("the server handed it out again")
 	}
 	t := newTry(r, j, before)
+	if l, again := r.lost[t.hold()]; again {
+		t.lines.goOn(l)
+	}
 	r.held[j.Try] = t
 	r.tries.Go(t.run)
 }
@@ -88,6 +91,9 @@ func (r *Runner) release(t *try) {
 	defer r.mu.Unlock()
 	if r.held[t.job.Try] == t {
 		delete(r.held, t.job.Try)
+	}
+	if why := t.whyLost(); why != "" && r.lost != nil {
+		r.lost[t.hold()] = lost{t.lines.count(), why}
 	}
 	select {
 	case r.freed <- struct{}{}:

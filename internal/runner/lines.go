@@ -43,6 +43,21 @@ func (l *lines) add(line sandbox.Line) {
 	}
 }
 
+// goOn numbers lines behind those of an execution of the same try that was killed, and says that it was.
+func (l *lines) goOn(before lost) {
+	l.mu.Lock()
+	l.n = before.lines
+	l.mu.Unlock()
+	l.add(sandbox.Line{Stream: "runner", Text: "begins again; what ran before was killed: " + before.why})
+}
+
+// count is the number of the last line.
+func (l *lines) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.n
+}
+
 // finish returns when all lines are sent, or the try is lost.
 func (l *lines) finish() {
 	close(l.end)
@@ -71,7 +86,7 @@ func (l *lines) send() {
 		case <-l.end:
 			ended = true
 		case <-l.more:
-			select { // lines that come together goes together
+			select { // lines that come together go together
 			case <-l.end:
 				ended = true
 			case <-time.After(logEvery):

@@ -41,7 +41,15 @@ type Runner struct {
 	renewed time.Time   // when the last call began that the server has taken as a heartbeat
 	lapse   *time.Timer // kills what could not be renewed in time
 	held    map[string]*try
+	lost    map[Hold]lost // of this epoch
 	tries   sync.WaitGroup
+}
+
+// lost is what is known of a try that was killed here. The server may hand it out again under the same fence: where it
+// has not noticed that the runner was silent, it takes its answer to the claim for lost.
+type lost struct {
+	lines int // that have numbers
+	why   string
 }
 
 // New makes a runner. Run starts it.
@@ -119,7 +127,7 @@ func (r *Runner) register(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.epoch = answer.Epoch
+	r.epoch, r.lost = answer.Epoch, map[Hold]lost{}
 	r.beat(began, ttl)
 	r.log.Info("registered", "runner", c.Name, "epoch", r.epoch, "ttl", ttl, "types", c.Types, "isolation", r.level())
 	return nil
@@ -163,6 +171,13 @@ func (r *Runner) lapsed() {
 
 // overdue says whether the server may have given to others what is held. r.mu is locked.
 func (r *Runner) overdue() bool { return time.Since(r.renewed) > r.ttl-margin(r.ttl) }
+
+// tooLate is overdue for what has not locked r.mu.
+func (r *Runner) tooLate() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.overdue()
+}
 
 // forget ends the epoch: another process has the name, or the server does not know it.
 func (r *Runner) forget(epoch int64, why string) {

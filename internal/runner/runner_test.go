@@ -224,6 +224,32 @@ func TestARunnerThatCannotRenewKillsBeforeTheServerGivesToOthers(t *testing.T) {
 	s.sees("the job is done in another try", func() bool { return r.state == "Finished" })
 }
 
+// The runner kills what it could not renew, and the server, which has not noticed, hands it out again under the same
+// fence: the log goes on behind what it has.
+func TestALogGoesOnWhereTheSameHoldComesAgain(t *testing.T) {
+	s := newServer(t)
+	s.ttl = 2 * time.Second
+	marker, mark := marked(t)
+	r := s.add(marks, mark)
+	s.start()
+	s.sees("it runs", func() bool { return r.text() != "" })
+	fence := r.job.Fence
+	s.mu.Lock()
+	s.down = true
+	s.mu.Unlock()
+	s.sees("it is killed", func() bool { return scripts(marker) == 0 })
+	s.mu.Lock()
+	s.down, s.deaf = false, "renew" // which would offer it to others
+	r.job.Script = "print('again')"
+	s.mu.Unlock()
+	s.sees("it is done", func() bool { return r.state == "Finished" })
+	want := "stdout:runs\nrunner:begins again; what ran before was killed: no heartbeat was answered in time\n" +
+		"stdout:again\n"
+	if r.text() != want || r.job.Fence != fence {
+		t.Errorf("fence %d, then %d; log %q, want %q", fence, r.job.Fence, r.text(), want)
+	}
+}
+
 func TestAnEndThatCouldNotBeToldInTimeIsToldLater(t *testing.T) {
 	s := newServer(t)
 	s.ttl = 2 * time.Second

@@ -75,6 +75,13 @@ func (t *try) drop(why string) {
 	}
 }
 
+// whyLost says why the try was lost; "": it was not.
+func (t *try) whyLost() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.why
+}
+
 // stop asks the script to end. Its end is told as any other.
 func (t *try) stop() {
 	t.mu.Lock()
@@ -124,6 +131,10 @@ func (t *try) execute(slot int) sandbox.Outcome {
 		env = map[string]string{}
 	}
 	env["POSTERN_TOKEN"] = j.Token
+	if t.runner.tooLate() { // this process was frozen since the claim was answered
+		t.drop("no heartbeat was answered in time")
+		return t.outcome(context.Canceled)
+	}
 	t.log.Info("starts", "script_type", j.ScriptType, "slot", slot, "timeout", j.Timeout)
 	p, err := t.runner.config.Box.Start(sandbox.Script{
 		Context: j.Context,
