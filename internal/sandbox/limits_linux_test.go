@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -195,23 +196,30 @@ func TestManyScriptsLeaveNothingBehind(t *testing.T) {
 	n, _ := strconv.Atoi(os.Getenv("SANDBOX_TEST_SCRIPTS"))
 	n = or(n, 30)
 	b := newBox(t, Config{Limits: Limits{Memory: 256 << 20, Grace: 100 * time.Millisecond}})
-	texts := []string{"print('x')", "import os; os.mkfifo(os.environ['POSTERN_RESULT'])", "bytearray(1 << 31)",
-		"import os, time\nif os.fork() == 0: os.setsid(); time.sleep(600)", "import sys; sys.exit(3)",
-		"import os; os.kill(0, 9)",
-		"import sys\nfor n in range(2000): print('x' * 1000)"}
+	texts := []struct{ text, code string }{
+		{"print('x')", ""},
+		{"import os; os.mkfifo(os.environ['POSTERN_RESULT'])", CodeBadResult},
+		{"bytearray(1 << 31)", CodeExit},
+		{"import os, time\nif os.fork() == 0: os.setsid(); time.sleep(600)", ""},
+		{"import sys; sys.exit(3)", CodeExit},
+		{"import os; os.kill(0, 9)", CodeSignal},
+		{"import sys\nfor n in range(2000): print('x' * 1000)", ""},
+	}
 	round := func(from, to int) {
 		for i := from; i < to; i++ {
 			p, err := b.Start(Script{
 				Context: "default",
 				Name:    "try-" + strconv.Itoa(i),
 				Type:    "python",
-				Text:    texts[i%len(texts)],
+				Text:    texts[i%len(texts)].text,
 				Timeout: time.Minute,
 			}, func(Line) {})
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.Wait()
+			if o := p.Wait(); o.Code != texts[i%len(texts)].code || strings.Contains(o.Error, "goroutine") {
+				t.Errorf("script %d, %q: %+v", i, texts[i%len(texts)].text, o)
+			}
 		}
 	}
 	round(0, len(texts))
@@ -232,6 +240,40 @@ func TestManyScriptsLeaveNothingBehind(t *testing.T) {
 	if left, _ := os.ReadDir(filepath.Join(b.config.State, "contexts/default")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
+}
+
+// Scripts that begin on a busy machine, eight at a time: nothing of what starts them fails. SANDBOX_TEST_SCRIPTS=1000
+// runs so many scripts, else 200.
+func TestScriptsBeginOnABusyMachine(t *testing.T) {
+	n, _ := strconv.Atoi(os.Getenv("SANDBOX_TEST_SCRIPTS"))
+	n = or(n, 200)
+	b := newBox(t, Config{Limits: Limits{Memory: 64 << 20}, Interpreters: map[string]Interpreter{
+		"sh": {Argv: []string{"/bin/sh", "{file}"}, Ext: ".sh"},
+	}})
+	next := make(chan int)
+	var all sync.WaitGroup
+	for slot := range 8 {
+		all.Go(func() {
+			for i := range next {
+				s := Script{Context: "default", Name: "try-" + strconv.Itoa(i), Slot: slot, Type: "sh", Text: "exit 0",
+					Timeout: time.Minute}
+				lines := &told{}
+				p, err := b.Start(s, lines.add)
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				if o := p.Wait(); o.Code != "" {
+					t.Errorf("script %d: %s: %.300s", i, o.Code, lines.text("stderr"))
+				}
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	all.Wait()
 }
 
 func TestStrictBoundsAllTogetherOrIsRefused(t *testing.T) {

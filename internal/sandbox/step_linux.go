@@ -5,8 +5,9 @@ import (
 	"errors"
 	"os"
 	"runtime"
-	"strings"
+	"runtime/debug"
 	"syscall"
+	"unsafe"
 )
 
 // Of close_range(2), prctl(2), capabilities(7), setrlimit(2) and keyctl(2).
@@ -24,8 +25,7 @@ const (
 	threadsOfInit    = 16 // they count for the same user
 )
 
-// runStep gives up every right, sets the limits and becomes the script. It returns on failure, and where there is
-// nothing to become.
+// runStep gives up every right, sets the limits and becomes the script. It returns on failure.
 func runStep() int {
 	runtime.LockOSThread() // rights belong to threads, and the one that calls exec decides
 	// What the runner itself had inherited goes no further either.
@@ -36,11 +36,8 @@ func runStep() int {
 		return 1
 	}
 	code, err := becomeScript()
-	if err != nil {
-		writeLine(reports, report{Code: code, Error: err.Error()})
-		return 1
-	}
-	return 0 // a probe
+	writeLine(reports, report{Code: code, Error: err.Error()})
+	return 1
 }
 
 func becomeScript() (code string, err error) {
@@ -51,16 +48,8 @@ func becomeScript() (code string, err error) {
 	if err := giveUpRights(o.Box); err != nil {
 		return CodeSandbox, err
 	}
-	if o.Box {
-		if err := setLimits(o); err != nil {
-			return CodeSandbox, err
-		}
-	}
-	if o.Path == "" {
-		return "", nil
-	}
 	syscall.Umask(ownFilesOnly)
-	err = &os.PathError{Op: "execute", Path: o.Path, Err: syscall.Exec(o.Path, o.Argv, o.Env)}
+	err = execute(o)
 	switch {
 	case errors.Is(err, syscall.E2BIG):
 		return CodeBadEnvironment, err
@@ -92,27 +81,65 @@ func giveUpRights(box bool) error {
 	return filterCalls()
 }
 
-// setLimits comes last: this program itself needs more address space than many scripts may have.
-func setLimits(o order) error {
+// limit is a bound that the script has, and this program before it.
+type limit struct {
+	name  string
+	which uintptr
+	to    syscall.Rlimit
+}
+
+// limitsOf are those of a box. Address space comes last.
+func limitsOf(o order) (list []limit) {
+	if !o.Box {
+		return nil
+	}
+	add := func(name string, which uintptr, most uint64) {
+		list = append(list, limit{name, which, syscall.Rlimit{Cur: most, Max: most}})
+	}
 	l := o.Limits
-	limits := []struct {
-		name  string
-		which int
-		most  uint64
-	}{
-		{"core", syscall.RLIMIT_CORE, 0},
-		{"file size", syscall.RLIMIT_FSIZE, uint64(l.FileSize)},
-		{"open files", syscall.RLIMIT_NOFILE, uint64(l.Files)},
-		{"processes", rlimitNPROC, uint64(l.Processes) + threadsOfInit},
-		{"address space", syscall.RLIMIT_AS, uint64(l.Memory)},
+	add("core", syscall.RLIMIT_CORE, 0)
+	add("file size", syscall.RLIMIT_FSIZE, uint64(l.FileSize))
+	add("open files", syscall.RLIMIT_NOFILE, uint64(l.Files))
+	add("processes", rlimitNPROC, uint64(l.Processes)+threadsOfInit)
+	if !o.Unmapped {
+		add("address space", syscall.RLIMIT_AS, uint64(l.Memory))
 	}
-	if o.Unmapped {
-		limits = limits[:len(limits)-1]
+	return list
+}
+
+// execute sets the limits and becomes the script, or ends where there is none, as in a probe. It returns what failed.
+//
+// This program has more address space than many scripts may have. With the limits nothing of its runtime can take
+// memory or begin a thread any more, and dies of it. So between them and the script there is nothing but system calls:
+// all that they need is made before, and with one processor no other goroutine runs meanwhile.
+func execute(o order) error {
+	failed := func(err error) error { return &os.PathError{Op: "execute", Path: o.Path, Err: err} }
+	path, err := syscall.BytePtrFromString(o.Path)
+	if err != nil {
+		return failed(err)
 	}
-	for _, l := range limits {
-		if err := syscall.Setrlimit(l.which, &syscall.Rlimit{Cur: l.most, Max: l.most}); err != nil {
-			return &os.SyscallError{Syscall: strings.Join([]string{"limit", l.name}, " "), Err: err}
+	argv, err := syscall.SlicePtrFromStrings(o.Argv) // with nil behind them, also where there are none
+	if err != nil {
+		return failed(err)
+	}
+	env, err := syscall.SlicePtrFromStrings(o.Env)
+	if err != nil {
+		return failed(err)
+	}
+	limits := limitsOf(o)
+	debug.SetGCPercent(-1)
+	runtime.GOMAXPROCS(1)
+	for i := range limits {
+		_, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, 0, limits[i].which,
+			uintptr(unsafe.Pointer(&limits[i].to)), 0, 0, 0)
+		if errno != 0 {
+			return &os.SyscallError{Syscall: "limit " + limits[i].name, Err: errno}
 		}
 	}
-	return nil
+	if o.Path == "" {
+		syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+	_, _, errno := syscall.RawSyscall(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(path)),
+		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&env[0])))
+	return failed(errno)
 }
