@@ -72,16 +72,22 @@ func (j *Jobs) loop() Loop {
 		RetryMost: 10 * time.Second,
 		Once: func(ctx context.Context) (Turn, error) {
 			n, open, err := j.once(ctx)
-			turn := Turn{Did: n}
-			switch {
-			case n > 0:
-				turn.Next = AtOnce
-			case open > 0:
-				turn.Next = unsettledEvery
-			}
-			return turn, err
+			return nextOfJobs(n, open, time.Until(j.looks)), err
 		},
 	}
+}
+
+// nextOfJobs says when the turn comes that follows one which did n and left open. The look for all else is not put off
+// by bells that ring before it.
+func nextOfJobs(n, open int, look time.Duration) Turn {
+	t := Turn{Did: n, Next: min(max(look, time.Millisecond), jobsEvery)}
+	switch {
+	case n > 0:
+		t.Next = AtOnce
+	case open > 0:
+		t.Next = min(t.Next, unsettledEvery)
+	}
+	return t
 }
 
 // round does all that can be done now.

@@ -24,6 +24,7 @@ const (
 	flowJobs  = 20
 	openFlows = 8 // posted and not ended, at most
 	runnerTTL = 3 * time.Second
+	failsWith = 3 // the exit code of a script that fails on purpose
 	// flowFaults are the kinds that break flows unless others are named.
 	flowFaults = "runner-kill,runner-stop,runner-freeze,runner-unheard,runner-cut,kill-work,freeze,crash,immediate," +
 		"restart,terminate,cut,one-way-in,commit-lost,commit-cut"

@@ -37,6 +37,8 @@ type flowJob struct {
 // flowTry is what it says of a try.
 type flowTry struct {
 	ID, Token, State, Nonce string
+	Code                    string // why it failed
+	ExitCode                int
 	Lapses                  int
 	EndedAt                 *time.Time
 }
@@ -85,10 +87,16 @@ func (e *flowEvidence) check(say found) (n flowCounts) {
 }
 
 // checkRecorded: a job has one recorded result, which one of its executions has told.
+//
+// A script fails on purpose with one exit code, and otherwise only where it was lost.
 func checkRecorded(j *flowJob, finished map[string]int, say found) {
 	const invariant = "a job has one recorded result"
 	good := 0
 	for _, t := range j.tries {
+		if t.State == "Failed" && t.Code != "runner_lost" && (t.Code != "exit" || t.ExitCode != failsWith) {
+			say("a try ends as its script does", "job %d of %s: try %s failed: %s %d", j.ref, j.flow, t.ID, t.Code,
+				t.ExitCode)
+		}
 		if t.State != "Finished" {
 			continue
 		}
@@ -229,7 +237,8 @@ func readJobs(ctx context.Context, c *pgx.Conn) (list []flowJob, err error) {
 	rows, err := c.Query(ctx, `SELECT j.job_id::text, f.ref::text, j.ref::int, j.status, coalesce(j.result ->> 'nonce', ''),
 			ARRAY(SELECT e.needs::text FROM postern.job_edge e WHERE e.job_id = j.job_id),
 			coalesce((SELECT json_agg(json_build_object('ID', t.try_id, 'Token', t.token, 'State', t.state,
-				'Nonce', coalesce(t.result ->> 'nonce', ''), 'Lapses', t.lapses, 'EndedAt', t.ended_at) ORDER BY t.attempt)
+				'Nonce', coalesce(t.result ->> 'nonce', ''), 'Lapses', t.lapses, 'EndedAt', t.ended_at,
+				'Code', t.error_code, 'ExitCode', coalesce(t.exit_code, 0)) ORDER BY t.attempt)
 				FROM postern.job_try t WHERE t.job_id = j.job_id), '[]')
 		FROM postern.job j JOIN postern.flow f USING (flow_id)`)
 	if err != nil {
