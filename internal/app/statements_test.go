@@ -1,0 +1,195 @@
+package app_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"regexp"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pgtest"
+)
+
+// tap passes on connections to PostgreSQL, and counts the statements that are executed on them by their texts.
+type tap struct {
+	t        *testing.T
+	listener net.Listener
+	target   string
+	mu       sync.Mutex
+	executed map[string]int
+}
+
+// newTap returns a tap on a database, and its URL through that.
+func newTap(t *testing.T, database string) (*tap, string) {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &tap{t: t, listener: l, target: u.Host, executed: map[string]int{}}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go x.pass(c)
+		}
+	}()
+	u.Host = l.Addr().String()
+	q := u.Query()
+	q.Set("sslmode", "disable") // so that it can be read
+	u.RawQuery = q.Encode()
+	return x, u.String()
+}
+
+// pass carries one connection to its end.
+func (x *tap) pass(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("tcp", x.target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	read, write := io.Pipe()
+	defer write.Close()
+	go x.read(read)
+	go func() {
+		io.Copy(client, server)
+		client.Close()
+	}()
+	io.Copy(io.MultiWriter(server, write), client)
+}
+
+// read reads what a client sends: the startup message, and then messages with a letter and a length.
+func (x *tap) read(r *io.PipeReader) {
+	defer io.Copy(io.Discard, r) // what cannot be read goes through all the same
+	texts := map[string]string{}
+	in := bufio.NewReader(r)
+	head := make([]byte, 5)
+	for started := false; ; started = true {
+		at := head
+		if !started {
+			at = head[1:]
+		}
+		if _, err := io.ReadFull(in, at); err != nil {
+			return
+		}
+		body := make([]byte, max(0, int(binary.BigEndian.Uint32(head[1:]))-4))
+		if _, err := io.ReadFull(in, body); err != nil {
+			return
+		}
+		first, rest, _ := bytes.Cut(body, []byte{0})
+		second, _, _ := bytes.Cut(rest, []byte{0})
+		switch head[0] {
+		case 'P':
+			texts[string(first)] = string(second)
+		case 'B':
+			x.count(texts[string(second)])
+		case 'Q':
+			x.count(string(first))
+		}
+	}
+}
+
+func (x *tap) count(sql string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.executed[sql]++
+}
+
+// during counts the statements of a time whose texts match.
+func (x *tap) during(d time.Duration, which *regexp.Regexp) (n, all int, texts map[string]int) {
+	x.mu.Lock()
+	x.executed = map[string]int{}
+	x.mu.Unlock()
+	time.Sleep(d)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	texts = map[string]int{}
+	for sql, k := range x.executed {
+		if all += k; which.MatchString(sql) {
+			n += k
+			texts[sql] = k
+		}
+	}
+	return n, all, texts
+}
+
+// ofJobs are statements about jobs; polls, those that ask what became of tries.
+var (
+	ofJobs = regexp.MustCompile(
+		`(?:FROM|UPDATE|INTO|JOIN)\s+postern\.(?:job|job_\w+|flow|flow_step|runner|try_\w+)\b`)
+	ofKinds = regexp.MustCompile(`EXISTS \(SELECT FROM postern\.job\)`)
+	polls   = regexp.MustCompile(`FROM postern\.job_try t WHERE t\.try_id = ANY`)
+)
+
+// Where no job was ever made, no statement is about jobs: a process that serves and works executes those that it
+// executed before there were any. With the first job they begin. What is offered and what nobody takes is not asked
+// about again, however much it is.
+func TestNoStatementIsAboutJobsWhereThereAreNone(t *testing.T) {
+	database := pgtest.New(t).URL
+	x, through := newTap(t, database)
+	b := &jobBench{t, clocked(t, map[string]string{"DATABASE_URL": through})}
+	want(t, 200, "GET", b.url+"/transactions", "")
+	n, all, texts := x.during(6*time.Second, ofJobs)
+	for sql, k := range texts {
+		if ofKinds.MatchString(sql) { // the one look for all that may be absent, which is read with the configuration
+			n -= k
+			continue
+		}
+		t.Errorf("%d times: %s", k, sql)
+	}
+	if all == 0 {
+		t.Fatal("nothing was heard of what the process executes")
+	}
+	t.Logf("%d statements in 6 s, of them %d about jobs", all, n)
+
+	const jobs = 300
+	for i := range 3 {
+		list := ""
+		for k := range jobs / 3 {
+			list += fmt.Sprintf(`,{"type": "job.python", "data": {"script": "1"}, "uid": "j%d-%d"}`, i, k)
+		}
+		if i == 0 { // it makes the types
+			want(t, 201, "POST", b.url+"/jobs", `{"script": "print(1)", "script_type": "python"}`)
+		}
+		want(t, 201, "POST", b.url+"/transactions:batch", `{"items": [`+list[1:]+`]}`)
+	}
+	conn, err := pgx.Connect(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	var offered, soon int
+	for end := time.Now().Add(2 * time.Minute); offered <= jobs && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if err := conn.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE t.due_at < now() + interval '20 h')
+			FROM postern.timer t JOIN postern.job_try j USING (queue_id) JOIN postern.queue q USING (queue_id)
+			WHERE q.phase = 'WAITING_INCLUSION' AND j.state = 'Offered'`).Scan(&offered, &soon); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if offered != jobs+1 || soon != 0 {
+		t.Errorf("%d of %d jobs are offered, and %d are asked about within 20 h", offered, jobs+1, soon)
+	}
+	n, all, _ = x.during(4*time.Second, ofJobs)
+	asked, _, texts := x.during(4*time.Second, polls)
+	if n == 0 || asked != 0 {
+		t.Errorf("with %d offered jobs %d of %d statements are about jobs, and %d ask what became of them: %v", offered, n,
+			all, asked, texts)
+	}
+	t.Logf("%d statements in 4 s with %d offered jobs, of them %d about jobs", all, offered, n)
+}
