@@ -32,15 +32,18 @@ type Sizes struct {
 	Processors  int           // processor
 	Batches     int           // processor: over all of them; batch-insert: in the long line
 	Events      int           // leader
+	Flows       int           // flow
 }
 
 // DefaultSizes are those that the figures of this project are made with.
 var DefaultSizes = Sizes{Runs: 5, Queues: 1000, Depth: 10, Connections: 64, Waiting: 10000, Finished: []int{1000000, 10000000}, Behind: 10000000,
-	Hold: 10 * time.Minute, Free: 20 * time.Second, Shapes: []string{"1xn", "1000x10", "1000x10" + inTurns, "20000x1", bySenders}, Rate: 1, Samples: 60, Batch: 100, Length: 5 * time.Second, Processors: 1000, Batches: 100000, Events: 10000}
+	Hold: 10 * time.Minute, Free: 20 * time.Second, Shapes: []string{"1xn", "1000x10", "1000x10" + inTurns, "20000x1", bySenders}, Rate: 1, Samples: 60, Batch: 100, Length: 5 * time.Second, Processors: 1000, Batches: 100000, Events: 10000,
+	Flows: 1000}
 
 // Validate says which size nothing can be measured with, by the name of its flag.
 func (s Sizes) Validate() error {
-	least := map[string]int{"runs": s.Runs, "queues": s.Queues, "depth": s.Depth, "connections": s.Connections, "batch": s.Batch, "waiting": s.Waiting, "samples": s.Samples, "processors": s.Processors, "batches": s.Batches, "events": s.Events}
+	least := map[string]int{"runs": s.Runs, "queues": s.Queues, "depth": s.Depth, "connections": s.Connections, "batch": s.Batch, "waiting": s.Waiting, "samples": s.Samples, "processors": s.Processors, "batches": s.Batches, "events": s.Events,
+		"flows": s.Flows}
 	for _, name := range sorted(least) {
 		if least[name] < 1 {
 			return fmt.Errorf("--%s %d: want at least 1", name, least[name])
@@ -110,7 +113,9 @@ func init() {
 	Scenarios = append(Scenarios,
 		Scenario{"processor", "batches of many processors, ticked and executed through the core", batches},
 		Scenario{"batch-insert", "an insert at the front of a line of 100 batches, and of a long one, in turns", batchInserts},
-		Scenario{"leader", "events through one tool that does nothing, and eight channels to their workflow", events})
+		Scenario{"leader", "events through one tool that does nothing, and eight channels to their workflow", events},
+		Scenario{"flow", "flows of 20 jobs that do nothing, for a runner of 8 slots over HTTP", flowRuns},
+		Scenario{"flow-latency", "a chain of 20 jobs: from one job's finish to the claim of the next", flowLatency})
 	for _, c := range []int{1, 16, 64} {
 		Scenarios = append(Scenarios, commits(c))
 	}
