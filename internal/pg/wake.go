@@ -225,8 +225,9 @@ func (s *Store) Polled(ctx context.Context, queues []int64, delays []time.Durati
 // Hasten has submitted transactions asked about at once, whose outcome a system knows. A queue whose head waits for
 // something else is left alone.
 //
-// A poll that is under way puts its timer off behind this, and so does an acceptance that comes later: a system looks
-// again until its transaction has gone on.
+// So is one that is due within the TTL of a node: a poll is under way, whose lease that is, and a second one beside it
+// would be late. That poll may have read an older state, or die, and an acceptance may come later and put the timer
+// off: a system looks again until its transaction has gone on.
 func (s *Store) Hasten(ctx context.Context, queues []int64) error {
 	if len(queues) == 0 {
 		return nil
@@ -235,7 +236,10 @@ func (s *Store) Hasten(ctx context.Context, queues []int64) error {
 		UPDATE postern.timer t
 		SET due_at = coalesce($2::timestamptz, clock_timestamp())
 		WHERE t.queue_id = ANY ($1)
-			AND t.due_at > coalesce($2::timestamptz, clock_timestamp())
+			AND t.due_at > coalesce($2::timestamptz, clock_timestamp()) + (
+				SELECT coalesce(max(n.ttl), '0')
+				FROM postern.node n
+				WHERE n.dead_at IS NULL)
 			AND EXISTS (
 				SELECT FROM postern.queue q
 				WHERE q.queue_id = t.queue_id AND q.phase = 'WAITING_INCLUSION')`, queues, s.Clock())
