@@ -150,7 +150,7 @@ func (s *Store) AddJobs(ctx context.Context, by db.By, id uuid.UUID, specs []flo
 		if err := flow.CheckGraph("/jobs", specs, known); err != nil {
 			return err
 		}
-		c := change{by: by.Actor, now: l.now}
+		c := change{by: by.Actor, now: l.now, notes: &db.Columns{}}
 		b := &pgx.Batch{}
 		if jobs, err = s.insertJobs(b, f, specs, there, nil, c); err != nil {
 			return err
@@ -169,6 +169,9 @@ func (s *Store) AddJobs(ctx context.Context, by db.By, id uuid.UUID, specs []flo
 			if err := s.releaseJobs(b, f, jobs, c); err != nil {
 				return err
 			}
+		}
+		if len(jobs) > 0 {
+			stepInsert.Queue(b, *c.notes)
 		}
 		s.AuditIn(b, by, "add", "/flows/"+id.String()+"/jobs")
 		return t.Commit(ctx, b)

@@ -88,7 +88,7 @@ func (s *Store) putFlow(ctx context.Context, t *db.Txn, by db.By, spec FlowSpec,
 		there.Replay, *made = true, there
 		return nil, t.Rollback(ctx)
 	}
-	b, c := &pgx.Batch{}, change{by: by.Actor, now: now}
+	b, c := &pgx.Batch{}, change{by: by.Actor, now: now, notes: &db.Columns{}}
 	equip(b, by.Context)
 	if err := s.insertFlow(b, f, c); err != nil {
 		return nil, err
@@ -101,6 +101,7 @@ func (s *Store) putFlow(ctx context.Context, t *db.Txn, by db.By, spec FlowSpec,
 			return nil, err
 		}
 	}
+	stepInsert.Queue(b, *c.notes)
 	s.AuditIn(b, by, "post", "/flows/"+f.ID.String())
 	return jobs, t.Commit(ctx, b)
 }
@@ -259,30 +260,40 @@ func (s *Store) release(b *pgx.Batch, f *Flow, jobs []*Job, c change) error {
 	return err
 }
 
-// releaseJobs adds to b that jobs of a flow are to be posted.
+// releaseJobs adds to b that jobs of a flow are to be posted, all of them in one statement.
 func (s *Store) releaseJobs(b *pgx.Batch, f *Flow, jobs []*Job, c change) error {
 	var ids []uuid.UUID
+	var was, status []string
+	var steps []int32
 	for _, j := range jobs {
 		if j.Status.Ended() {
 			continue
 		}
-		j.TxOpen = true
-		of := change{on: flow.JobReleased, open: len(j.Needs)+len(j.Prerequisites) > 0, by: c.by, now: c.now}
-		if err := s.moveJob(b, j, of); err != nil {
+		of := c
+		of.on, of.open = flow.JobReleased, len(j.Needs)+len(j.Prerequisites) > 0
+		step, err := flow.NextJob(j.Status, of.on, of.open)
+		if err != nil {
 			return err
 		}
-		ids = append(ids, j.ID)
+		before := j.Status
+		j.TxOpen, j.Status, j.steps, j.UpdatedAt = true, step.To, j.steps+1, c.now
+		s.note(b, j, before, of)
+		ids, was, status = append(ids, j.ID), append(was, string(before)), append(status, string(j.Status))
+		steps = append(steps, int32(j.steps)) // few: of a life
 	}
 	if len(ids) == 0 {
 		return nil
 	}
-	b.Queue(`UPDATE postern.job j
-		SET frozen = f.env || j.env
-		FROM postern.flow f
-		WHERE j.job_id = ANY ($1) AND f.flow_id = $2`, ids, f.ID)
+	b.Queue(releasedSQL, ids, was, status, steps, c.now, f.ID)
 	setDeadlines(b, ids, c.now)
 	return nil
 }
+
+const releasedSQL = `UPDATE postern.job j
+	SET was = n.was, status = n.status, steps = n.steps, updated_at = $5, tx_open = true, frozen = f.env || j.env
+	FROM ROWS FROM (unnest($1::uuid[]), unnest($2::text[]), unnest($3::text[]), unnest($4::int[]))
+		n(job_id, was, status, steps), postern.flow f
+	WHERE j.job_id = n.job_id AND f.flow_id = $6`
 
 // posted posts the transactions of jobs that are to be posted, if any.
 func (s *Store) posted(ctx context.Context, jobs []*Job) error {

@@ -112,6 +112,7 @@ type change struct {
 	code   string
 	text   string
 	cause  *uuid.UUID
+	notes  *db.Columns // where steps are put that are written together; nil: each is written by itself
 }
 
 // moveJob lets something happen to a job whose row is locked, and adds to b what is to be written, with its step.
@@ -156,9 +157,18 @@ func noteStep(b *pgx.Batch, machine string, object uuid.UUID, n int, was, event,
 	if detail == "" {
 		detail = c.text
 	}
-	b.Queue(`INSERT INTO postern.flow_step (object, n, at, machine, was, event, status, by, detail)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, object, n, c.now, machine, was, event, status, c.by, detail)
+	rows := c.notes
+	if rows == nil {
+		rows = &db.Columns{}
+	}
+	rows.Add(object.String(), n, c.now, machine, was, event, status, c.by, detail)
+	if c.notes == nil {
+		stepInsert.Queue(b, *rows)
+	}
 }
+
+var stepInsert = db.InsertMany("flow_step", "", "object uuid", "n int", "at timestamptz =", "machine text", "was text",
+	"event text", "status text", "by text =", "detail text")
 
 // JobFilter narrows a list of jobs. Empty fields do not narrow.
 type JobFilter struct {

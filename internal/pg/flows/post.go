@@ -199,7 +199,7 @@ func (s *Store) insertJob(b *pgx.Batch, j *Job, c change) error {
 	for n, name := range j.Prerequisites {
 		b.Queue(`INSERT INTO postern.job_need (job_id, n, name) VALUES ($1, $2, $3)`, j.ID, n+1, name)
 	}
-	s.note(b, j, "", change{on: flow.JobCreated, by: c.by, now: c.now})
+	s.note(b, j, "", change{on: flow.JobCreated, by: c.by, now: c.now, notes: c.notes})
 	return nil
 }
 
