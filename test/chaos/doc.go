@@ -11,6 +11,7 @@
 //
 //   - schedule.go, faults*.go, failover.go, restore.go: what breaks.
 //   - proxy.go: what stands between a process and PostgreSQL; it reads along, to find commits.
+//   - flows.go, flows_check.go: flows of jobs as the load, with real runners (-load flows).
 //   - check.go, standing.go: what has to be true afterwards; measure.go: how long it took.
 //   - twins.go: programs with a planted fault, which it has to find.
 //
