@@ -28,7 +28,8 @@ func TestJobsWaitForARunnerForADay(t *testing.T) {
 	since := map[string]any{}
 	for _, path := range paths {
 		var why map[string]any
-		for end := time.Now().Add(time.Minute); why == nil && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); why == nil && time.Now().Before(end); {
+			time.Sleep(20 * time.Millisecond)
 			why = b.whyOf(path, "no_runner")
 		}
 		if since[path] = why["since"]; since[path] == nil {

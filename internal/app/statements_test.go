@@ -138,8 +138,8 @@ var (
 )
 
 // Where no job was ever made, no statement is about jobs: a process that serves and works executes those that it
-// executed before there were any. With the first job they begin. What is offered and what nobody takes is not asked
-// about again, however much it is.
+// executed before there were any. With the first job they begin. Jobs that are offered and that no runner takes are not
+// asked about again, however many they are.
 func TestNoStatementIsAboutJobsWhereThereAreNone(t *testing.T) {
 	database := pgtest.New(t).URL
 	x, through := newTap(t, database)
@@ -175,9 +175,13 @@ func TestNoStatementIsAboutJobsWhereThereAreNone(t *testing.T) {
 	}
 	defer conn.Close(t.Context())
 	var offered, soon int
-	for end := time.Now().Add(2 * time.Minute); offered <= jobs && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if err := conn.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE t.due_at < now() + interval '20 h')
-			FROM postern.timer t JOIN postern.job_try j USING (queue_id) JOIN postern.queue q USING (queue_id)
+	for end := time.Now().Add(2 * time.Minute); offered <= jobs && time.Now().Before(end); {
+		time.Sleep(50 * time.Millisecond)
+		if err := conn.QueryRow(t.Context(), `SELECT count(*),
+				count(*) FILTER (WHERE t.due_at < now() + interval '20 h')
+			FROM postern.timer t
+			JOIN postern.job_try j USING (queue_id)
+			JOIN postern.queue q USING (queue_id)
 			WHERE q.phase = 'WAITING_INCLUSION' AND j.state = 'Offered'`).Scan(&offered, &soon); err != nil {
 			t.Fatal(err)
 		}
@@ -188,8 +192,8 @@ func TestNoStatementIsAboutJobsWhereThereAreNone(t *testing.T) {
 	n, all, _ = x.during(4*time.Second, ofJobs)
 	asked, _, texts := x.during(4*time.Second, polls)
 	if n == 0 || asked != 0 {
-		t.Errorf("with %d offered jobs %d of %d statements are about jobs, and %d ask what became of them: %v", offered, n,
-			all, asked, texts)
+		t.Errorf("with %d offered jobs %d of %d statements are about jobs, and %d ask what became of them: %v", offered,
+			n, all, asked, texts)
 	}
 	t.Logf("%d statements in 4 s with %d offered jobs, of them %d about jobs", all, offered, n)
 }

@@ -124,7 +124,10 @@ func (b *Bench) flowRun(ctx context.Context, flows, slots int) (_ *trial, err er
 	var finished, tries, early int
 	err = b.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM postern.job WHERE status = 'finished' AND NOT tx_open),
 		(SELECT count(*) FROM postern.job_try),
-		(SELECT count(*) FROM postern.job_edge e JOIN postern.job j USING (job_id) JOIN postern.job n ON n.job_id = e.needs
+		(SELECT count(*)
+			FROM postern.job_edge e
+			JOIN postern.job j USING (job_id)
+			JOIN postern.job n ON n.job_id = e.needs
 			WHERE j.started_at < n.ended_at)`).Scan(&finished, &tries, &early)
 	t.judge(amiss{t.n - finished, "%d jobs have not finished"}, amiss{tries - t.n, "%d tries more than jobs"},
 		amiss{early, "%d jobs began before what they need had finished"})

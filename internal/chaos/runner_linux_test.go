@@ -210,7 +210,7 @@ func TestAKilledRunnerLosesItsJobsToAnother(t *testing.T) {
 		killed := time.Now()
 		must(t, cmd.Process.Kill())
 		gone = append(gone, w.until(killed, "nothing of its script is left", func() bool { return w.scripts() == 0 }))
-		moved = append(moved, w.until(killed, "another runner has the job", func() bool { return w.holder(id) == next }))
+		moved = append(moved, w.until(killed, "another has the job", func() bool { return w.holder(id) == next }))
 		got := w.one(`SELECT format('%s %s %s %s', count(*), max(attempt), max(lapses), max(fence) > $2::bigint)
 			FROM postern.job_try WHERE job_id = $1`, id, fence)
 		if got != "1 1 1 t" {
@@ -235,8 +235,9 @@ func TestARunnerThatWakesUpChangesNothing(t *testing.T) {
 	var dead []time.Duration
 	for range n {
 		eventually(t, time.Minute, "the one is silent", func() bool {
-			return w.one(`SELECT (seen_at + ttl < clock_timestamp())::text FROM postern.runner WHERE name = $1`, next) ==
-				"true"
+			return w.one(`SELECT (seen_at + ttl < clock_timestamp())::text
+				FROM postern.runner
+				WHERE name = $1`, next) == "true"
 		})
 		id, try := w.job(900)
 		w.until(time.Now(), "the script runs", func() bool { return w.scripts() == 1 })

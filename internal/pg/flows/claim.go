@@ -120,9 +120,9 @@ func (s *Store) lockRunner(ctx context.Context, t *db.Txn, contextID int32, name
 	return r, nil
 }
 
-// saw adds to b that the runner was seen: at most ten times in its ttl, and once a second. A heartbeat that is not
-// written is one that the runner counts from: what is left out must be less than what it is ahead of the sweep, which
-// is two seconds, or a quarter of a short ttl.
+// saw adds to b that the runner was seen: at most ten times in its ttl, and once a second. The runner counts its ttl
+// also from a heartbeat that is not written, and kills its scripts two seconds before the end, or a quarter of a short
+// ttl. The time that is left out must be less than that.
 func (r *heldRunner) saw(b *pgx.Batch, claims bool) {
 	lately := min(r.TTL/10, time.Second)
 	if r.SeenAt != nil && r.now.Sub(*r.SeenAt) < lately && (!claims || r.ClaimedAt != nil &&

@@ -15,9 +15,10 @@ import (
 func (w *world) offers(n int) {
 	w.T.Helper()
 	w.post(0)
-	w.Exec(`INSERT INTO postern.job_try (try_id, context_id, job_id, queue_id, seq, attempt, token, lane, state, offered_at)
-		SELECT gen_random_uuid(), t.context_id, t.job_id, t.queue_id, t.seq, t.attempt, gen_random_uuid()::text, t.lane, t.state,
-			t.offered_at - n * interval '1 ms'
+	w.Exec(`INSERT INTO postern.job_try (try_id, context_id, job_id, queue_id, seq, attempt, token, lane, state,
+			offered_at)
+		SELECT gen_random_uuid(), t.context_id, t.job_id, t.queue_id, t.seq, t.attempt, gen_random_uuid()::text, t.lane,
+			t.state, t.offered_at - n * interval '1 ms'
 		FROM (SELECT * FROM postern.job_try WHERE state = 'Offered' ORDER BY offered_at DESC LIMIT 1) t,
 			generate_series(1, $1::int) n`, n)
 	w.Exec(`VACUUM (ANALYZE) postern.job_try`)

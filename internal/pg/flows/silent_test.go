@@ -20,7 +20,8 @@ func TestNoRunnerIsSilentBeforeItKillsItsScripts(t *testing.T) {
 			_, err := w.S.Flows.PutRunner(w.Ctx, w.By, r.WithDefaults(), 0)
 			w.Must(err)
 			w.register("a")
-			_, err = w.S.Flows.PostJob(w.Ctx, w.By, flow.Spec{Script: "1", ScriptType: "python", Timeout: 2 * time.Hour})
+			spec := flow.Spec{Script: "1", ScriptType: "python", Timeout: 2 * time.Hour}
+			_, err = w.S.Flows.PostJob(w.Ctx, w.By, spec)
 			w.Must(err)
 			w.offer()
 			v := w.one("a")
