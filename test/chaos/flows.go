@@ -201,10 +201,13 @@ func (w *world) startFlows(ctx context.Context, o options) (err error) {
 }
 
 // breakFlows is a run: flows are posted over at least the time of the run, with few open at a time, and things are
-// broken until the last is posted.
+// broken until the last is posted; in a brief run for its time alone.
 func (w *world) breakFlows(ctx context.Context, o options) (*result, error) {
 	began := time.Now()
 	breaking, heal := context.WithCancel(ctx)
+	if o.brief {
+		breaking, heal = context.WithTimeout(ctx, time.Duration(o.seconds)*time.Second)
+	}
 	defer heal()
 	broken := make(chan struct{})
 	go func() { defer close(broken); w.run(breaking, o.schedule) }()

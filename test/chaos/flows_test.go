@@ -34,6 +34,7 @@ func TestFlowsWhileEverythingBreaks(t *testing.T) {
 		flows:   20,
 		runners: 3,
 		box:     exec.Command("unshare", "-Urnmpf", "true").Run() == nil,
+		brief:   true,
 		bare:    true,
 	}
 	var err error

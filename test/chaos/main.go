@@ -74,6 +74,7 @@ type options struct {
 	flows    int    // of the load flows: how many
 	runners  int    // and how many runners
 	box      bool   // and whether their scripts are in a sandbox
+	brief    bool   // and whether nothing is broken any more after the seconds
 	bare     bool   // nothing is left standing
 	plain    bool   // nothing is sent twice
 }
