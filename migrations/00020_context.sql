@@ -125,16 +125,23 @@ CREATE TABLE postern.api_key (
     CONSTRAINT one_api_key_per_request_key UNIQUE (context_id, request_key)
 );
 
--- A session of the dashboard: a key, by the SHA-256 of the cookie. It ends with its key, with the secret that was
--- shown, or by the time.
+-- A session of the dashboard, by the SHA-256 of the cookie. It is of a key, and ends with it and with the secret that
+-- was shown; or of an actor, and ends with it and with the subject that an identity provider has named. Each ends by the
+-- time.
 CREATE TABLE postern.ui_session (
     hash       bytea NOT NULL CONSTRAINT one_session_per_cookie PRIMARY KEY,
-    key_id     uuid NOT NULL CONSTRAINT session_is_of_a_key REFERENCES postern.api_key ON DELETE CASCADE,
-    key_hash   bytea NOT NULL,
+    key_id     uuid CONSTRAINT session_is_of_a_key REFERENCES postern.api_key ON DELETE CASCADE,
+    key_hash   bytea,
+    actor_id   text CONSTRAINT session_is_of_an_actor REFERENCES postern.actor ON DELETE CASCADE,
+    issuer     text,
+    subject    text,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    expires_at timestamptz NOT NULL
+    expires_at timestamptz NOT NULL,
+    CONSTRAINT session_is_of_one CHECK (num_nonnulls(key_id, key_hash) = 2 AND num_nonnulls(actor_id, issuer, subject) = 0
+        OR num_nonnulls(key_id, key_hash) = 0 AND num_nonnulls(actor_id, issuer, subject) = 3)
 );
 CREATE INDEX ui_session_by_key ON postern.ui_session (key_id);
+CREATE INDEX ui_session_by_actor ON postern.ui_session (actor_id);
 CREATE INDEX ui_session_by_expiry ON postern.ui_session (expires_at);
 
 -- Which contexts a database role sees; see 00039.

@@ -166,6 +166,9 @@ func (a *App) openAPI(ctx context.Context, role Role) error {
 			Issuers:   a.cfg.OIDCIssuers,
 			Audiences: a.cfg.OIDCAudiences,
 			Client:    remote.Guarded(a.cfg.WorkerAllowCIDR, 10*time.Second),
+
+			ClientID:     a.cfg.OIDCClientID,
+			ClientSecret: a.cfg.OIDCClientSecret,
 		},
 		Reconcile: func(ctx context.Context, by db.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error) {
 			return work.Reconcile(ctx, a.store, remote.Mux{Next: a.remote, Jobs: a.store.Flows}, by, q, anew)
@@ -187,19 +190,23 @@ func (a *App) openAPI(ctx context.Context, role Role) error {
 
 // dashboard is what is served under /ui: it asks the API of this process.
 func (a *App) dashboard(role Role) *ui.UI {
-	return ui.New(ui.Config{
+	c := ui.Config{
 		API:      a.api.Handler(),
 		Sessions: a.store.Actors,
 		ParseKey: httpapi.ParseKey,
-		Visiting: func(ctx context.Context, key *actors.UsedKey, ask bool) context.Context {
-			return httpapi.Visiting(ctx, httpapi.Visit{Via: "ui", Key: key, Ask: ask})
+		Visiting: func(ctx context.Context, who *actors.SignedIn, ask bool) context.Context {
+			return httpapi.Visiting(ctx, httpapi.Visit{Via: "ui", Who: who, Ask: ask})
 		},
 		Auth: a.cfg.Auth,
 		Home: role.Home,
 		Dev:  role.Home,
 		Log:  a.log,
 		Stop: a.leaving,
-	})
+	}
+	if flow := a.api.CodeFlow(); flow != nil {
+		c.Provider = flow
+	}
+	return ui.New(c)
 }
 
 // panicked counts and logs a panic that ended one piece of work.

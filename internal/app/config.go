@@ -26,6 +26,8 @@ type Config struct {
 	BootstrapKeyFile string   `env:"POSTERN_BOOTSTRAP_KEY_FILE" group:"http" help:"file with the first admin key of the context system"`
 	OIDCIssuers      []string `env:"POSTERN_OIDC_ISSUERS" group:"http" help:"identity providers whose tokens are taken, as in their iss, with commas between (none)"`
 	OIDCAudiences    []string `env:"POSTERN_OIDC_AUDIENCES" group:"http" help:"audience that such a token must name, as in its aud"`
+	OIDCClientID     string   `env:"POSTERN_OIDC_CLIENT_ID" group:"http" help:"name under which the first issuer knows the dashboard, so that people sign in there (none)"`
+	OIDCClientSecret string   `env:"POSTERN_OIDC_CLIENT_SECRET" group:"http" secret:"true" help:"secret of that client, where the issuer wants one (none)"`
 	MaxBody          Size     `env:"POSTERN_MAX_BODY" envDefault:"1MiB" group:"http" help:"largest body of a request"`
 	MaxBatch         int      `env:"POSTERN_MAX_BATCH" envDefault:"1000" group:"http" help:"most transactions in a batch"`
 
@@ -89,6 +91,12 @@ func (c *Config) Validate() error {
 	}
 	if (len(c.OIDCIssuers) == 0) != (len(c.OIDCAudiences) == 0) {
 		return invalid("oidc-audiences", strings.Join(c.OIDCAudiences, ","), "want issuers and audiences together: a token that is meant for another service is none of ours")
+	}
+	switch {
+	case c.OIDCClientID != "" && len(c.OIDCIssuers) == 0:
+		return invalid("oidc-client-id", c.OIDCClientID, "want --oidc-issuers beside it: people sign in at the first of them")
+	case c.OIDCClientSecret != "" && c.OIDCClientID == "":
+		return invalid("oidc-client-secret", "xxxxx", "want --oidc-client-id beside it: it is the secret of that client")
 	}
 	for _, schema := range c.SourceSchemas {
 		if !leader.Readable(schema) {

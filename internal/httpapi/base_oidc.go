@@ -20,6 +20,9 @@ type OIDC struct {
 	Issuers   []string
 	Audiences []string
 	Client    *http.Client // fetches what an issuer says of itself, and its keys
+
+	ClientID     string // under which the first issuer knows the dashboard; "": people do not sign in there
+	ClientSecret string // "": the issuer wants none
 }
 
 // algorithms are those that a token may be signed with: none that needs a secret of ours.
@@ -109,7 +112,7 @@ func (a *API) verify(ctx context.Context, token string) (issuer, subject string,
 	}
 	verified, err := provider.Verifier(&oidc.Config{ClientID: a.OIDC.Audiences[meant], SupportedSigningAlgs: algorithms}).Verify(ctx, token)
 	switch {
-	case err != nil && strings.Contains(err.Error(), "fetching keys"):
+	case err != nil && fetching(err):
 		a.Log.WarnContext(ctx, "an issuer of tokens does not answer", "issuer", c.Issuer, "error", err)
 		return "", "", away
 	case err != nil || verified.Subject == "":
@@ -117,6 +120,9 @@ func (a *API) verify(ctx context.Context, token string) (issuer, subject string,
 	}
 	return verified.Issuer, verified.Subject, nil
 }
+
+// fetching says whether a token could not be judged since its issuer's keys could not be read.
+func fetching(err error) bool { return strings.Contains(err.Error(), "fetching keys") }
 
 // readToken checks a bearer token of an identity provider: (issuer, subject) is an actor, whose roles are those of a
 // member. The token is verified again for each request, and its actor is looked up again after a second.
@@ -138,11 +144,7 @@ func (a *API) readToken(r *http.Request) (*principal, error) {
 		if err != nil {
 			return nil, err
 		}
-		p := &principal{actor: actor, roles: map[int32]level{}}
-		for in, role := range roles {
-			p.roles[in] = levels[role]
-		}
-		return p, nil
+		return memberOf(actor, roles), nil
 	})
 	if err == nil && who == nil {
 		return nil, unauthenticated("the subject of this token is no actor here: POST /actors with its oidc makes one")

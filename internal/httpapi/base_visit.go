@@ -10,9 +10,9 @@ import (
 // Visit is a request that another part of this process makes for a person, as the dashboard does. It is told in the
 // context of the request, and no header says the same: nothing outside the process can claim it.
 type Visit struct {
-	Via string          // the door, as the audit names it
-	Key *actors.UsedKey // whose it is; nil: development mode alone lets it in
-	Ask bool            // 204 if it may be done, else the refusal; nothing is done
+	Via string           // the door, as the audit names it
+	Who *actors.SignedIn // whose it is; nil: development mode alone lets it in
+	Ask bool             // 204 if it may be done, else the refusal; nothing is done
 }
 
 type visitKey struct{}
@@ -30,13 +30,25 @@ func visitOf(ctx context.Context) *Visit {
 	return &Visit{}
 }
 
-// readVisit finds the key of a visit, which its maker has looked up.
+// readVisit finds who makes a visit, whom its maker has looked up.
 func (a *API) readVisit(r *http.Request) (*principal, error) {
-	k := visitOf(r.Context()).Key
-	if k == nil {
+	switch who := visitOf(r.Context()).Who; {
+	case who == nil:
 		return nil, nil
+	case who.Key != nil:
+		return holderOf(who.Key), nil
+	default:
+		return memberOf(who.Actor, who.Roles), nil
 	}
-	return holderOf(k), nil
+}
+
+// memberOf is an actor with its roles by context.
+func memberOf(actor string, roles map[int32]string) *principal {
+	p := &principal{actor: actor, roles: map[int32]level{}}
+	for in, role := range roles {
+		p.roles[in] = levels[role]
+	}
+	return p
 }
 
 // holderOf is who holds a key.

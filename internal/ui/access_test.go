@@ -143,6 +143,18 @@ func TestAKeyIsExchangedForASession(t *testing.T) {
 		t.Errorf("signed out: %d", s.status)
 	}
 
+	audited := map[string]int{}
+	for _, x := range h.api("GET", "/audit", "", "Postern-Context: shop")["items"].([]any) {
+		row := x.(map[string]any)
+		if row["object"] == "/api-keys/"+made["id"].(string) && row["via"] == "ui" {
+			audited[row["action"].(string)+" by "+row["actor"].(string)]++
+		}
+	}
+	by := " by key:" + strings.Split(key, "_")[1]
+	if audited["sign_in"+by] != 6 || audited["sign_out"+by] != 1 {
+		t.Errorf("the audit has %v, want 6 times sign_in%s and once sign_out%s", audited, by, by)
+	}
+
 	h.api("DELETE", "/api-keys/"+made["id"].(string), "", "Postern-Context: shop")
 	until(t, func() bool { return b.get("/ui/c/shop/now").status == 303 })
 }

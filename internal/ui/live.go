@@ -134,10 +134,13 @@ func (l *live) leave(me *viewer) {
 
 // sees says what a visitor may see: others with the same get the same live pages.
 func (v *visit) sees() string {
-	if v.key == nil {
+	switch {
+	case v.who == nil:
 		return ""
+	case v.who.Key != nil:
+		return fmt.Sprint(v.who.Key.ContextID, v.who.Key.Role, v.who.Key.Only)
 	}
-	return fmt.Sprint(v.key.ContextID, v.key.Role, v.key.Only)
+	return fmt.Sprint(v.who.Roles) // a map is printed in the order of its keys
 }
 
 // run reads one page after the other, while any is looked at. After a panic the next one who looks runs it again.

@@ -40,33 +40,43 @@ type house struct {
 	calls map[string]int // requests to the API, by method and path
 }
 
-func newHouse(t *testing.T, auth string) *house {
+func newHouse(t *testing.T, auth string, providers ...*idp) *house {
 	t.Helper()
 	t.Parallel()
 	s := pgtest.New(t).Store(t, 8)
 	h := &house{t: t, store: s, calls: map[string]int{}, stop: make(chan struct{})}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	local := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	api := httpapi.New(httpapi.Config{
+	c := httpapi.Config{
 		Store:    s,
 		Ingester: pg.NewIngester(s.Store),
 		Log:      log,
 		Auth:     auth,
 		Version:  "test",
 		Tools:    remote.New(remote.Config{AllowCIDR: local}),
-	})
+	}
+	for _, p := range providers {
+		c.OIDC = httpapi.OIDC{
+			Issuers:      []string{p.url},
+			Audiences:    []string{"postern"},
+			Client:       remote.Guarded(local, 10*time.Second),
+			ClientID:     clientID,
+			ClientSecret: clientSecret,
+		}
+	}
+	api := httpapi.New(c)
 	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.mu.Lock()
 		h.calls[r.Method+" "+r.URL.Path]++
 		h.mu.Unlock()
 		api.Handler().ServeHTTP(w, r)
 	})
-	u := ui.New(ui.Config{
+	pages := ui.Config{
 		API:      counted,
 		Sessions: s.Actors,
 		ParseKey: httpapi.ParseKey,
-		Visiting: func(ctx context.Context, key *actors.UsedKey, ask bool) context.Context {
-			return httpapi.Visiting(ctx, httpapi.Visit{Via: "ui", Key: key, Ask: ask})
+		Visiting: func(ctx context.Context, who *actors.SignedIn, ask bool) context.Context {
+			return httpapi.Visiting(ctx, httpapi.Visit{Via: "ui", Who: who, Ask: ask})
 		},
 		Auth:  auth,
 		Home:  true,
@@ -74,7 +84,11 @@ func newHouse(t *testing.T, auth string) *house {
 		Log:   log,
 		Every: 50 * time.Millisecond,
 		Stop:  h.stop,
-	})
+	}
+	if flow := api.CodeFlow(); flow != nil {
+		pages.Provider = flow
+	}
+	u := ui.New(pages)
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = api.Server()
 	server.Config.Handler = u.Beside(server.Config.Handler)

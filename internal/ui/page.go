@@ -19,11 +19,12 @@ import (
 // screen is a page as its template sees it.
 type screen struct {
 	*visit
-	Title string
-	Data  any
-	Live  string // the URL of its stream; "" for none
-	Bare  bool   // without navigation
-	file  string
+	Title  string
+	Data   any
+	Live   string // the URL of its stream; "" for none
+	Bare   bool   // without navigation
+	Onward string // the page of ours that this one goes on to by itself; "" for none
+	file   string
 }
 
 // special is how a page is loaded that is more than a list or the members of one thing; nil: it is no more. Each is in
@@ -57,7 +58,7 @@ func parse() map[string]*template.Template {
 		"layout.html", "lever.html", "why.html"))
 	all := map[string]*template.Template{}
 	for _, name := range []string{"now.html", "transactions.html", "transaction.html", "queue.html", "machines.html",
-		"list.html", "thing.html", "refused.html", "signin.html"} {
+		"list.html", "thing.html", "refused.html", "signin.html", "signedin.html"} {
 		all[name] = template.Must(template.Must(base.Clone()).ParseFS(files, name))
 	}
 	return all
@@ -246,14 +247,17 @@ func (v *visit) Places() (list []place) {
 
 // Actor is who is signed in.
 func (v *visit) Actor() string {
-	if v.key == nil {
+	switch {
+	case v.who == nil:
 		return "dev (no sign-in)"
+	case v.who.Key != nil:
+		return v.who.Key.Name + " (" + v.who.Key.Role + ")"
 	}
-	return v.key.Name + " (" + v.key.Role + ")"
+	return v.who.Subject
 }
 
 // SignedIn says whether there is a session to end.
-func (v *visit) SignedIn() bool { return v.key != nil }
+func (v *visit) SignedIn() bool { return v.who != nil }
 
 // Path is that of the page, to which its forms post.
 func (v *visit) Path() string { return v.r.URL.RequestURI() }

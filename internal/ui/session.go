@@ -25,6 +25,9 @@ const (
 	remembered = time.Second // how long a process trusts its look-up of a session, as the API does of a key
 )
 
+// ofUI is the door by which people sign in and out, as the audit names it.
+var ofUI = db.By{Via: "ui"}
+
 // memory is what a process remembers of sessions.
 type memory struct {
 	mu sync.Mutex
@@ -32,7 +35,7 @@ type memory struct {
 }
 
 type remembrance struct {
-	key   *actors.UsedKey
+	who   *actors.SignedIn
 	until time.Time
 }
 
@@ -66,14 +69,14 @@ func (u *UI) visitor(r *http.Request) (*visit, error) {
 		return v, nil
 	}
 	var err error
-	if v.key, err = u.keyOf(r, v.cookie); err != nil || v.key == nil {
+	if v.who, err = u.signedIn(r, v.cookie); err != nil || v.who == nil {
 		return nil, err
 	}
 	return v, nil
 }
 
-// keyOf is the key of a session; nil if there is none.
-func (u *UI) keyOf(r *http.Request, cookie string) (*actors.UsedKey, error) {
+// signedIn is who a session belongs to; nil if there is none.
+func (u *UI) signedIn(r *http.Request, cookie string) (*actors.SignedIn, error) {
 	if cookie == "" {
 		return nil, nil
 	}
@@ -82,23 +85,26 @@ func (u *UI) keyOf(r *http.Request, cookie string) (*actors.UsedKey, error) {
 	have, ok := s.m[cookie]
 	s.mu.Unlock()
 	if ok && now.Before(have.until) {
-		return have.key, nil
+		return have.who, nil
 	}
-	k, err := u.Sessions.Session(r.Context(), hashOf(cookie))
+	who, err := u.Sessions.Session(r.Context(), hashOf(cookie))
 	if err != nil {
 		return nil, err
 	}
+	if who != nil && who.Key == nil && (u.Provider == nil || who.Issuer != u.Provider.Issuer()) {
+		who = nil // people do not sign in there any more
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k == nil {
+	if who == nil {
 		delete(s.m, cookie)
 		return nil, nil
 	}
 	if s.m == nil || len(s.m) >= 10000 {
 		s.m = map[string]remembrance{}
 	}
-	s.m[cookie] = remembrance{k, now.Add(remembered)}
-	return k, nil
+	s.m[cookie] = remembrance{who, now.Add(remembered)}
+	return who, nil
 }
 
 func (s *memory) forget(cookie string) {
@@ -160,11 +166,11 @@ func checkForm(r *http.Request, cookie string) error {
 }
 
 // next is where a sign-in leads: a page of ours.
-func next(r *http.Request) string {
-	to := r.FormValue("next")
+func next(to string) string {
 	u, err := url.Parse(to)
-	if err != nil || u.Host != "" || u.Scheme != "" || strings.Contains(to, `\`) ||
-		!strings.HasPrefix(u.Path, "/ui/") || strings.HasPrefix(u.Path, "/ui/sign-") {
+	if err != nil || u.Host != "" || u.Scheme != "" || strings.Contains(to, `\`) || len(to) > 2000 ||
+		!strings.HasPrefix(u.Path, "/ui/") || strings.HasPrefix(u.Path, "/ui/sign-") ||
+		strings.HasPrefix(u.Path, "/ui/oidc/") {
 		return "/ui/"
 	}
 	return to
@@ -173,6 +179,9 @@ func next(r *http.Request) string {
 // signInPage is what the page for signing in shows.
 type signInPage struct {
 	Next, Token, Refused string
+	Todo                 []string // what an admin does, so that it works
+	Provider             string   // where one may sign in, too; "" for none
+	Begin                string
 }
 
 func (u *UI) showSignIn(w http.ResponseWriter, r *http.Request) {
@@ -180,10 +189,11 @@ func (u *UI) showSignIn(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/ui/", http.StatusSeeOther)
 		return
 	}
-	u.offerSignIn(w, r, http.StatusOK, "")
+	u.offerSignIn(w, r, http.StatusOK, r.FormValue("next"), "")
 }
 
-func (u *UI) offerSignIn(w http.ResponseWriter, r *http.Request, status int, refused string) {
+// offerSignIn shows the page for signing in, with what was refused, and what an admin does so that it works.
+func (u *UI) offerSignIn(w http.ResponseWriter, r *http.Request, status int, to, refused string, todo ...string) {
 	cookie := ""
 	if c, err := r.Cookie(cookieName); err == nil {
 		cookie = c.Value
@@ -191,8 +201,12 @@ func (u *UI) offerSignIn(w http.ResponseWriter, r *http.Request, status int, ref
 	if cookie == "" {
 		cookie = u.setCookie(w, r)
 	}
-	u.render(w, status, "signin.html", &screen{Title: "Sign in", Bare: true,
-		Data: signInPage{Next: next(r), Token: tokenOf(cookie), Refused: refused}})
+	p := signInPage{Next: next(to), Token: tokenOf(cookie), Refused: refused, Todo: todo}
+	if u.Provider != nil {
+		p.Provider = u.Provider.Issuer()
+		p.Begin = with("/ui/oidc/begin", url.Values{"next": {p.Next}})
+	}
+	u.render(w, status, "signin.html", &screen{Title: "Sign in", Bare: true, Data: p})
 }
 
 // signIn exchanges a key for a session: the API says whether the key holds.
@@ -202,7 +216,7 @@ func (u *UI) signIn(w http.ResponseWriter, r *http.Request) {
 		before = &http.Cookie{}
 	}
 	if err := checkForm(r, before.Value); err != nil {
-		u.offerSignIn(w, r, http.StatusForbidden, err.Error())
+		u.offerSignIn(w, r, http.StatusForbidden, r.PostForm.Get("next"), err.Error())
 		return
 	}
 	shown := strings.TrimSpace(r.PostForm.Get("key"))
@@ -212,7 +226,7 @@ func (u *UI) signIn(w http.ResponseWriter, r *http.Request) {
 		err = fault.New(fault.Forbidden, "unauthenticated", "this is no API key: it begins with postern_")
 	}
 	if err != nil {
-		u.offerSignIn(w, r, http.StatusUnauthorized, err.Error())
+		u.offerSignIn(w, r, http.StatusUnauthorized, r.PostForm.Get("next"), err.Error())
 		return
 	}
 	k, err := u.Sessions.UseKey(r.Context(), prefix)
@@ -224,12 +238,11 @@ func (u *UI) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	cookie := u.setCookie(w, r)
-	by := db.By{Actor: "key:" + prefix, Via: "ui"}
-	if err := u.Sessions.OpenSession(r.Context(), by, k, hash, hashOf(cookie), cookieLife); err != nil {
+	if err := u.Sessions.OpenSession(r.Context(), ofUI, k, hash, hashOf(cookie), cookieLife); err != nil {
 		u.refuse(w, r, err)
 		return
 	}
-	http.Redirect(w, r, next(r), http.StatusSeeOther)
+	http.Redirect(w, r, next(r.PostForm.Get("next")), http.StatusSeeOther)
 }
 
 func (u *UI) signOut(w http.ResponseWriter, r *http.Request) {
@@ -242,7 +255,7 @@ func (u *UI) signOut(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if u.Sessions != nil {
-		if err := u.Sessions.EndSession(r.Context(), hashOf(c.Value)); err != nil {
+		if err := u.Sessions.EndSession(r.Context(), ofUI, hashOf(c.Value)); err != nil {
 			u.refuse(w, r, err)
 			return
 		}

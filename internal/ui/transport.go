@@ -48,11 +48,11 @@ type refusal struct {
 // Error returns the sentence.
 func (r *refusal) Error() string { return fmt.Sprint(r.problem["detail"]) }
 
-// visit is one request of a browser: the key of its session, and the answers that were read for it.
+// visit is one request of a browser: who has signed in there, and the answers that were read for it.
 type visit struct {
 	ui     *UI
 	r      *http.Request
-	key    *actors.UsedKey // nil in development mode
+	who    *actors.SignedIn // nil in development mode
 	cookie string
 
 	Context  string   // that the page is about
@@ -64,13 +64,13 @@ type visit struct {
 	Given    map[string]string // the fields of that form
 }
 
-// call makes a request to the API of this process with the key of the session. An error is a refusal.
+// call makes a request to the API of this process as who is signed in. An error is a refusal.
 func (v *visit) call(method, path string, body []byte, headers ...string) (*answer, error) {
 	return v.request(false, method, path, body, headers...)
 }
 
 func (v *visit) request(ask bool, method, path string, body []byte, headers ...string) (*answer, error) {
-	ctx := v.ui.Visiting(v.r.Context(), v.key, ask)
+	ctx := v.ui.Visiting(v.r.Context(), v.who, ask)
 	return v.ui.ask(ctx, v.r, method, path, body, append(headers, "Postern-Context: "+v.Context)...)
 }
 

@@ -17,12 +17,13 @@ import (
 // Config is what a dashboard needs.
 type Config struct {
 	API http.Handler // of this process
-	// Visiting marks the requests of a context as made for the holder of a key; nil: of development mode. ask: the API
+	// Visiting marks the requests of a context as made for who is signed in; nil: for development mode. ask: the API
 	// says whether the request may be made, and does nothing.
-	Visiting func(ctx context.Context, key *actors.UsedKey, ask bool) context.Context
+	Visiting func(ctx context.Context, who *actors.SignedIn, ask bool) context.Context
 	// ParseKey takes an API key apart: its prefix, and the hash that is kept of it.
 	ParseKey func(string) (prefix string, hash []byte, ok bool)
 	Sessions *actors.Store   // nil with Auth "none"
+	Provider Provider        // nil: people sign in with keys alone
 	Auth     string          // "none": no session is needed
 	Home     bool            // GET / leads to the dashboard
 	Dev      bool            // offers forms that post, and that move the clock where the API lets one
@@ -61,6 +62,10 @@ func New(c Config) *UI {
 	u.mux.HandleFunc("GET /ui/sign-in", u.showSignIn)
 	u.mux.HandleFunc("POST /ui/sign-in", u.signIn)
 	u.mux.HandleFunc("POST /ui/sign-out", u.signOut)
+	if u.Provider != nil && u.Auth != "none" {
+		u.mux.HandleFunc("GET /ui/oidc/begin", u.leave)
+		u.mux.HandleFunc("GET "+callback, u.comeBack)
+	}
 	u.mux.HandleFunc("GET /ui/{$}", u.home)
 	u.mux.Handle("GET /ui", http.RedirectHandler("/ui/", http.StatusSeeOther))
 	u.mux.HandleFunc("/ui/c/{context}/{noun}", u.page)
