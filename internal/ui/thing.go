@@ -1,0 +1,122 @@
+package ui
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// thingPage is all that is said of one thing.
+type thingPage struct {
+	Path    string
+	Facts   []property
+	Why     *whyPage
+	History []doc
+	Parts   []partPage
+	Levers  []*lever
+}
+
+// property is a member of a thing: a value on a line, or a text of several.
+type property struct {
+	Name string
+	Cell cell
+	Long string
+}
+
+type partPage struct {
+	Name, URL string
+	List      *listPage
+}
+
+// thing reads one thing, and beside it what the API has on it: why, history, parts and levers.
+func (v *visit) thing(path string, parts []part) (*thingPage, error) {
+	a, err := v.get(path)
+	if err != nil {
+		return nil, err
+	}
+	t := &thingPage{Path: path, Facts: v.facts(a.doc)}
+	ops, err := v.ui.operations(v.r)
+	if err != nil {
+		return nil, err
+	}
+	if find(ops, http.MethodGet, path+"/why") != nil {
+		if t.Why, err = v.why(path + "/why"); err != nil {
+			return nil, err
+		}
+	}
+	if find(ops, http.MethodGet, path+"/history") != nil {
+		h, err := v.get(path + "/history")
+		if err != nil {
+			return nil, err
+		}
+		t.History = h.items()
+	}
+	for _, p := range parts {
+		l, err := v.partOf(path, p)
+		if err != nil {
+			return nil, err
+		}
+		t.Parts = append(t.Parts, *l)
+	}
+	t.Levers, err = v.leversOf(path, func(verb string) bool { return t.Why.has(path + "/" + verb) })
+	return t, err
+}
+
+// failed adds to the page of a type which of its transactions failed last, and why.
+func (v *visit) failed(t *thingPage, typ string) error {
+	query := url.Values{"type": {typ}, "state": {"FAILED"}, "limit": {"5"}}
+	a, err := v.get(with("/transactions", query))
+	if err != nil {
+		return err
+	}
+	columns := cols("transaction", "uid", "queue", "queue", "ended", "done_at", "class", "error.class",
+		"code", "error.code", "error", "error.message")
+	l := v.rows("/transactions", a, columns, "uid")
+	for i, item := range a.items() {
+		l.Rows[i][0].URL = v.At("transactions", item["id"])
+	}
+	query.Del("limit")
+	t.Parts = append(t.Parts, partPage{"failed last", with(v.At("transactions"), query), l})
+	return nil
+}
+
+// partOf is the first page of a list that belongs to a thing. It has a page of its own for the rest.
+func (v *visit) partOf(path string, p part) (*partPage, error) {
+	at := path + "/" + p.name
+	a, err := v.get(at + "?limit=20")
+	if err != nil {
+		return nil, err
+	}
+	return &partPage{p.name, v.At(partsOf(at)...), v.rows(at, a, p.columns, p.id)}, nil
+}
+
+// facts are the members of a thing by name, without those that are empty; long ones come last.
+func (v *visit) facts(d doc, skip ...string) (list []property) {
+	for name, value := range d {
+		if value == nil || value == "" || value == false || slices.Contains(skip, name) {
+			continue
+		}
+		m := property{Name: name}
+		switch value := value.(type) {
+		case doc, []any:
+			if text := pretty(value); text != "[]" && text != "{}" {
+				m.Long = text
+			} else {
+				continue
+			}
+		default:
+			m.Cell = v.cell("", d, name, "")
+			if text := fmt.Sprint(value); len(text) > 160 || strings.ContainsAny(text, "\n") {
+				m.Long = text
+			}
+		}
+		list = append(list, m)
+	}
+	slices.SortFunc(list, func(a, b property) int {
+		return cmp.Or(cmp.Compare(min(1, len(a.Long)), min(1, len(b.Long))), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}
