@@ -82,7 +82,7 @@ func leastFor(method, path string) (least int, own bool) {
 	switch {
 	case path == "/livez" || path == "/readyz", strings.HasPrefix(path, "/contexts/{context}/processors/{name}/peers/{peer}/"): // these are signed
 		return none, false
-	case strings.HasPrefix(path, "/machines"), path == "/limits", path == "/walks:validate":
+	case path == "/machines", path == "/machines/{name}", path == "/limits", path == "/walks:validate":
 		return any1, false
 	case method == "GET" && (path == "/contexts" || path == "/actors/{id}"):
 		return any1, false

@@ -69,6 +69,7 @@ type API struct {
 	// allowances is what the nodes may call, for those who do not ask the database each time.
 	allowances cache[[]addresses.Allowance]
 	present    *present
+	censuses   censuses
 	leaving    atomic.Bool
 	drained    atomic.Bool
 

@@ -40,7 +40,10 @@ var access = map[string]rule{
 	"get-machine":   {least: anyone, where: nowhere},
 	"get-limits":    {least: anyone, where: nowhere},
 	"get-now":       {least: readers},
-	"move-clock":    {least: systemAdmins}, // with --debug-clock only; the heights are of domains of the context
+
+	"get-machine-states": {least: readers},
+
+	"move-clock": {least: systemAdmins}, // with --debug-clock only; the heights are of domains of the context
 
 	"list-transactions":          {least: readers},
 	"get-transaction":            {least: readers},

@@ -483,6 +483,7 @@ type logView struct {
 type jobLogsInput struct {
 	OneJob
 	After string `query:"after" doc:"after of the answer before: what came since."`
+	Last  int    `query:"last" minimum:"1" maximum:"500" doc:"The last so many pieces, in place of after."`
 	Limit int    `query:"limit" minimum:"1" maximum:"500" default:"500"`
 }
 
@@ -504,7 +505,12 @@ func (a *API) getJobLogs(ctx context.Context, in *jobLogsInput) (*jobLogsOutput,
 		return nil, err
 	}
 	or(&in.Limit, 500)
-	lines, err := a.Store.Flows.Logs(ctx, contextID(ctx), id, place, in.Limit)
+	var lines []*flows.Logged
+	if in.Last > 0 {
+		lines, err = a.Store.Flows.LastLogs(ctx, contextID(ctx), id, in.Last)
+	} else {
+		lines, err = a.Store.Flows.Logs(ctx, contextID(ctx), id, place, in.Limit)
+	}
 	if err != nil {
 		return nil, err
 	}

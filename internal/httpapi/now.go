@@ -11,6 +11,8 @@ import (
 func (a *API) nowRoutes() {
 	get(a, "service", "/now", "get-now",
 		"What the context holds now, and its oldest heads with what each waits for", a.getNow)
+	get(a, "service", "/machines/{name}/states", "get-machine-states",
+		"How many things of the context are in each state of a machine now", a.getStates)
 }
 
 // nowView is what a context holds at a moment.
@@ -20,6 +22,16 @@ type nowView struct {
 	InFlight map[string]int64 `json:"in_flight" doc:"transactions, by state"`
 	Queues   map[string]int64 `json:"queues" doc:"those that hold something, by state"`
 	Heads    []oldHeadView    `json:"heads" doc:"the ten oldest heads"`
+	Hours    []hourView       `json:"hours" doc:"the last 24, up to the present one, as they are rolled up"`
+}
+
+// hourView is what came and what ended in one hour.
+type hourView struct {
+	Hour      time.Time `json:"hour" doc:"its beginning"`
+	Accepted  int64     `json:"accepted"`
+	Done      int64     `json:"done"`
+	Failed    int64     `json:"failed" doc:"or unresolved"`
+	Cancelled int64     `json:"cancelled"`
 }
 
 // oldHeadView is a head with the blocker at its root.
@@ -84,7 +96,11 @@ const nowKept = 900 * time.Millisecond
 type nowOutput struct{ Body nowView }
 
 func viewNow(n *reads.Present) nowView {
-	v := nowView{AsOf: n.AsOf.UTC(), Waiting: n.Waiting, InFlight: n.InFlight, Queues: n.Queues, Heads: []oldHeadView{}}
+	v := nowView{AsOf: n.AsOf.UTC(), Waiting: n.Waiting, InFlight: n.InFlight, Queues: n.Queues, Heads: []oldHeadView{},
+		Hours: []hourView{}}
+	for _, h := range n.Hours {
+		v.Hours = append(v.Hours, hourView{h.At.UTC(), h.Accepted, h.Done, h.Failed, h.Cancelled})
+	}
 	for _, h := range n.Heads {
 		v.Heads = append(v.Heads, oldHeadView{
 			Queue:   ptr(h.Queue),

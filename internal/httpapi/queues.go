@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
@@ -97,6 +98,7 @@ type listQueuesInput struct {
 	State    []outbox.QueueState `query:"state,explode" enum:"FREE,BLOCKED,RETRY,DELAY,INCLUSION,WAITING_INCLUSION"`
 	Paused   []string            `query:"paused,explode" enum:"true,false"`
 	MinDepth int64               `query:"min_depth" minimum:"0" doc:"Those that hold at least so many."`
+	StuckFor string              `query:"stuck_for" example:"10m" doc:"Those whose head has stood for so long."`
 	Limit    int                 `query:"limit" minimum:"1" maximum:"500" default:"50"`
 	Cursor   string              `query:"cursor" doc:"next of the page before."`
 }
@@ -108,8 +110,21 @@ func (a *API) listQueues(ctx context.Context, in *listQueuesInput) (*queuesOutpu
 	if err != nil {
 		return nil, err
 	}
-	f := pg.QueueFilter{Prefix: in.Prefix, States: in.State, Paused: oneOf(in.Paused), MinDepth: in.MinDepth, Limit: limit, Examined: a.Limits.Examined}
-	filters := []any{"queues", in.Prefix, in.State, in.Paused, in.MinDepth}
+	f := pg.QueueFilter{
+		Prefix:   in.Prefix,
+		States:   in.State,
+		Paused:   oneOf(in.Paused),
+		MinDepth: in.MinDepth,
+		Limit:    limit,
+		Examined: a.Limits.Examined,
+	}
+	if in.StuckFor != "" {
+		if f.Stuck, err = time.ParseDuration(in.StuckFor); err != nil || f.Stuck < 0 {
+			return nil, fault.At("stuck_for", "stuck_for %q: want a duration with its unit, such as 10m or 2h",
+				fault.Clip(in.StuckFor))
+		}
+	}
+	filters := []any{"queues", in.Prefix, in.State, in.Paused, in.MinDepth, f.Stuck}
 	if err := p.read(filters, &f.After); err != nil {
 		return nil, err
 	}

@@ -86,7 +86,8 @@ type QueueFilter struct {
 	States   []outbox.QueueState
 	Paused   *bool
 	MinDepth int64
-	After    string // the cursor: the last name that the page before looked at
+	Stuck    time.Duration // those whose head has been in its state for so long, or has come to nothing for so long
+	After    string        // the cursor: the last name that the page before looked at
 	Limit    int
 	Examined int // how many queues the page may look at, 0 for 50,000
 }
@@ -98,6 +99,8 @@ const afterSQL = ` AND n.name > $2 AND ($3 = '' OR n.name >= $3 AND left(n.name,
 const queuesSQL = queueSQL + afterSQL + ` AND ($4 = '' OR n.name <= $4)
 		AND (cardinality($5::text[]) = 0 OR coalesce(q.phase, 'IDLE') = ANY ($5)) AND ($6::bool IS NULL OR coalesce(q.paused, false) = $6)
 		AND ($7::bigint = 0 OR q.tail_seq - q.head_seq + 1 >= $7 AND q.tail_seq - q.head_seq + 1 - d.settled >= $7)
+		AND ($9::interval = '0' OR q.phase <> 'IDLE'
+			AND least(q.entered_at, q.blocked_since) <= coalesce($10::timestamptz, clock_timestamp()) - $9::interval)
 	ORDER BY n.context_id, n.name LIMIT $8`
 
 // Queues lists queues of a context by name, and after which name the next page begins, "" at the end. A page
@@ -112,14 +115,15 @@ func (s *Store) Queues(ctx context.Context, contextID int32, f QueueFilter) (lis
 			phases = append(phases, string(p))
 		}
 	}
-	if len(phases) > 0 || f.Paused != nil || f.MinDepth > 0 { // else the page is full before
+	if len(phases) > 0 || f.Paused != nil || f.MinDepth > 0 || f.Stuck > 0 { // else the page is full before
 		err = s.Db(ctx).QueryRow(ctx, `SELECT n.name FROM postern.queue_name n WHERE n.context_id = $1`+afterSQL+` ORDER BY n.context_id, n.name LIMIT 1 OFFSET $4`,
 			contextID, f.After, f.Prefix, f.Examined-1).Scan(&next)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return nil, "", db.Known(err)
 		}
 	}
-	rows, err := s.Db(ctx).Query(ctx, queuesSQL, contextID, f.After, f.Prefix, next, phases, f.Paused, f.MinDepth, f.Limit+1)
+	rows, err := s.Db(ctx).Query(ctx, queuesSQL, contextID, f.After, f.Prefix, next, phases, f.Paused, f.MinDepth, f.Limit+1,
+		f.Stuck, s.Clock())
 	if err != nil {
 		return nil, "", db.Known(err)
 	}

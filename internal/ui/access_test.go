@@ -1,6 +1,7 @@
 package ui_test
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
@@ -30,8 +31,7 @@ func TestEachPageAsEachRole(t *testing.T) {
 		for _, p := range pages {
 			want := http.StatusOK
 			switch {
-			case name == "foreign" && !strings.HasPrefix(p, "machines") && p != "contexts",
-				name == "foreign" && (p == "machines/transaction" || p == "machines/queue"):
+			case name == "foreign" && p != "machines" && p != "contexts":
 				want = http.StatusNotFound
 			case p == "nodes" && name != "root", p == "audit" && name != "root" && name != "admin":
 				want = http.StatusForbidden
@@ -48,30 +48,97 @@ func TestEachPageAsEachRole(t *testing.T) {
 			}
 		}
 	}
-	page := "/ui/c/shop/queues/line"
-	const lever = "POST /queues/line/resume"
-	for name, want := range map[string]bool{"admin": true, "root": true, "executor": false, "reader": false} {
-		if has := slices.Contains(who[name].get(page).levers(), lever); has != want {
-			t.Errorf("a lever for admins, seen by %s: %v", name, has)
+}
+
+// leastFor is who may pull a lever at least, by its last word; all that are not named are for admins. What an executor
+// may do to what it posted itself, an executor may not do to what another has posted.
+var leastFor = map[string]string{
+	"POST /processors/*/tick":            "reader",
+	"POST /processors/*/retry-execution": "reader",
+	"POST /transactions":                 "executor",
+	"POST /processors/*/pause":           "executor",
+	"POST /processors/*/resume":          "executor",
+	"POST /nodes/*/drain":                "root",
+	"POST /nodes/*/undrain":              "root",
+	"POST /nodes/*/bury":                 "root",
+	"POST /contexts/*/quarantine":        "root",
+	"POST /contexts/*/release":           "root",
+}
+
+// ofOwners are levers that only who made the thing may pull, whatever the role: root, who made all of the scenario.
+var ofOwners = []string{"POST /processors/*/pause", "POST /processors/*/resume", "POST /flows/*/start"}
+
+// Each form as each role: who may pull the lever has the form; who may not is refused one that is forged, and to one of
+// another context there is no such thing.
+func TestEachFormAsEachRole(t *testing.T) {
+	h := newHouse(t, "required")
+	h.api("PUT", "/contexts/shop", `{}`)
+	h.api("PUT", "/contexts/else", `{}`)
+	ids := h.scenario("shop")
+	ranks := []string{"foreign", "reader", "executor", "admin", "root"}
+	who := map[string]*browser{
+		"foreign":  h.browser().signIn(h.key("else", "admin")),
+		"reader":   h.browser().signIn(h.key("shop", "reader")),
+		"executor": h.browser().signIn(h.key("shop", "executor")),
+		"admin":    h.browser().signIn(h.key("shop", "admin")),
+		"root":     h.browser().signIn(h.root),
+	}
+	tokens := map[string]string{}
+	for name, b := range who {
+		tokens[name] = b.get("/ui/c/" + map[bool]string{true: "else", false: "shop"}[name == "foreign"] + "/now").input("token")
+	}
+	tried := map[string]bool{}
+	for _, p := range append(screens(ids), "contexts/shop") {
+		page := "/ui/c/shop/" + p
+		all := who["root"].get(page)
+		for _, lever := range all.levers() {
+			kind := kindOf(lever)
+			if tried[kind] {
+				continue
+			}
+			tried[kind] = true
+			least := slices.Index(ranks, cmp.Or(leastFor[kind], "admin"))
+			for rank, name := range ranks {
+				b := who[name]
+				if has := slices.Contains(b.get(page).levers(), lever); has != (rank >= least) {
+					t.Errorf("%s on %s as %s: it has the form: %v", lever, p, name, has)
+				}
+				form := all.form(lever)
+				form.Set("token", tokens[name])
+				form.Set("do", "try")
+				s := b.post(page, form)
+				switch refused := s.status == 403 || s.status == 404; {
+				case name == "foreign" && s.status != 404, name != "foreign" && rank < least && s.status != 403,
+					rank >= least && refused != (name != "root" && slices.Contains(ofOwners, kind)):
+					t.Errorf("%s on %s, sent by %s: %d", lever, p, name, s.status)
+				}
+			}
 		}
 	}
+	if len(tried) < 25 {
+		t.Errorf("there are %d kinds of forms: %v", len(tried), tried)
+	}
+	const page, lever = "/ui/c/shop/queues/line", "POST /queues/line/resume"
 	form := who["admin"].get(page).form(lever)
+	form.Set("do", "do")
 	for _, name := range []string{"reader", "executor", "foreign"} {
-		b := who[name]
-		home := map[bool]string{true: "else", false: "shop"}[name == "foreign"]
-		form.Set("token", b.get("/ui/c/"+home+"/now").input("token"))
-		form.Set("do", "do")
-		want := http.StatusForbidden
-		if name == "foreign" {
-			want = http.StatusNotFound
-		}
-		if s := b.post(page, form); s.status != want {
-			t.Errorf("%s forged a lever: %d, want %d", name, s.status, want)
-		}
+		form.Set("token", tokens[name])
+		who[name].post(page, form)
 	}
 	if h.api("GET", "/queues/line", "", "Postern-Context: shop")["paused"] != true {
 		t.Error("a forged lever has acted")
 	}
+}
+
+// kindOf is a lever without the names of things.
+func kindOf(lever string) string {
+	parts := strings.Split(lever, "/")
+	for i := 2; i < len(parts); i += 2 {
+		if i < len(parts)-1 || !strings.Contains(parts[i], ":") {
+			parts[i] = "*"
+		}
+	}
+	return strings.Join(parts, "/")
 }
 
 // onlyForAnyone says whether levers are those that the API lets every reader pull.

@@ -210,7 +210,11 @@ func (v *visit) pull() error {
 	if o == nil || method != http.MethodPost && method != http.MethodPut && method != http.MethodPatch {
 		return fault.New(fault.Invalid, "invalid", "lever %q: no page has such a form", fault.Clip(form.Get("lever")))
 	}
-	a, err := v.send(o, path, form)
+	_, err = v.request(true, method, path, nil) // who may not pull it hears that, whatever else is wrong with the form
+	var a *answer
+	if err == nil {
+		a, err = v.send(o, path, form)
+	}
 	v.Said.tell(a, err)
 	v.seen, v.may = map[string]*answer{}, map[string]bool{}
 	return nil

@@ -2,7 +2,6 @@ package ui
 
 import (
 	"html/template"
-	"strings"
 
 	"github.com/postern-dev/postern/internal/fault"
 )
@@ -12,7 +11,7 @@ type machinesPage struct {
 	Machines []doc
 	M        doc
 	Drawn    template.HTML
-	Counted  bool
+	States   doc // as of when, and of how many
 }
 
 // machines loads the list.
@@ -35,38 +34,18 @@ func machineOf(v *visit) (*screen, error) {
 		if str(m, "name") != name {
 			continue
 		}
-		counts, err := v.counts(name)
+		now, err := v.get(pathTo("machines", name, "states"))
 		if err != nil {
 			return nil, err
 		}
-		p := machinesPage{M: m, Drawn: drawMachine(m, counts), Counted: counts != nil}
-		return &screen{visit: v, Title: "machine " + name, Data: p, file: "machines.html"}, nil
+		p := machinesPage{M: m, Drawn: drawMachine(m, dig(now.doc, "states")), States: now.doc}
+		return &screen{
+			visit: v,
+			Title: "machine " + name,
+			Data:  p,
+			Live:  v.At("machines", name) + "?live=1",
+			file:  "machines.html",
+		}, nil
 	}
 	return nil, fault.New(fault.NotFound, "not_found", "no machine %q", fault.Clip(name))
-}
-
-// counts is how many are in each state now; nil where they are not counted.
-func (v *visit) counts(machine string) (map[string]string, error) {
-	if machine != "transaction" && machine != "queue" {
-		return nil, nil
-	}
-	a, err := v.get("/now")
-	if err != nil {
-		return nil, err
-	}
-	n := map[string]string{}
-	if machine == "transaction" {
-		n["WAITING"] = str(a.doc, "waiting")
-		for _, state := range flying {
-			n[state] = "0"
-		}
-		for state, count := range dig(a.doc, "in_flight") {
-			n[state] = strings.TrimSpace(clip(count))
-		}
-		return n, nil
-	}
-	for state, count := range dig(a.doc, "queues") {
-		n[state] = clip(count)
-	}
-	return n, nil
 }

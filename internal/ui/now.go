@@ -1,10 +1,13 @@
 package ui
 
+import "html/template"
+
 // nowPage says whether anything is stuck, and what moves it.
 type nowPage struct {
 	Present doc
 	Heads   []doc
 	Counts  []count
+	Hours   template.HTML // what came and ended in each of the last ones
 	Pools   []doc
 	Nodes   []doc
 	Admin   bool // may see nodes
@@ -13,11 +16,8 @@ type nowPage struct {
 // count is how many queues or transactions are in a state, with the list of those.
 type count struct{ State, Count, URL string }
 
-// states are those of transactions in flight and of queues, in the order of their life.
-var (
-	flying = []string{"DISPATCHING", "REVISION", "RETRY"}
-	lines  = []string{"FREE", "WAITING_INCLUSION", "INCLUSION", "DELAY", "RETRY", "BLOCKED"}
-)
+// lines are the states of queues, in the order of their life.
+var lines = []string{"FREE", "WAITING_INCLUSION", "INCLUSION", "DELAY", "RETRY", "BLOCKED"}
 
 // now loads the first page.
 func now(v *visit) (*screen, error) {
@@ -26,12 +26,7 @@ func now(v *visit) (*screen, error) {
 		return nil, err
 	}
 	p := nowPage{Present: a.doc}
-	heads, _ := a.doc["heads"].([]any)
-	for _, h := range heads {
-		if d, ok := h.(doc); ok {
-			p.Heads = append(p.Heads, d)
-		}
-	}
+	p.Heads, p.Hours = docs(a.doc["heads"]), hours(docs(a.doc["hours"]))
 	queues := dig(a.doc, "queues")
 	for _, state := range lines {
 		if n := str(queues, state); n != "" {

@@ -3,15 +3,16 @@ package ui_test
 import (
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
-// crowd fills the tables as if a million transactions had come today to 100,000 queues: nine of each queue have ended,
-// and one waits.
-func (h *house) crowd() {
+// crowd fills the tables as if ten transactions had come today to each of so many queues: nine of each queue have
+// ended, and one waits.
+func (h *house) crowd(queues int) {
 	h.t.Helper()
 	h.api("PUT", "/dispatchers/T", `{"worker_url": "http://127.0.0.1:1/", "pool": "p"}`)
 	h.api("PUT", "/senders/acc-1", `{"pool": "p"}`)
@@ -20,22 +21,23 @@ func (h *house) crowd() {
 	for _, sql := range []string{
 		`INSERT INTO postern.queue_name (context_id, name, queue_id)
 			SELECT $1, 'q' || i, 1000000 + i
-			FROM generate_series(1, 100000) i
+			FROM generate_series(1, $4::int) i
 			WHERE $2::date IS NOT NULL AND $3::timestamptz IS NOT NULL`,
 		`INSERT INTO postern.queue (queue_id, context_id, head_seq, tail_seq, head_day, tail_day, fence, phase, lane,
 				entered_at)
 			SELECT 1000000 + i, $1, 10, 10, $2, $2, 1, 'READY', (SELECT max(lane) FROM postern.queue), $3
-			FROM generate_series(1, 100000) i`,
+			FROM generate_series(1, $4::int) i`,
 		`INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, created_at)
-			SELECT 1000000 + i % 100000 + 1, i / 100000 + 1, $2, $1, 'T', '{}',
-				$3::timestamptz - interval '1 s' * (1000000 - i) * 0.06
-			FROM generate_series(0, 999999) i`,
+			SELECT 1000000 + i % $4::int + 1, i / $4::int + 1, $2, $1, 'T', '{}',
+				$3::timestamptz - interval '16 hours' * (10 * $4::int - i) / (10 * $4::int)
+			FROM generate_series(0, 10 * $4::int - 1) i`,
 		`INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, done_at)
 			SELECT queue_id, seq, day, $1, 'DISPATCHING', 'DONE', created_at + interval '1 s'
 			FROM postern.task
-			WHERE queue_id > 1000000 AND seq < 10 AND $2::date IS NOT NULL AND $3::timestamptz IS NOT NULL`,
+			WHERE queue_id > 1000000 AND seq < 10 AND $2::date IS NOT NULL AND $3::timestamptz IS NOT NULL
+				AND $4::int IS NOT NULL`,
 	} {
-		_, err := h.store.Pool().Exec(h.t.Context(), sql, h.store.Context("default").ID, outbox.DayOf(now).Time(), now)
+		_, err := h.store.Pool().Exec(h.t.Context(), sql, h.store.Context("default").ID, outbox.DayOf(now).Time(), now, queues)
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -52,13 +54,10 @@ func TestPagesAreFastInACrowd(t *testing.T) {
 		t.Skip("POSTERN_UI_SPEED=1 asks for it")
 	}
 	h := newHouse(t, "none")
-	h.crowd()
+	h.crowd(100_000)
 	b := h.browser()
 	id := h.api("GET", "/transactions?queue=q500&order=asc", "")["items"].([]any)[9].(map[string]any)["id"].(string)
-	for _, p := range []string{"now", "transactions", "transactions?state=WAITING", "transactions?queue=q500",
-		"transactions/" + id, "queues", "queues?state=FREE", "queues?prefix=q99", "queues/q500", "senders", "pools",
-		"pools/p", "dispatchers", "dispatchers/T", "nodes", "audit", "machines", "machines/transaction",
-		"subscriptions", "deliveries", "events", "channels", "processors"} {
+	for _, p := range crowded(id) {
 		var took []time.Duration
 		for range 100 {
 			begun := time.Now()
@@ -80,4 +79,62 @@ func TestPagesAreFastInACrowd(t *testing.T) {
 	}
 }
 
+// crowded are pages of a crowd: each list, each kind of thing, and filters that find much or nothing.
+func crowded(id string) []string {
+	return append(strings.Fields(`now transactions transactions?state=WAITING transactions?state=FAILED
+		transactions?queue=q500 queues queues?state=FREE queues?prefix=q99 queues?stuck_for=10h queues/q500 senders
+		senders/acc-1 pools pools/p dispatchers dispatchers/T nodes audit machines machines/transaction machines/queue
+		machines/event machines/batch machines/channel_message machines/flow machines/job machines/job_try
+		subscriptions deliveries events sources tools channels processors authorizations flows jobs runners contexts
+		contexts/default`), "transactions/"+id)
+}
+
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// No page reads a table of transactions through, nor a large part of one: PostgreSQL says how many rows and entries of
+// indexes were read for it. The tables have 20,000 transactions.
+func TestNoPageScans(t *testing.T) {
+	h := newHouse(t, "none")
+	h.crowd(2000)
+	b := h.browser()
+	id := h.api("GET", "/transactions?queue=q500&order=asc", "")["items"].([]any)[9].(map[string]any)["id"].(string)
+	for _, p := range crowded(id) {
+		b.get("/ui/c/default/" + p) // what is read once in a process, and what is cached for a moment
+	}
+	before := h.rowsRead()
+	for _, p := range crowded(id) {
+		time.Sleep(time.Second) // what is kept for a moment is read anew
+		if s := b.get("/ui/c/default/" + p); s.status != 200 {
+			t.Errorf("%s: %d %s", p, s.status, s.text)
+		}
+		after := h.rowsRead()
+		if n := after - before; n > 5000 {
+			t.Errorf("%s reads %d rows of transactions", p, n)
+		}
+		before = after
+	}
+}
+
+// rowsRead is how many rows and index entries of transactions were read in the database. Connections tell it when they
+// end.
+func (h *house) rowsRead() (n int64) {
+	h.t.Helper()
+	h.store.Pool().Reset()
+	until(h.t, func() bool {
+		var open int
+		err := h.store.Pool().QueryRow(h.t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+			AND query NOT ILIKE 'listen%'`).Scan(&open)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		return open == 0
+	})
+	err := h.store.Pool().QueryRow(h.t.Context(), `SELECT
+			(SELECT sum(seq_tup_read) FROM pg_stat_user_tables WHERE relname ~ '^(task|outcome|attempt)(_|$)')
+			+ (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname ~ '^(task|outcome|attempt)(_|$)')`).Scan(&n)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return n
+}

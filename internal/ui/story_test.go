@@ -35,6 +35,8 @@ func (h *house) scenario(context string) (ids map[string]string) {
 		`{"queue": "other", "type": "PAY", "uid": "waits", "depends_on": ["first"], "data": {}}`, in)["id"])
 	h.api("PUT", "/processors/proc", `{}`, in)
 	h.api("PUT", "/subscriptions/hook", `{"kind": "pull", "events": ["transaction.done"]}`, in)
+	ids["flow"] = fmt.Sprint(h.api("POST", "/flows", `{"jobs": [{"ref": 1, "script_type": "python", "script": "1"},
+		{"ref": 2, "script_type": "python", "script": "2", "dependends": [1]}]}`, in)["id"])
 	ids["job"] = fmt.Sprint(h.api("POST", "/jobs", `{"script_type": "python", "script": "`+quoted+`"}`, in)["id"])
 	return ids
 }
@@ -45,15 +47,17 @@ func screens(ids map[string]string) (list []string) {
 		senders senders/acc-1 pools pools/p dispatchers dispatchers/PAY processors processors/proc
 		processors/proc/batches authorizations sources events tools channels subscriptions subscriptions/hook deliveries
 		flows jobs runners
-		machines machines/transaction machines/queue machines/event machines/batch machines/channel_message`) {
+		machines machines/transaction machines/queue machines/event machines/batch machines/channel_message
+		machines/flow machines/job machines/job_try`) {
 		list = append(list, p)
 	}
 	for name, id := range ids {
-		if name == "job" {
-			list = append(list, "jobs/"+id)
-			continue
+		switch name {
+		case "job", "flow":
+			list = append(list, name+"s/"+id)
+		default:
+			list = append(list, "transactions/"+id)
 		}
-		list = append(list, "transactions/"+id)
 	}
 	return list
 }

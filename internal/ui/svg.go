@@ -95,7 +95,7 @@ func fan(of []box, one box) template.HTML {
 
 // drawMachine draws the states of a machine, each with how many are in it. The columns are how far a state is from the
 // first one; lines lead from a state to another one, whatever the events, which the table below says.
-func drawMachine(m doc, counts map[string]string) template.HTML {
+func drawMachine(m, counts doc) template.HTML {
 	edges := edgesOf(m)
 	depth := depths(m, edges)
 	at, rows, wide := map[string][2]int{}, map[int]int{}, 0
@@ -142,8 +142,8 @@ func drawMachine(m doc, counts map[string]string) template.HTML {
 		}
 		note := ""
 		if n, ok := counts[name]; ok {
-			note = n + " now"
-			if n != "0" {
+			note = clip(n) + " now"
+			if note != "0 now" {
 				class = "head"
 			}
 		}

@@ -145,9 +145,11 @@ func pathTo(parts ...string) string {
 }
 
 // items are the things of a list.
-func (a *answer) items() []doc {
-	list, _ := a.doc["items"].([]any)
-	var out []doc
+func (a *answer) items() []doc { return docs(a.doc["items"]) }
+
+// docs are the documents of a list.
+func docs(v any) (out []doc) {
+	list, _ := v.([]any)
 	for _, x := range list {
 		if d, ok := x.(doc); ok {
 			out = append(out, d)

@@ -2,6 +2,7 @@
 //
 //   npm ci && POSTERN=../../bin/postern node test.mjs          (skips with one line where there is no Chromium)
 //   UPDATE=1 node test.mjs                                     (writes golden/ and the pictures of docs/dashboard)
+//   SHOTS=1 node test.mjs                                      (writes a picture of each screen, as it is looked at, to shots/)
 //
 // It checks each screen, light and dark, 1280 and 375 wide: its text against golden/, axe, reports of the policy and errors
 // of the console; all by keyboard; every page and lever without script; and three stories.
@@ -22,6 +23,8 @@ if (!browserPath) {
   process.exit(0);
 }
 const update = process.env.UPDATE === '1';
+const shots = process.env.SHOTS === '1' && path.join(here, 'shots');
+if (shots) fs.mkdirSync(shots, { recursive: true });
 const pictures = path.join(here, '../../docs/dashboard');
 let failed = 0;
 const check = (ok, what, more = '') => {
@@ -41,7 +44,7 @@ async function start() {
     { env: { ...process.env, XDG_STATE_HOME: state }, stdio: ['ignore', 'pipe', 'pipe'] });
   let said = '';
   server.stderr.on('data', d => { said += d; });
-  for (let i = 0; i < 600; i++) {
+  for (let i = 0; i < 900; i++) {
     if (await fetch(base + '/readyz').then(r => r.ok, () => false)) return said;
     if (server.exitCode !== null) throw new Error('postern dev ended: ' + said);
     await new Promise(r => setTimeout(r, 200));
@@ -50,14 +53,32 @@ async function start() {
 }
 const stop = () => new Promise(done => { server.once('exit', done); server.kill('SIGTERM'); });
 
-async function api(method, at, body) {
-  const r = await fetch(base + at, { method, headers: body ? { 'Content-Type': 'application/json' } : {}, body: body && JSON.stringify(body) });
+async function api(method, at, body, headers = {}) {
+  if (body) headers['Content-Type'] = 'application/json';
+  const r = await fetch(base + at, { method, headers, body: body && JSON.stringify(body) });
   const text = await r.text();
   if (!r.ok) throw new Error(`${method} ${at}: ${r.status} ${text}`);
   return text ? JSON.parse(text) : {};
 }
 
 const markup = '<script>alert(1)</script><img src=x onerror=alert(2)>';
+
+// jobs has a runner hold the first job of a flow, and say something of it.
+async function jobs(ids) {
+  await api('PUT', '/runners/box', { script_types: ['python'], ttl: '1h' });
+  const { epoch } = await api('POST', '/runners/box/register', { instance: 'one', script_types: ['python'], slots: 4, isolation: 'strict', version: 'v1' });
+  const script = 'print("hello")\n# ' + markup;
+  const flow = await api('POST', '/flows', { start: true, jobs: [1, 2, 3].map(ref => ({ ref, script_type: 'python', script, dependends: [[], [1], [1]][ref - 1] })) });
+  ids.flow = flow.id;
+  for (let i = 0; i < 30 && !ids.job; i++) {
+    const answer = await api('POST', '/runners/box/claim?wait=10s', { epoch, max: 1, holds: [] });
+    const held = answer.jobs?.[0];
+    if (!held) continue;
+    ids.job = held.job;
+    ids.say = (n, text) => api('POST', `/tries/${held.try}/log`, { lines: [{ n, stream: n > 1 ? 'stderr' : 'stdout', text }] }, { 'Postern-Fence': String(held.fence) });
+    await ids.say(1, 'hello ' + markup);
+  }
+}
 
 // scenario puts something of most nouns there, with texts of users that want to be more than text.
 async function scenario() {
@@ -72,6 +93,7 @@ async function scenario() {
   }
   ids.done = (await api('POST', '/transactions?wait=20s', { queue: 'greetings', type: 'HELLO', uid: 'hello-1', data: { to: 'world' } })).id;
   ids.waits = (await api('POST', '/transactions', { queue: 'after', type: 'HELLO', uid: 'after-1', data: {}, depends_on: ['payout-1', 'hello-1'] })).id;
+  await jobs(ids);
   await api('PUT', '/processors/proc', {});
   await api('PUT', '/subscriptions/hook', { kind: 'pull', events: ['transaction.done'] });
   return ids;
@@ -87,16 +109,18 @@ const screens = {
   processor: 'processors/proc', batches: 'processors/proc/batches', authorizations: 'authorizations', sources: 'sources',
   events: 'events', tools: 'tools', channels: 'channels', subscriptions: 'subscriptions', subscription: 'subscriptions/hook',
   deliveries: 'deliveries', nodes: 'nodes', node: 'nodes/node-1', audit: 'audit', contexts: 'contexts', context: 'contexts/default',
-  machines: 'machines', machine: 'machines/transaction', missing: 'queues/none',
+  machines: 'machines', machine: 'machines/transaction', missing: 'queues/none', stands: 'queues?stuck_for=10m&prefix=pay',
+  flows: 'flows', flow: 'flows/' + ids.flow, jobs: 'jobs', job: 'jobs/' + ids.job, runners: 'runners', runner: 'runners/box',
+  'machine-job': 'machines/job',
 };
 
-const browser = await chromium.launch({ executablePath: browserPath, args: ['--no-sandbox'] });
+const browser = await chromium.launch({ executablePath: browserPath, args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu'] }); // root has no sandbox
 
 // look opens a page in which every report of the policy and every error of the console is a failure.
 async function look(options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, timezoneId: 'UTC', ...options });
   const page = await context.newPage();
-  page.setDefaultTimeout(20000);
+  page.setDefaultTimeout(60000);
   const quiet = { quiet: false };
   page.on('console', m => {
     if (['error', 'warning'].includes(m.type()) && !quiet.quiet && !/status of (400|403|404|409|412|422)/.test(m.text())) check(false, 'console: ' + page.url(), m.text());
@@ -110,7 +134,8 @@ async function look(options = {}) {
 const steady = t => t.replace(/whpk_\S+/g, 'KEY').replace(/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/g, 'ID')
   .replace(/(in )?\d+ (s|min|h|days)( ago)?/g, 'TIME').replace(/\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?( UTC)?/g, 'TIME')
   .replace(/fence\s+\d+/g, 'fence N').replace(/x{200,}/g, 'x…').replace(/\b\d+ ms\b/g, 'N ms').replace(/[ \t]+\n/g, '\n')
-  .replace(/(lag seconds|version|epoch|cursor|newest|heartbeat age seconds)(\s+)\S+/g, '$1$2N');
+  .replace(/(lag seconds|version|epoch|cursor|newest|heartbeat age seconds)(\s+)\S+/g, '$1$2N')
+  .replace(/^\d\d:00: .*$/gm, 'HOUR').replace(/(In 24 hours ).*/g, '$1N').replace(/\b\d{15,}\b/g, 'CLOCK');
 
 // 1. each screen: golden text, axe, pictures
 for (const scheme of ['light', 'dark']) for (const width of [1280, 375]) {
@@ -119,19 +144,20 @@ for (const scheme of ['light', 'dark']) for (const width of [1280, 375]) {
     await page.goto(base + c + at, { waitUntil: 'load' });
     const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
     check(wide <= 0, `${name} is ${wide} wider than ${width}`);
-    await page.evaluate(axe); // in its own world: the policy of the page holds
-    const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
-    const bad = found.violations.filter(v => ['serious', 'critical'].includes(v.impact));
-    check(bad.length === 0, `axe: ${name} ${scheme} ${width}`, JSON.stringify(bad.map(v => [v.id, v.nodes.slice(0, 2).map(n => n.html)])));
-    if (scheme === 'light' && width === 1280) {
-      const text = steady(await page.evaluate(() => document.querySelector('main').innerText)) + '\n';
-      const file = path.join(here, 'golden', name + '.txt');
-      if (update) { fs.mkdirSync(path.dirname(file), { recursive: true }); fs.writeFileSync(file, text); }
-      else check(fs.existsSync(file) && fs.readFileSync(file, 'utf8') === text, 'golden ' + name, text);
+    if ((scheme === 'light') === (width === 1280)) { // contrast is of the scheme, sizes are of the width: two of four see both
+      await page.evaluate(axe); // in its own world: the policy of the page holds
+      const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+      const bad = found.violations.filter(v => ['serious', 'critical'].includes(v.impact));
+      check(bad.length === 0, `axe: ${name} ${scheme} ${width}`, JSON.stringify(bad.map(v => [v.id, v.nodes.slice(0, 2).map(n => n.html)])));
     }
-    if (update && (scheme === 'light' && width === 1280 && ['now', 'transaction', 'queue', 'machine'].includes(name) || scheme === 'dark' && width === 375 && name === 'now')) {
+    const text = steady(await page.evaluate(() => document.querySelector('main').innerText)) + '\n';
+    const file = path.join(here, 'golden', name + '.txt');
+    if (!update) check(fs.existsSync(file) && fs.readFileSync(file, 'utf8') === text, `golden ${name} ${scheme} ${width}`, text);
+    else if (scheme === 'light' && width === 1280) { fs.mkdirSync(path.dirname(file), { recursive: true }); fs.writeFileSync(file, text); }
+    if (shots) await page.screenshot({ path: path.join(shots, `${name}-${scheme}-${width}.png`), fullPage: true });
+    if (update && (scheme === 'light' && width === 1280 && ['now', 'transaction', 'queue', 'machine', 'flow'].includes(name) || scheme === 'dark' && width === 375 && name === 'now')) {
       fs.mkdirSync(pictures, { recursive: true });
-      await page.screenshot({ path: path.join(pictures, name + (scheme === 'dark' ? '-dark' : '') + '.png'), clip: { x: 0, y: 0, width, height: width > 400 ? 760 : 760 } });
+      await page.screenshot({ path: path.join(pictures, name + (scheme === 'dark' ? '-dark' : '') + '.png'), clip: { x: 0, y: 0, width, height: 760 } });
     }
   }
   await context.close();
@@ -233,6 +259,15 @@ console.log('screens: seen');
   await start();
   await changes('the stream has not survived the restart');
   quiet.quiet = false;
+  await context.close();
+}
+
+// 7. the output of a job comes to its page while it runs
+{
+  const { context, page } = await look();
+  await page.goto(base + c + screens.job);
+  await ids.say(2, 'half of it is done');
+  await page.waitForFunction(() => document.querySelector('#log .stderr')?.innerText === 'half of it is done');
   await context.close();
 }
 

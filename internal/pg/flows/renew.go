@@ -3,6 +3,7 @@ package flows
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -176,10 +177,35 @@ func (s *Store) Logs(ctx context.Context, contextID int32, job uuid.UUID, after 
 	if err != nil {
 		return nil, db.Known(err)
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Logged, error) {
-		l := &Logged{}
-		return l, row.Scan(&l.N, &l.Stream, &l.Text, &l.At, &l.Try, &l.Attempt, &l.Fence)
-	})
+	list, err := pgx.CollectRows(rows, scanLogged)
+	return list, db.Known(err)
+}
+
+func scanLogged(row pgx.CollectableRow) (*Logged, error) {
+	l := &Logged{}
+	return l, row.Scan(&l.N, &l.Stream, &l.Text, &l.At, &l.Try, &l.Attempt, &l.Fence)
+}
+
+// LastLogs are the last so many pieces of the output of a job, in their order.
+func (s *Store) LastLogs(ctx context.Context, contextID int32, job uuid.UUID, last int) ([]*Logged, error) {
+	if _, err := s.Job(ctx, contextID, job); err != nil {
+		return nil, err
+	}
+	rows, err := s.Db(ctx).Query(ctx, `SELECT x.*
+		FROM postern.job_try t
+		CROSS JOIN LATERAL (SELECT l.n, l.stream, l.text, l.at, l.try_id, t.attempt, l.fence
+			FROM postern.try_log l
+			WHERE l.try_id = t.try_id
+			ORDER BY l.fence DESC, l.n DESC
+			LIMIT $2) x
+		WHERE t.job_id = $1
+		ORDER BY x.attempt DESC, x.fence DESC, x.n DESC
+		LIMIT $2`, job, last)
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanLogged)
+	slices.Reverse(list)
 	return list, db.Known(err)
 }
 

@@ -23,7 +23,17 @@ type Present struct {
 	InFlight map[string]int64 // transactions, by state
 	Queues   map[string]int64 // those that hold something, by state
 	Heads    []Head           // the oldest first
+	Hours    []Hour           // the last ones, up to the present one, as they are rolled up
 }
+
+// Hour is what came and what ended in one hour.
+type Hour struct {
+	At                                time.Time // its beginning
+	Accepted, Done, Failed, Cancelled int64     // what is unresolved has failed, too
+}
+
+// hoursShown is how many hours Look tells of.
+const hoursShown = 24
 
 // Head is the first transaction of a queue that has not ended, with the blocker at the root: the last one with a lever
 // that changes something, or the last one.
@@ -66,7 +76,8 @@ func (s *Store) Look(ctx context.Context, contextID int32) (*Present, error) {
 	return n, nil
 }
 
-// glance counts what a context holds, and finds queues whose heads may be the oldest.
+// glance counts what a context holds, reads its last hours, which are found by the key of rollup, and finds queues whose
+// heads may be the oldest.
 func (s *Store) glance(ctx context.Context, contextID int32, n *Present) (candidates []int64, err error) {
 	b := &pgx.Batch{}
 	b.Queue("BEGIN READ ONLY")
@@ -103,6 +114,18 @@ func (s *Store) glance(ctx context.Context, contextID int32, n *Present) (candid
 		UNION
 		SELECT queue_id FROM standing`, contextID, nowMost).Query(func(rows pgx.Rows) (err error) {
 		candidates, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	b.Queue(`SELECT h, coalesce(sum(r.accepted), 0)::bigint, coalesce(sum(r.done), 0)::bigint,
+			coalesce(sum(r.failed + r.unresolved), 0)::bigint, coalesce(sum(r.cancelled), 0)::bigint
+		FROM generate_series(date_trunc('hour', $2::timestamptz, 'UTC') - interval '1 hour' * ($3 - 1), $2, interval '1 hour') h
+		LEFT JOIN LATERAL (SELECT *
+			FROM postern.rollup r
+			WHERE r.hour = h AND r.context_id = $1
+			OFFSET 0) r ON true
+		GROUP BY h
+		ORDER BY h`, contextID, n.AsOf, hoursShown).Query(func(rows pgx.Rows) (err error) {
+		n.Hours, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Hour])
 		return err
 	})
 	b.Queue("COMMIT")
