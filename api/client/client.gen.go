@@ -2115,6 +2115,19 @@ type HoldView struct {
 	Retries int64 `json:"retries"`
 }
 
+// HourView defines model for HourView.
+type HourView struct {
+	Accepted  int64 `json:"accepted"`
+	Cancelled int64 `json:"cancelled"`
+	Done      int64 `json:"done"`
+
+	// Failed or unresolved
+	Failed int64 `json:"failed"`
+
+	// Hour its beginning
+	Hour time.Time `json:"hour"`
+}
+
 // InclusionSettings defines model for InclusionSettings.
 type InclusionSettings struct {
 	Confirmations *int64 `json:"confirmations,omitempty"`
@@ -2659,6 +2672,9 @@ type NowView struct {
 
 	// Heads the ten oldest heads
 	Heads []OldHeadView `json:"heads"`
+
+	// Hours the last 24, up to the present one, as they are rolled up
+	Hours []HourView `json:"hours"`
 
 	// InFlight transactions, by state
 	InFlight map[string]int64 `json:"in_flight"`
@@ -3781,6 +3797,19 @@ type StarvingLineQueue string
 type StateView struct {
 	Meaning string `json:"meaning"`
 	Name    string `json:"name"`
+}
+
+// StatesView defines model for StatesView.
+type StatesView struct {
+	// AsOf kept for a second, or twenty times what the read took
+	AsOf    time.Time `json:"as_of"`
+	Machine string    `json:"machine"`
+
+	// Of the newest so many are counted; 0: all that have not ended
+	Of int64 `json:"of"`
+
+	// States by name of the state; states that are not counted are missing
+	States map[string]int64 `json:"states"`
 }
 
 // SubscriptionFilter defines model for SubscriptionFilter.
@@ -4935,7 +4964,9 @@ type CancelJobParams struct {
 type GetJobLogsParams struct {
 	// after of the answer before: what came since.
 	After string `query:"after"`
-	Limit int64  `query:"limit"`
+	// The last so many pieces, in place of after.
+	Last  int64 `query:"last"`
+	Limit int64 `query:"limit"`
 }
 
 // ListNodesParams are the parameters of ListNodes; what is zero is not sent.
@@ -5237,7 +5268,9 @@ type ListQueuesParams struct {
 	Paused []ListQueuesParamsPaused `query:"paused"`
 	// Those that hold at least so many.
 	MinDepth int64 `query:"min_depth"`
-	Limit    int64 `query:"limit"`
+	// Those whose head has stood for so long.
+	StuckFor string `query:"stuck_for"`
+	Limit    int64  `query:"limit"`
 	// next of the page before.
 	Cursor string `query:"cursor"`
 }
@@ -6696,7 +6729,7 @@ var Operations = []Operation{
 	{Name: "CancelJob", Method: "POST", Path: "/jobs/{id}/cancel", Summary: "End a job, or have its runner stop it", Query: []string{"reason", "dry_run"}},
 	{Name: "GetJobHistory", Method: "GET", Path: "/jobs/{id}/history", Summary: "What happened to a job"},
 	{Name: "GetJobInputs", Method: "GET", Path: "/jobs/{id}/inputs", Summary: "The results of the jobs that it needs"},
-	{Name: "GetJobLogs", Method: "GET", Path: "/jobs/{id}/logs", Summary: "The output of its tries", Query: []string{"after", "limit"}},
+	{Name: "GetJobLogs", Method: "GET", Path: "/jobs/{id}/logs", Summary: "The output of its tries", Query: []string{"after", "last", "limit"}},
 	{Name: "MeetPrerequisites", Method: "POST", Path: "/jobs/{id}/prerequisites", Summary: "Say that prerequisites of a job are met"},
 	{Name: "GetJobTries", Method: "GET", Path: "/jobs/{id}/tries", Summary: "The tries of a job"},
 	{Name: "GetJobWhy", Method: "GET", Path: "/jobs/{id}/why", Summary: "What a job waits for"},
@@ -6704,6 +6737,7 @@ var Operations = []Operation{
 	{Name: "GetLivez", Method: "GET", Path: "/livez", Summary: "Whether the process lives"},
 	{Name: "ListMachines", Method: "GET", Path: "/machines", Summary: "The state machines"},
 	{Name: "GetMachine", Method: "GET", Path: "/machines/{name}", Summary: "One state machine"},
+	{Name: "GetMachineStates", Method: "GET", Path: "/machines/{name}/states", Summary: "How many things of the context are in each state of a machine now"},
 	{Name: "ListNodes", Method: "GET", Path: "/nodes", Summary: "List the processes that dispatch", Query: []string{"limit", "cursor"}},
 	{Name: "GetNode", Method: "GET", Path: "/nodes/{name}", Summary: "Read one node"},
 	{Name: "BuryNode", Method: "POST", Path: "/nodes/{name}/bury", Summary: "Take a node for dead now, and let others go on with its queues", Query: []string{"reason", "dry_run"}},
@@ -6740,7 +6774,7 @@ var Operations = []Operation{
 	{Name: "EnterQuarantine", Method: "POST", Path: "/quarantine/enter", Summary: "Keep everything, or a part, from leaving", Query: []string{"reason", "dry_run"}},
 	{Name: "ReconcileQuarantine", Method: "POST", Path: "/quarantine/reconcile", Summary: "Ask workers what they did in the lost time"},
 	{Name: "ReleaseQuarantine", Method: "POST", Path: "/quarantine/release", Summary: "Let it go", Query: []string{"reason", "dry_run"}},
-	{Name: "ListQueues", Method: "GET", Path: "/queues", Summary: "List queues", Query: []string{"prefix", "state", "paused", "min_depth", "limit", "cursor"}},
+	{Name: "ListQueues", Method: "GET", Path: "/queues", Summary: "List queues", Query: []string{"prefix", "state", "paused", "min_depth", "stuck_for", "limit", "cursor"}},
 	{Name: "DeleteQueue", Method: "DELETE", Path: "/queues/{name}", Summary: "Take the settings of a queue back", Query: []string{"reason", "dry_run"}},
 	{Name: "GetQueue", Method: "GET", Path: "/queues/{name}", Summary: "Read one queue"},
 	{Name: "PatchQueue", Method: "PATCH", Path: "/queues/{name}", Summary: "Change the settings of a queue", Query: []string{"reason", "dry_run"}},
@@ -7427,6 +7461,12 @@ func (c *Client) ListMachines(ctx context.Context) (*Answer[MachinesOutputBody],
 func (c *Client) GetMachine(ctx context.Context, name string) (*Answer[MachineView], error) {
 	path := fmt.Sprintf("/machines/%s", segment(name))
 	return ask[MachineView](ctx, c, "GET", path, nil, nil)
+}
+
+// GetMachineStates: How many things of the context are in each state of a machine now. GET /machines/{name}/states
+func (c *Client) GetMachineStates(ctx context.Context, name string) (*Answer[StatesView], error) {
+	path := fmt.Sprintf("/machines/%s/states", segment(name))
+	return ask[StatesView](ctx, c, "GET", path, nil, nil)
 }
 
 // ListNodes: List the processes that dispatch. GET /nodes

@@ -33,6 +33,8 @@ func (h *house) scenario(context string) (ids map[string]string) {
 	}
 	ids["waits"] = fmt.Sprint(h.api("POST", "/transactions",
 		`{"queue": "other", "type": "PAY", "uid": "waits", "depends_on": ["first"], "data": {}}`, in)["id"])
+	ids["gone"] = fmt.Sprint(h.api("POST", "/transactions", `{"queue": "third", "type": "PAY", "data": {}}`, in)["id"])
+	h.api("POST", "/transactions/"+ids["gone"]+"/cancel", `{"reason": "`+quoted+`"}`, in)
 	h.api("PUT", "/processors/proc", `{}`, in)
 	h.api("PUT", "/subscriptions/hook", `{"kind": "pull", "events": ["transaction.done"]}`, in)
 	ids["flow"] = fmt.Sprint(h.api("POST", "/flows", `{"jobs": [{"ref": 1, "script_type": "python", "script": "1"},

@@ -239,7 +239,7 @@ console.log('screens: seen');
   const asOf = () => page.locator('#live time').first().getAttribute('datetime');
   const changes = async what => {
     const before = await asOf();
-    for (let i = 0; i < 150; i++) { if (await asOf() !== before) return; await page.waitForTimeout(200); }
+    for (let i = 0; i < 600; i++) { if (await asOf() !== before) return; await page.waitForTimeout(200); }
     check(false, what);
   };
   await changes('the page is not live');
