@@ -26,10 +26,12 @@ type Config struct {
 	BootstrapKeyFile string   `env:"POSTERN_BOOTSTRAP_KEY_FILE" group:"http" help:"file with the first admin key of the context system"`
 	OIDCIssuers      []string `env:"POSTERN_OIDC_ISSUERS" group:"http" help:"identity providers whose tokens are taken, as in their iss, with commas between (none)"`
 	OIDCAudiences    []string `env:"POSTERN_OIDC_AUDIENCES" group:"http" help:"audience that such a token must name, as in its aud"`
-	OIDCClientID     string   `env:"POSTERN_OIDC_CLIENT_ID" group:"http" help:"name under which the first issuer knows the dashboard, so that people sign in there (none)"`
-	OIDCClientSecret string   `env:"POSTERN_OIDC_CLIENT_SECRET" group:"http" secret:"true" help:"secret of that client, where the issuer wants one (none)"`
-	MaxBody          Size     `env:"POSTERN_MAX_BODY" envDefault:"1MiB" group:"http" help:"largest body of a request"`
-	MaxBatch         int      `env:"POSTERN_MAX_BATCH" envDefault:"1000" group:"http" help:"most transactions in a batch"`
+
+	OIDCClientID     string `env:"POSTERN_OIDC_CLIENT_ID" group:"http" help:"name of the dashboard at the first issuer (none)"`
+	OIDCClientSecret string `env:"POSTERN_OIDC_CLIENT_SECRET" group:"http" secret:"true" help:"its secret there (none)"`
+
+	MaxBody  Size `env:"POSTERN_MAX_BODY" envDefault:"1MiB" group:"http" help:"largest body of a request"`
+	MaxBatch int  `env:"POSTERN_MAX_BATCH" envDefault:"1000" group:"http" help:"most transactions in a batch"`
 
 	ConfigFile  string `env:"POSTERN_CONFIG_FILE" group:"http" help:"file or directory to apply at the start (none)"`
 	ConfigLabel string `env:"POSTERN_CONFIG_LABEL" group:"http" help:"label under which it is applied (none)"`
@@ -94,9 +96,11 @@ func (c *Config) Validate() error {
 	}
 	switch {
 	case c.OIDCClientID != "" && len(c.OIDCIssuers) == 0:
-		return invalid("oidc-client-id", c.OIDCClientID, "want --oidc-issuers beside it: people sign in at the first of them")
+		return invalid("oidc-client-id", c.OIDCClientID,
+			"want --oidc-issuers beside it: people sign in at the first of them")
 	case c.OIDCClientSecret != "" && c.OIDCClientID == "":
-		return invalid("oidc-client-secret", "xxxxx", "want --oidc-client-id beside it: it is the secret of that client")
+		return invalid("oidc-client-secret", "xxxxx",
+			"want --oidc-client-id beside it: it is the secret of that client")
 	}
 	for _, schema := range c.SourceSchemas {
 		if !leader.Readable(schema) {

@@ -122,8 +122,8 @@ func (s *Store) Queues(ctx context.Context, contextID int32, f QueueFilter) (lis
 			return nil, "", db.Known(err)
 		}
 	}
-	rows, err := s.Db(ctx).Query(ctx, queuesSQL, contextID, f.After, f.Prefix, next, phases, f.Paused, f.MinDepth, f.Limit+1,
-		f.Stuck, s.Clock())
+	rows, err := s.Db(ctx).Query(ctx, queuesSQL, contextID, f.After, f.Prefix, next, phases, f.Paused, f.MinDepth,
+		f.Limit+1, f.Stuck, s.Clock())
 	if err != nil {
 		return nil, "", db.Known(err)
 	}

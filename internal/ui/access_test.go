@@ -85,7 +85,8 @@ func TestEachFormAsEachRole(t *testing.T) {
 	}
 	tokens := map[string]string{}
 	for name, b := range who {
-		tokens[name] = b.get("/ui/c/" + map[bool]string{true: "else", false: "shop"}[name == "foreign"] + "/now").input("token")
+		home := map[bool]string{true: "else", false: "shop"}[name == "foreign"]
+		tokens[name] = b.get("/ui/c/" + home + "/now").input("token")
 	}
 	tried := map[string]bool{}
 	for _, p := range append(screens(ids), "contexts/shop") {

@@ -13,7 +13,8 @@ import (
 func (h *house) says(job, text string) {
 	h.t.Helper()
 	_, err := h.store.Pool().Exec(h.t.Context(), `INSERT INTO postern.try_log (try_id, fence, n, at, stream, text)
-		SELECT t.try_id, 1, 1 + (SELECT count(*) FROM postern.try_log l WHERE l.try_id = t.try_id), clock_timestamp(), 'stdout', $2
+		SELECT t.try_id, 1, 1 + (SELECT count(*) FROM postern.try_log l WHERE l.try_id = t.try_id), clock_timestamp(),
+			'stdout', $2
 		FROM postern.job_try t
 		WHERE t.job_id = $1`, job, text)
 	if err != nil {
@@ -61,7 +62,8 @@ func TestAJobShowsItsOutputWhileItRuns(t *testing.T) {
 	}
 	h.says(job, markup)
 	s := b.get(page)
-	if !strings.Contains(s.text, `<span class="stdout">&lt;script&gt;alert`) || strings.Contains(s.text, "<script>alert") {
+	if !strings.Contains(s.text, `<span class="stdout">&lt;script&gt;alert`) ||
+		strings.Contains(s.text, "<script>alert") {
 		t.Errorf("the output is not there as text: %s", s.text)
 	}
 	r, _ := http.NewRequestWithContext(t.Context(), "GET", h.url+page+"?live=1", nil)
@@ -154,7 +156,8 @@ func TestQueuesAreFoundByHowLongTheyStand(t *testing.T) {
 		"?stuck_for=10m&state=RETRY": {false, false},
 	} {
 		s := b.get("/ui/c/default/queues" + query)
-		if has := [2]bool{strings.Contains(s.text, line), strings.Contains(s.text, other)}; s.status != 200 || has != want {
+		has := [2]bool{strings.Contains(s.text, line), strings.Contains(s.text, other)}
+		if s.status != 200 || has != want {
 			t.Errorf("queues%s: %d %v, want %v", query, s.status, has, want)
 		}
 	}
@@ -167,9 +170,10 @@ func TestQueuesAreFoundByHowLongTheyStand(t *testing.T) {
 func TestTheFirstPageDrawsTheLastHours(t *testing.T) {
 	h := newHouse(t, "none")
 	h.scenario("default")
-	_, err := h.store.Pool().Exec(t.Context(), `INSERT INTO postern.rollup (context_id, hour, type, accepted, done, failed,
-			unresolved, cancelled, retries, as_of)
-		SELECT $1, date_trunc('hour', clock_timestamp(), 'UTC') - interval '1 hour' * i, t, 10 * i, 8 * i, i, 0, i, 0, clock_timestamp()
+	_, err := h.store.Pool().Exec(t.Context(), `INSERT INTO postern.rollup (context_id, hour, type, accepted, done,
+			failed, unresolved, cancelled, retries, as_of)
+		SELECT $1, date_trunc('hour', clock_timestamp(), 'UTC') - interval '1 hour' * i, t, 10 * i, 8 * i,
+			i, 0, i, 0, clock_timestamp()
 		FROM generate_series(1, 30) i
 		CROSS JOIN unnest('{A,B}'::text[]) t`, h.store.Context("default").ID)
 	if err != nil {

@@ -97,8 +97,8 @@ func begun(r *http.Request) *journey {
 func (u *UI) comeBack(w http.ResponseWriter, r *http.Request) {
 	j := begun(r)
 	if j == nil {
-		u.offerSignIn(w, r, http.StatusForbidden, "", "this is not the answer to a sign-in that this browser has begun "+
-			"within the last ten minutes: sign in again")
+		u.offerSignIn(w, r, http.StatusForbidden, "", "this is not the answer to a sign-in that this browser has "+
+			"begun within the last ten minutes: sign in again")
 		return
 	}
 	u.setAway(w, r, "", -1)

@@ -20,8 +20,8 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc/oidctest"
 )
 
-// idp is a little identity provider: who comes to /auth is the subject that it is set to, and a code is taken once, from
-// the client that it was made for, with the verifier of its challenge.
+// idp is a little identity provider: who comes to /auth is the subject that it is set to, and a code is taken once,
+// from the client that it was made for, with the verifier of its challenge.
 type idp struct {
 	url string
 	key *ecdsa.PrivateKey
@@ -197,7 +197,8 @@ func TestPeopleSignInAtAnIdentityProvider(t *testing.T) {
 			t.Errorf("%s: %v", action, row)
 		}
 	}
-	for _, next := range []string{"https://evil.example/ui/", "//evil.example/ui/", `/ui/\evil.example`, "/ui/oidc/begin"} {
+	for _, next := range []string{"https://evil.example/ui/", "//evil.example/ui/", `/ui/\evil.example`,
+		"/ui/oidc/begin"} {
 		if s := b.get(b.away(next)); !strings.Contains(s.text, `content="0; url=/ui/"`) {
 			t.Errorf("a sign-in leads to %q: %s", next, s.text)
 		}

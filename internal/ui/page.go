@@ -63,8 +63,8 @@ func parse() map[string]*template.Template {
 	base := template.Must(template.New("").Funcs(functions).Option("missingkey=zero").ParseFS(files,
 		"layout.html", "lever.html", "why.html"))
 	all := map[string]*template.Template{}
-	for _, name := range []string{"now.html", "transactions.html", "transaction.html", "queue.html", "flow.html", "job.html",
-		"machines.html", "list.html", "thing.html", "refused.html", "signin.html", "signedin.html"} {
+	for _, name := range []string{"now.html", "transactions.html", "transaction.html", "queue.html", "flow.html",
+		"job.html", "machines.html", "list.html", "thing.html", "refused.html", "signin.html", "signedin.html"} {
 		all[name] = template.Must(template.Must(base.Clone()).ParseFS(files, name))
 	}
 	return all

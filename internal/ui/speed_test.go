@@ -37,7 +37,8 @@ func (h *house) crowd(queues int) {
 			WHERE queue_id > 1000000 AND seq < 10 AND $2::date IS NOT NULL AND $3::timestamptz IS NOT NULL
 				AND $4::int IS NOT NULL`,
 	} {
-		_, err := h.store.Pool().Exec(h.t.Context(), sql, h.store.Context("default").ID, outbox.DayOf(now).Time(), now, queues)
+		_, err := h.store.Pool().Exec(h.t.Context(), sql,
+			h.store.Context("default").ID, outbox.DayOf(now).Time(), now, queues)
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -132,7 +133,8 @@ func (h *house) rowsRead() (n int64) {
 	})
 	err := h.store.Pool().QueryRow(h.t.Context(), `SELECT
 			(SELECT sum(seq_tup_read) FROM pg_stat_user_tables WHERE relname ~ '^(task|outcome|attempt)(_|$)')
-			+ (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname ~ '^(task|outcome|attempt)(_|$)')`).Scan(&n)
+			+ (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname ~ '^(task|outcome|attempt)(_|$)')`).
+		Scan(&n)
 	if err != nil {
 		h.t.Fatal(err)
 	}

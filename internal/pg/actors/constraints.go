@@ -20,6 +20,8 @@ func init() {
 			"one_api_key_per_request_key": fault.Conflict,
 			"one_session_per_cookie":      fault.Internal,
 			"session_is_of_a_key":         fault.Conflict,
+			"session_is_of_an_actor":      fault.Conflict,
+			"session_is_of_one":           fault.Internal,
 		},
 		Again: []string{"one_api_key_per_request_key", "one_actor_per_request_key"},
 	})

@@ -5,8 +5,8 @@
 //   - actor: a name that the audit keeps. It has keys, or is the subject of an identity provider.
 //   - API key: a secret of an actor, with a context, a role and an end. Only its hash is stored.
 //   - member: an actor's role in a context; the core keeps members beside the context.
-//   - session: a browser that is signed in to the dashboard, with a key or by an identity provider. Only the hash of its
-//     cookie is stored.
+//   - session: a browser that is signed in to the dashboard, with a key or by an identity provider. Only the hash of
+//     its cookie is stored.
 //
 // # Tables
 //

@@ -22,11 +22,12 @@ type SignedIn struct {
 	Roles                  map[int32]string // by id of the context
 }
 
-// OpenSession keeps that the holder of a key is signed in to the dashboard, under the SHA-256 of a cookie. The secret of
-// the key that was shown is remembered by its hash: a session ends with it.
+// OpenSession keeps that the holder of a key is signed in to the dashboard, under the SHA-256 of a cookie. The secret
+// of the key that was shown is remembered by its hash: a session ends with it.
 func (s *Store) OpenSession(ctx context.Context, by db.By, k *UsedKey, keyHash, hash []byte, life time.Duration) error {
 	by.Context, by.Actor = k.ContextID, holder(k.Prefix)
-	return s.openSession(ctx, by, k.path(), life, `INSERT INTO postern.ui_session (created_at, expires_at, hash, key_id, key_hash)
+	return s.openSession(ctx, by, k.path(), life,
+		`INSERT INTO postern.ui_session (created_at, expires_at, hash, key_id, key_hash)
 		SELECT x.at, x.at + $2, $3, $4, $5
 		FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS at) x`, hash, k.ID, keyHash)
 }
@@ -35,7 +36,8 @@ func (s *Store) OpenSession(ctx context.Context, by db.By, k *UsedKey, keyHash, 
 func (s *Store) OpenActorSession(ctx context.Context, by db.By, actor, issuer, subject string, hash []byte,
 	life time.Duration) error {
 	by.Context, by.Actor = s.Context(pg.System).ID, actor
-	return s.openSession(ctx, by, "/actors/"+actor, life, `INSERT INTO postern.ui_session (created_at, expires_at, hash, actor_id, issuer, subject)
+	return s.openSession(ctx, by, "/actors/"+actor, life,
+		`INSERT INTO postern.ui_session (created_at, expires_at, hash, actor_id, issuer, subject)
 		SELECT x.at, x.at + $2, $3, $4, $5, $6
 		FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS at) x`, hash, actor, issuer, subject)
 }
@@ -60,15 +62,16 @@ func (s *Store) openSession(ctx context.Context, by db.By, object string, life t
 // holder is how the audit names who holds the key of a prefix.
 func holder(prefix string) string { return "key:" + prefix }
 
-// Session looks up who is signed in under the SHA-256 of a cookie. nil: the session has ended; its key is revoked or has
-// expired, or the secret with which it was opened holds no more; its actor is gone, is named by another subject, or has
-// a role in no context any more.
+// Session looks up who is signed in under the SHA-256 of a cookie. nil: the session has ended; its key is revoked or
+// has expired, or the secret with which it was opened holds no more; its actor is gone, is named by another subject, or
+// has a role in no context any more.
 func (s *Store) Session(ctx context.Context, hash []byte) (*SignedIn, error) {
 	var prefix string
 	var shown []byte
 	who := &SignedIn{}
 	err := s.Db(ctx).QueryRow(ctx, `
-		SELECT coalesce(k.prefix, ''), u.key_hash, coalesce(a.actor_id, ''), coalesce(a.issuer, ''), coalesce(a.subject, '')
+		SELECT coalesce(k.prefix, ''), u.key_hash, coalesce(a.actor_id, ''), coalesce(a.issuer, ''),
+			coalesce(a.subject, '')
 		FROM postern.ui_session u
 		LEFT JOIN postern.api_key k ON k.key_id = u.key_id
 		LEFT JOIN postern.actor a ON (a.actor_id, a.issuer, a.subject) = (u.actor_id, u.issuer, u.subject)
@@ -105,7 +108,8 @@ func (s *Store) EndSession(ctx context.Context, by db.By, hash []byte) error {
 			SELECT coalesce(k.context_id, $2), coalesce(k.prefix, ''), coalesce(e.actor_id, ''),
 				coalesce('/api-keys/' || e.key_id, '/actors/' || e.actor_id)
 			FROM ended e
-			LEFT JOIN postern.api_key k USING (key_id)`, hash, s.Context(pg.System).ID).Query(func(rows pgx.Rows) error {
+			LEFT JOIN postern.api_key k USING (key_id)`,
+			hash, s.Context(pg.System).ID).Query(func(rows pgx.Rows) error {
 			var prefix, actor string
 			_, err := pgx.ForEachRow(rows, []any{&by.Context, &prefix, &actor, &object}, func() error {
 				if by.Actor = actor; prefix != "" {

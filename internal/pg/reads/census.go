@@ -20,8 +20,8 @@ type Census struct {
 // channels, the newest are looked for.
 const censusOf, censusParts = 1000, 100
 
-// newest selects, by machine, the states of the newest things of a context $1, at most $2, from at most $3 processors or
-// channels. Each is a read by an index that has the order, so that its cost does not grow with the tables.
+// newest selects, by machine, the states of the newest things of a context $1, at most $2, from at most $3 processors
+// or channels. Each is a read by an index that has the order, so that its cost does not grow with the tables.
 var newest = map[string]string{
 	"event": `SELECT e.status AS state
 		FROM postern.event e

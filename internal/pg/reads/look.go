@@ -76,8 +76,8 @@ func (s *Store) Look(ctx context.Context, contextID int32) (*Present, error) {
 	return n, nil
 }
 
-// glance counts what a context holds, reads its last hours, which are found by the key of rollup, and finds queues whose
-// heads may be the oldest.
+// glance counts what a context holds, reads its last hours, which are found by the key of rollup, and finds queues
+// whose heads may be the oldest.
 func (s *Store) glance(ctx context.Context, contextID int32, n *Present) (candidates []int64, err error) {
 	b := &pgx.Batch{}
 	b.Queue("BEGIN READ ONLY")
@@ -118,7 +118,8 @@ func (s *Store) glance(ctx context.Context, contextID int32, n *Present) (candid
 	})
 	b.Queue(`SELECT h, coalesce(sum(r.accepted), 0)::bigint, coalesce(sum(r.done), 0)::bigint,
 			coalesce(sum(r.failed + r.unresolved), 0)::bigint, coalesce(sum(r.cancelled), 0)::bigint
-		FROM generate_series(date_trunc('hour', $2::timestamptz, 'UTC') - interval '1 hour' * ($3 - 1), $2, interval '1 hour') h
+		FROM generate_series(date_trunc('hour', $2::timestamptz, 'UTC') - interval '1 hour' * ($3 - 1), $2,
+			interval '1 hour') h
 		LEFT JOIN LATERAL (SELECT *
 			FROM postern.rollup r
 			WHERE r.hour = h AND r.context_id = $1
