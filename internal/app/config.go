@@ -27,7 +27,7 @@ type Config struct {
 	OIDCIssuers      []string `env:"POSTERN_OIDC_ISSUERS" group:"http" help:"identity providers whose tokens are taken, as in their iss, with commas between (none)"`
 	OIDCAudiences    []string `env:"POSTERN_OIDC_AUDIENCES" group:"http" help:"audience that such a token must name, as in its aud"`
 
-	OIDCClientID     string `env:"POSTERN_OIDC_CLIENT_ID" group:"http" help:"name of the dashboard at the first issuer (none)"`
+	OIDCClientID     string `env:"POSTERN_OIDC_CLIENT_ID" group:"http" help:"the dashboard, at the first issuer (none)"`
 	OIDCClientSecret string `env:"POSTERN_OIDC_CLIENT_SECRET" group:"http" secret:"true" help:"its secret there (none)"`
 
 	MaxBody  Size `env:"POSTERN_MAX_BODY" envDefault:"1MiB" group:"http" help:"largest body of a request"`
