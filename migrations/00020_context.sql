@@ -137,7 +137,8 @@ CREATE TABLE postern.ui_session (
     subject    text,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     expires_at timestamptz NOT NULL,
-    CONSTRAINT session_is_of_one CHECK (num_nonnulls(key_id, key_hash) = 2 AND num_nonnulls(actor_id, issuer, subject) = 0
+    CONSTRAINT session_is_of_one CHECK (
+        num_nonnulls(key_id, key_hash) = 2 AND num_nonnulls(actor_id, issuer, subject) = 0
         OR num_nonnulls(key_id, key_hash) = 0 AND num_nonnulls(actor_id, issuer, subject) = 3)
 );
 CREATE INDEX ui_session_by_key ON postern.ui_session (key_id);

@@ -86,21 +86,8 @@ func (c *Config) Validate() error {
 	if c.Auth == "none" && !loopback(host) {
 		return invalid("listen", c.Listen, "without authentication Postern listens on loopback addresses only, such as 127.0.0.1:8080: set POSTERN_AUTH=required or listen there")
 	}
-	for _, issuer := range c.OIDCIssuers {
-		if u, err := url.Parse(issuer); err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
-			return invalid("oidc-issuers", issuer, "want https://host/path, as its tokens have it in iss")
-		}
-	}
-	if (len(c.OIDCIssuers) == 0) != (len(c.OIDCAudiences) == 0) {
-		return invalid("oidc-audiences", strings.Join(c.OIDCAudiences, ","), "want issuers and audiences together: a token that is meant for another service is none of ours")
-	}
-	switch {
-	case c.OIDCClientID != "" && len(c.OIDCIssuers) == 0:
-		return invalid("oidc-client-id", c.OIDCClientID,
-			"want --oidc-issuers beside it: people sign in at the first of them")
-	case c.OIDCClientSecret != "" && c.OIDCClientID == "":
-		return invalid("oidc-client-secret", "xxxxx",
-			"want --oidc-client-id beside it: it is the secret of that client")
+	if err := c.validateOIDC(); err != nil {
+		return err
 	}
 	for _, schema := range c.SourceSchemas {
 		if !leader.Readable(schema) {
@@ -134,6 +121,27 @@ func (c *Config) Validate() error {
 			name = "node"
 		}
 		c.NodeName = fmt.Sprintf("%s-%d", name, os.Getpid())
+	}
+	return nil
+}
+
+// validateOIDC says which setting of identity providers cannot be.
+func (c *Config) validateOIDC() error {
+	for _, issuer := range c.OIDCIssuers {
+		if u, err := url.Parse(issuer); err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
+			return invalid("oidc-issuers", issuer, "want https://host/path, as its tokens have it in iss")
+		}
+	}
+	if (len(c.OIDCIssuers) == 0) != (len(c.OIDCAudiences) == 0) {
+		return invalid("oidc-audiences", strings.Join(c.OIDCAudiences, ","), "want issuers and audiences together: a token that is meant for another service is none of ours")
+	}
+	switch {
+	case c.OIDCClientID != "" && len(c.OIDCIssuers) == 0:
+		return invalid("oidc-client-id", c.OIDCClientID,
+			"want --oidc-issuers beside it: people sign in at the first of them")
+	case c.OIDCClientSecret != "" && c.OIDCClientID == "":
+		return invalid("oidc-client-secret", "xxxxx",
+			"want --oidc-client-id beside it: it is the secret of that client")
 	}
 	return nil
 }

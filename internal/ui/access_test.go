@@ -68,8 +68,8 @@ var leastFor = map[string]string{
 // ofOwners are levers that only who made the thing may pull, whatever the role: root, who made all of the scenario.
 var ofOwners = []string{"POST /processors/*/pause", "POST /processors/*/resume", "POST /flows/*/start"}
 
-// Each form as each role: who may pull the lever has the form; who may not is refused one that is forged, and to one of
-// another context there is no such thing.
+// Each form as each role: a visitor who may pull the lever has the form; one who may not is refused a form that is
+// forged, and to one of another context there is no such thing.
 func TestEachFormAsEachRole(t *testing.T) {
 	h := newHouse(t, "required")
 	h.api("PUT", "/contexts/shop", `{}`)

@@ -6,7 +6,7 @@
 // contract (contract.go).
 //
 // A page is a file: how it is loaded, with its template beside it. What most nouns need is one list and one detail
-// page (plain.go), of which a table says what is their own (nouns.go). A form posts to the URL of its page; the page
+// page (plain.go), and a table says what is their own (nouns.go). A form posts to the URL of its page; the page
 // is the answer, with what came of it at the top. So every lever works without script. Script only keeps what is shown
 // up to date (live.go).
 package ui

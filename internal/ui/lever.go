@@ -210,7 +210,7 @@ func (v *visit) pull() error {
 	if o == nil || method != http.MethodPost && method != http.MethodPut && method != http.MethodPatch {
 		return fault.New(fault.Invalid, "invalid", "lever %q: no page has such a form", fault.Clip(form.Get("lever")))
 	}
-	_, err = v.request(true, method, path, nil) // who may not pull it hears that, whatever else is wrong with the form
+	_, err = v.request(true, method, path, nil) // a visitor who may not pull it hears that first
 	var a *answer
 	if err == nil {
 		a, err = v.send(o, path, form)

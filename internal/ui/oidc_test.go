@@ -20,8 +20,8 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc/oidctest"
 )
 
-// idp is a little identity provider: who comes to /auth is the subject that it is set to, and a code is taken once,
-// from the client that it was made for, with the verifier of its challenge.
+// idp is a little identity provider: every browser that comes to /auth is of the subject that it is set to. It takes a
+// code once, from the client that it was made for, with the verifier of its challenge.
 type idp struct {
 	url string
 	key *ecdsa.PrivateKey

@@ -100,11 +100,11 @@ func TestNoPageScans(t *testing.T) {
 	b := h.browser()
 	id := h.api("GET", "/transactions?queue=q500&order=asc", "")["items"].([]any)[9].(map[string]any)["id"].(string)
 	for _, p := range crowded(id) {
-		b.get("/ui/c/default/" + p) // what is read once in a process, and what is cached for a moment
+		b.get("/ui/c/default/" + p) // a process reads some things once
 	}
 	before := h.rowsRead()
 	for _, p := range crowded(id) {
-		time.Sleep(time.Second) // what is kept for a moment is read anew
+		time.Sleep(time.Second) // until answers that are kept for a moment are read anew
 		if s := b.get("/ui/c/default/" + p); s.status != 200 {
 			t.Errorf("%s: %d %s", p, s.status, s.text)
 		}

@@ -48,7 +48,7 @@ type refusal struct {
 // Error returns the sentence.
 func (r *refusal) Error() string { return fmt.Sprint(r.problem["detail"]) }
 
-// visit is one request of a browser: who has signed in there, and the answers that were read for it.
+// visit is one request of a browser, with its visitor and the answers that were read for it.
 type visit struct {
 	ui     *UI
 	r      *http.Request

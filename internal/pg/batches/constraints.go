@@ -8,6 +8,20 @@ import (
 // init registers what the constraints of the tables of this package mean.
 func init() {
 	db.Register(db.Tables{
+		Newest: map[string]string{
+			"batch": `SELECT x.state
+				FROM (SELECT p.processor_id
+					FROM postern.processor p
+					WHERE p.context_id = $1
+					LIMIT $3) p
+				CROSS JOIN LATERAL (SELECT b.state, b.batch_id
+					FROM postern.batch b
+					WHERE b.processor_id = p.processor_id
+					ORDER BY b.batch_id DESC
+					LIMIT $2) x
+				ORDER BY x.batch_id DESC
+				LIMIT $2`,
+		},
 		Constraints: map[string]fault.Kind{
 			"one_batch_per_request_key":     fault.Conflict,
 			"tick_interval_is_not_negative": fault.Invalid,

@@ -8,6 +8,21 @@ import (
 // init registers what the constraints of the tables of this package mean.
 func init() {
 	db.Register(db.Tables{
+		Newest: map[string]string{
+			"channel_message": `SELECT x.state
+				FROM (SELECT c.channel_id
+					FROM postern.channel c
+					WHERE c.context_id = $1
+					LIMIT $3) c
+				CROSS JOIN (VALUES ('Queued'), ('Offered'), ('Active')) s(state)
+				CROSS JOIN LATERAL (SELECT m.state, m.updated_at
+					FROM postern.channel_message m
+					WHERE m.channel_id = c.channel_id AND m.state = s.state
+					ORDER BY m.updated_at DESC
+					LIMIT $2) x
+				ORDER BY x.updated_at DESC
+				LIMIT $2`,
+		},
 		Constraints: map[string]fault.Kind{
 			"channel_capacity_is_positive":          fault.Invalid,
 			"channel_retries_are_positive":          fault.Invalid,

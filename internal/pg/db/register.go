@@ -19,6 +19,10 @@ type Tables struct {
 	// Days names the key of each table that is divided by days. PostgreSQL names a violated key by its partition,
 	// as outcome_20060102_pkey.
 	Days map[string]string
+	// Newest selects, by machine, the states of the newest things of a context $1, at most $2, and where these lie in
+	// other things, such as batches in processors, in at most $3 of them. Each reads along an index that has the order,
+	// so that its cost does not grow with the table.
+	Newest map[string]string
 }
 
 // kinds, again and keys are what has been registered: by constraint, and keys by table. They change in init functions
@@ -27,6 +31,8 @@ var (
 	kinds = map[string]fault.Kind{}
 	again = map[string]bool{}
 	keys  = map[string]string{}
+
+	newest = map[string]string{}
 )
 
 // Register adds the tables of a package, from its init. A constraint that two packages register panics.
@@ -41,7 +47,11 @@ func Register(t Tables) {
 		again[name] = true
 	}
 	maps.Copy(keys, t.Days)
+	maps.Copy(newest, t.Newest)
 }
+
+// Newest is how the states of the newest things of a machine are selected; "": nobody has registered it.
+func Newest(machine string) string { return newest[machine] }
 
 // Constraints returns what the constraints of all tables that have been registered mean, by name.
 func Constraints() map[string]fault.Kind { return maps.Clone(kinds) }

@@ -8,6 +8,13 @@ import (
 // init registers what the constraints of the tables of this package mean.
 func init() {
 	db.Register(db.Tables{
+		Newest: map[string]string{
+			"event": `SELECT e.status AS state
+				FROM postern.event e
+				WHERE e.context_id = $1
+				ORDER BY e.context_id, e.created_at DESC, e.event_id DESC
+				LIMIT $2`,
+		},
 		Constraints: map[string]fault.Kind{
 			"tool_health_is_known":         fault.Internal,
 			"tool_signature_is_known":      fault.Internal,

@@ -8,6 +8,29 @@ import (
 // init registers what the constraints of the tables of this package mean.
 func init() {
 	db.Register(db.Tables{
+		Newest: map[string]string{
+			"flow": `SELECT f.status AS state
+				FROM postern.flow f
+				WHERE f.context_id = $1
+				ORDER BY f.created_at DESC, f.flow_id DESC
+				LIMIT $2`,
+			"job": `SELECT j.status AS state
+				FROM postern.job j
+				WHERE j.context_id = $1
+				ORDER BY j.created_at DESC, j.job_id DESC
+				LIMIT $2`,
+			"job_try": `SELECT t.state
+				FROM (SELECT j.job_id, j.created_at
+					FROM postern.job j
+					WHERE j.context_id = $1
+					ORDER BY j.created_at DESC, j.job_id DESC
+					LIMIT $2) j
+				CROSS JOIN LATERAL (SELECT t.state
+					FROM postern.job_try t
+					WHERE t.job_id = j.job_id
+					LIMIT $2) t
+				LIMIT $2`,
+		},
 		Constraints: map[string]fault.Kind{
 			"runner_type_is_known":            fault.Invalid,
 			"runner_has_slots":                fault.Invalid,

@@ -29,7 +29,7 @@ type Present struct {
 // Hour is what came and what ended in one hour.
 type Hour struct {
 	At                                time.Time // its beginning
-	Accepted, Done, Failed, Cancelled int64     // what is unresolved has failed, too
+	Accepted, Done, Failed, Cancelled int64     // unresolved ones have failed, too
 }
 
 // hoursShown is how many hours Look tells of.
