@@ -125,9 +125,9 @@ CREATE TABLE postern.api_key (
     CONSTRAINT one_api_key_per_request_key UNIQUE (context_id, request_key)
 );
 
--- A session of the dashboard, by the SHA-256 of the cookie. It is of a key, and ends with it and with the secret that
--- was shown; or of an actor, and ends with it and with the subject that an identity provider has named. Each ends by the
--- time.
+-- A session of the dashboard, by the SHA-256 of the cookie. It is of a key, and ends with it and with the secret
+-- that was shown; or of an actor, and ends with it and with the subject that an identity provider has named. Each
+-- ends by the time.
 CREATE TABLE postern.ui_session (
     hash       bytea NOT NULL CONSTRAINT one_session_per_cookie PRIMARY KEY,
     key_id     uuid CONSTRAINT session_is_of_a_key REFERENCES postern.api_key ON DELETE CASCADE,

@@ -50,7 +50,7 @@ func Register(t Tables) {
 	maps.Copy(newest, t.Newest)
 }
 
-// Newest is how the states of the newest things of a machine are selected; "": nobody has registered it.
+// Newest is how the states of the newest things of a machine are selected; "": no package has registered it.
 func Newest(machine string) string { return newest[machine] }
 
 // Constraints returns what the constraints of all tables that have been registered mean, by name.

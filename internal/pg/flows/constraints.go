@@ -8,29 +8,7 @@ import (
 // init registers what the constraints of the tables of this package mean.
 func init() {
 	db.Register(db.Tables{
-		Newest: map[string]string{
-			"flow": `SELECT f.status AS state
-				FROM postern.flow f
-				WHERE f.context_id = $1
-				ORDER BY f.created_at DESC, f.flow_id DESC
-				LIMIT $2`,
-			"job": `SELECT j.status AS state
-				FROM postern.job j
-				WHERE j.context_id = $1
-				ORDER BY j.created_at DESC, j.job_id DESC
-				LIMIT $2`,
-			"job_try": `SELECT t.state
-				FROM (SELECT j.job_id, j.created_at
-					FROM postern.job j
-					WHERE j.context_id = $1
-					ORDER BY j.created_at DESC, j.job_id DESC
-					LIMIT $2) j
-				CROSS JOIN LATERAL (SELECT t.state
-					FROM postern.job_try t
-					WHERE t.job_id = j.job_id
-					LIMIT $2) t
-				LIMIT $2`,
-		},
+		Newest: newest,
 		Constraints: map[string]fault.Kind{
 			"runner_type_is_known":            fault.Invalid,
 			"runner_has_slots":                fault.Invalid,
@@ -69,4 +47,29 @@ func init() {
 		},
 		Again: []string{"one_job_per_ref", "one_flow_per_ref"},
 	})
+}
+
+// newest says how the newest flows, jobs and tries of a context are found, for their counts by state.
+var newest = map[string]string{
+	"flow": `SELECT f.status AS state
+		FROM postern.flow f
+		WHERE f.context_id = $1
+		ORDER BY f.created_at DESC, f.flow_id DESC
+		LIMIT $2`,
+	"job": `SELECT j.status AS state
+		FROM postern.job j
+		WHERE j.context_id = $1
+		ORDER BY j.created_at DESC, j.job_id DESC
+		LIMIT $2`,
+	"job_try": `SELECT t.state
+		FROM (SELECT j.job_id, j.created_at
+			FROM postern.job j
+			WHERE j.context_id = $1
+			ORDER BY j.created_at DESC, j.job_id DESC
+			LIMIT $2) j
+		CROSS JOIN LATERAL (SELECT t.state
+			FROM postern.job_try t
+			WHERE t.job_id = j.job_id
+			LIMIT $2) t
+		LIMIT $2`,
 }

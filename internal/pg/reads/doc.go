@@ -11,8 +11,8 @@
 //
 // stuck, rolled, rolling, rolling_part, rollup, rollup_time, rollup_failure and rollup_sender.
 //
-// It reads those of the core, of deliveries and of sources, and counts the newest of others by SQL that these register. It
-// writes node_load of the core, and removes what is old of rollup_delivery.
+// It reads those of the core, of deliveries and of sources, and counts the newest of others by SQL that these
+// register. It writes node_load of the core, and removes what is old of rollup_delivery.
 //
 // # Lock order
 //
