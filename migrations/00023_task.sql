@@ -101,7 +101,8 @@ CREATE TABLE postern.delivery (
     day             date NOT NULL,
     subscription_id int NOT NULL DEFAULT 0,  -- 0: a hook; -1: a callback of the transaction
     event           text NOT NULL CONSTRAINT event_is_known CHECK (event IN
-                        ('accepted', 'done', 'failed', 'unresolved', 'cancelled', 'result', 'timeout', 'test', 'on-success', 'on-failure')),
+                        ('accepted', 'done', 'failed', 'unresolved', 'cancelled', 'result', 'timeout', 'test', 'on-success', 'on-failure',
+                         'job-finished', 'job-error', 'flow-finished', 'flow-error')),
     context_id      int NOT NULL,
     cursor          bigint,                  -- its position in the subscription
     at              timestamptz NOT NULL,    -- when it happened

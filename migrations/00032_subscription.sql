@@ -138,7 +138,8 @@ BEGIN
         at := e.at;
         event := e.data->>'event';
         uid := e.data->>'uid';
-        transaction_id := CASE WHEN e.data ? 'uid' THEN (e.data->>'id')::uuid END; -- a batch has none
+        transaction_id := CASE WHEN e.data ? 'transaction' THEN (e.data->>'transaction')::uuid -- of a job
+            WHEN e.data ? 'uid' THEN (e.data->>'id')::uuid END; -- a batch and a flow have none
         body := e.data;
         RETURN NEXT;
     END LOOP;

@@ -138,6 +138,12 @@ BEGIN
         ON postern.outbox TO postern_submit;
     IF to_regclass('postern.batch') IS NOT NULL THEN -- they come with a later migration, which asks for this again
         GRANT SELECT ON postern.batch, postern.batch_step, postern.processor TO postern_submit;
+    END IF;
+    IF to_regclass('postern.job') IS NOT NULL THEN -- not scripts and environments
+        GRANT SELECT (job_id, context_id, actor, ref, uid, flow_id, script_type, queue, result, exit_code, error_code,
+            error, cause, tx_id, created_at, started_at, ended_at) ON postern.job TO postern_submit;
+        GRANT SELECT (flow_id, context_id, actor, ref, jobs, finished, result, error_code, error, cause, redrive_of,
+            created_at, started_at, ended_at) ON postern.flow TO postern_submit;
         REVOKE SELECT ON postern.processor_peer FROM postern_verify; -- its secrets
     END IF;
 END $$;

@@ -284,6 +284,80 @@ CREATE TABLE postern.flow_step (
     CONSTRAINT one_row_per_flow_step PRIMARY KEY (object, n)
 );
 
+-- The job or the flow that an event tells of: its key in fanout and delivery has the time in the object's id, and the
+-- last 42 bits of the id of its flow, or of its own. See OfJob in internal/outbox.
+CREATE FUNCTION postern.told_seq(of_object uuid, of_flow boolean) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT ('x0' || left(h, 12) || substr(h, 14, 3))::bit(64)::bigint | CASE WHEN $2 THEN 1::bigint << 60 ELSE 0 END
+    FROM (SELECT replace($1::text, '-', '') AS h) x
+$$;
+CREATE FUNCTION postern.told_line(of_flow uuid) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT (1::bigint << 43) + (1::bigint << 42)
+        + (('x' || right(replace($1::text, '-', ''), 16))::bit(64)::bigint & ((1::bigint << 42) - 1))
+$$;
+CREATE FUNCTION postern.told_of(of_line bigint, of_seq bigint) RETURNS uuid LANGUAGE sql STABLE AS $$
+    SELECT o.id
+    FROM (SELECT lpad(to_hex($2 & ((1::bigint << 60) - 1)), 15, '0') AS h) n
+    CROSS JOIN LATERAL (SELECT left(n.h, 8) || '-' || substr(n.h, 9, 4) || '-7' || right(n.h, 3) AS t) x
+    CROSS JOIN LATERAL (
+        SELECT f.flow_id AS id
+        FROM postern.flow f
+        WHERE $2 >= 1::bigint << 60
+            AND f.flow_id BETWEEN (x.t || '-8000-000000000000')::uuid AND (x.t || '-bfff-ffffffffffff')::uuid
+            AND postern.told_line(f.flow_id) = $1
+        UNION ALL
+        SELECT j.job_id
+        FROM postern.job j
+        WHERE $2 < 1::bigint << 60
+            AND j.job_id BETWEEN (x.t || '-8000-000000000000')::uuid AND (x.t || '-bfff-ffffffffffff')::uuid
+            AND postern.told_line(coalesce(j.flow_id, j.job_id)) = $1
+        LIMIT 1) o
+$$;
+
+-- Whether subscriptions are still to be told of the end of a job or of a flow.
+CREATE FUNCTION postern.to_be_told(of_object uuid, of_flow uuid, is_flow boolean) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM postern.fanout f WHERE f.queue_id = postern.told_line($2)
+            AND f.seq = postern.told_seq($1, $3))
+        OR EXISTS (SELECT FROM postern.delivery d WHERE d.queue_id = postern.told_line($2)
+            AND d.seq = postern.told_seq($1, $3) AND d.state IN ('pending', 'queued'))
+$$;
+
+-- What is told of the end of a job or of a flow; NULL once retention has forgotten it. Neither the script nor the
+-- environment is told: values of that may be secrets.
+CREATE FUNCTION postern.job_event(of_line bigint, of_seq bigint, event text, at timestamptz, include text[])
+RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('id', j.job_id, 'context', c.name, 'caller_id', j.actor, 'ref', j.ref, 'flow', j.flow_id,
+            'uid', coalesce(j.uid, j.job_id::text), 'script_type', j.script_type, 'queue', j.queue,
+            'status', substr($3, 5), 'exit_code', j.exit_code, 'error', CASE WHEN $3 = 'job-error' THEN
+                jsonb_build_object('code', j.error_code, 'message', j.error, 'cause', j.cause) END,
+            'transaction', j.tx_id, 'created_at', postern.rfc3339(j.created_at),
+            'started_at', postern.rfc3339(j.started_at), 'ended_at', postern.rfc3339(j.ended_at),
+            'event', replace($3, '-', '.'), 'at', postern.rfc3339($4))
+        || CASE WHEN 'result' = ANY ($5) THEN jsonb_build_object('result', j.result) ELSE '{}' END
+    FROM postern.job j
+    JOIN postern.context c ON c.context_id = j.context_id
+    WHERE $3 LIKE 'job-%' AND j.job_id = postern.told_of($1, $2)
+    UNION ALL
+    SELECT jsonb_build_object('id', f.flow_id, 'context', c.name, 'caller_id', f.actor, 'ref', f.ref,
+            'status', substr($3, 6), 'job_count', f.jobs, 'finished_count', f.finished, 'error',
+            CASE WHEN $3 = 'flow-error' THEN
+                jsonb_build_object('code', f.error_code, 'message', f.error, 'cause', f.cause) END,
+            'redrive_of', f.redrive_of, 'created_at', postern.rfc3339(f.created_at),
+            'started_at', postern.rfc3339(f.started_at), 'ended_at', postern.rfc3339(f.ended_at),
+            'event', replace($3, '-', '.'), 'at', postern.rfc3339($4))
+        || CASE WHEN 'result' = ANY ($5) THEN jsonb_build_object('result', f.result) ELSE '{}' END
+    FROM postern.flow f
+    JOIN postern.context c ON c.context_id = f.context_id
+    WHERE $3 LIKE 'flow-%' AND f.flow_id = postern.told_of($1, $2)
+$$;
+CREATE OR REPLACE FUNCTION postern.event_data(of_queue bigint, of_seq bigint, of_day date, event text, at timestamptz,
+    include text[]) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN $4 IN ('result', 'timeout') THEN postern.batch_event($2, $4, $5, $6)
+        WHEN $4 LIKE 'job-%' OR $4 LIKE 'flow-%' THEN postern.job_event($1, $2, $4, $5, $6)
+        ELSE postern.transaction_event($1, $2, $3, $4, $5, $6) END
+$$;
+
 -- What applications and people read of jobs. uid is that of a job that came as a transaction; else its id.
 CREATE VIEW postern.jobs WITH (security_barrier) AS
 SELECT c.name AS context, j.job_id AS id, coalesce(j.uid, j.job_id::text) AS uid, j.actor AS caller, j.ref,
@@ -348,6 +422,16 @@ DROP VIEW report.runners;
 DROP VIEW report.flows;
 DROP VIEW report.jobs;
 DROP VIEW postern.jobs;
+CREATE OR REPLACE FUNCTION postern.event_data(of_queue bigint, of_seq bigint, of_day date, event text, at timestamptz,
+    include text[]) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN $4 IN ('result', 'timeout') THEN postern.batch_event($2, $4, $5, $6)
+        ELSE postern.transaction_event($1, $2, $3, $4, $5, $6) END
+$$;
+DROP FUNCTION postern.job_event;
+DROP FUNCTION postern.to_be_told;
+DROP FUNCTION postern.told_of;
+DROP FUNCTION postern.told_line;
+DROP FUNCTION postern.told_seq;
 DROP TABLE postern.flow_step;
 DROP TABLE postern.try_log;
 DROP TABLE postern.try_late;

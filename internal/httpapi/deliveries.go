@@ -22,8 +22,10 @@ func (a *API) deliveryRoutes() {
 type deliveryView struct {
 	ID           string     `json:"id"`
 	Subscription *string    `json:"subscription" doc:"null for a worker's hook or a callback"`
-	Transaction  *string    `json:"transaction" doc:"null for a test, and for a batch"`
+	Transaction  *string    `json:"transaction" doc:"null for a test, a batch, a job and a flow"`
 	Batch        *int64     `json:"batch" doc:"of batch.result and batch.timeout"`
+	Job          *string    `json:"job" doc:"the id, of job.finished and job.error"`
+	Flow         *string    `json:"flow" doc:"the id, of flow.finished and flow.error"`
 	Event        string     `json:"event" doc:"transaction.done, ..., or on-success, on-failure"`
 	URL          *string    `json:"url" doc:"null for what is pulled, and for hooks"`
 	Cursor       *string    `json:"cursor"`
@@ -56,6 +58,10 @@ func viewDelivery(d *deliveries.DeliveryRow, whole bool) deliveryView {
 	case outbox.EventTest:
 	case outbox.EventResult, outbox.EventTimeout:
 		v.Batch = ptr(d.Batch)
+	case outbox.EventJobFinished, outbox.EventJobError:
+		v.Job = ptr(d.Of)
+	case outbox.EventFlowFinished, outbox.EventFlowError:
+		v.Flow = ptr(d.Of)
 	default:
 		v.Transaction = ptr(d.ID.String())
 	}

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,7 +10,7 @@ import (
 
 // Event is something that somebody may want to hear of. Of a transaction these are that it was accepted,
 // and its end; the states between are no events. Of a batch it is its result, and each time it was not delivered and
-// may be sent again.
+// may be sent again. Of a job and of a flow it is the end.
 type Event string
 
 const (
@@ -21,10 +22,18 @@ const (
 	EventResult     Event = "result"  // of a batch of a processor
 	EventTimeout    Event = "timeout" // of one that was not delivered in time; a subscriber may send it again (S4.14)
 	EventTest       Event = "test"    // asked for by a person, to try an endpoint
+
+	EventJobFinished  Event = "job-finished"
+	EventJobError     Event = "job-error"
+	EventFlowFinished Event = "flow-finished"
+	EventFlowError    Event = "flow-error"
 )
 
 // Events lists the events that can be subscribed to.
-var Events = append(slices.Clone(TransactionEvents), EventResult, EventTimeout)
+var Events = slices.Concat(TransactionEvents, []Event{EventResult, EventTimeout}, JobEvents)
+
+// JobEvents are those of jobs and flows.
+var JobEvents = []Event{EventJobFinished, EventJobError, EventFlowFinished, EventFlowError}
 
 // TransactionEvents are those of transactions.
 var TransactionEvents = []Event{EventAccepted, EventDone, EventFailed, EventUnresolved, EventCancelled}
@@ -44,6 +53,8 @@ func (e Event) Name() string {
 		return "subscription.test"
 	case EventResult, EventTimeout:
 		return "batch." + string(e)
+	case EventJobFinished, EventJobError, EventFlowFinished, EventFlowError:
+		return strings.Replace(string(e), "-", ".", 1)
 	}
 	return "transaction." + string(e)
 }
@@ -53,7 +64,7 @@ func (e Event) State() State {
 	switch e {
 	case EventAccepted:
 		return WAITING
-	case EventTest, EventResult, EventTimeout:
+	case EventTest, EventResult, EventTimeout, EventJobFinished, EventJobError, EventFlowFinished, EventFlowError:
 		return ""
 	}
 	return State(strings.ToUpper(string(e)))
@@ -77,6 +88,8 @@ func (id ID) EventID(at time.Time, e Event) string {
 		return fmt.Sprintf("batch-%d.%s", id.Seq, e)
 	case EventTimeout:
 		return fmt.Sprintf("notice-%d.%s", id.Seq, e)
+	case EventJobFinished, EventJobError, EventFlowFinished, EventFlowError:
+		return id.sealed(at, e.Name())
 	}
 	return id.sealed(at, string(e.State()))
 }
@@ -90,6 +103,29 @@ const trackOfProcessor = 1 << 43
 // are told in order, as those of a queue are. The numbers are longer than positions, and take the place of the salt.
 func OfProcessor(processor int32, number int64, day Day) ID {
 	return ID{Queue: trackOfProcessor + int64(processor), Seq: number, Day: day}
+}
+
+// trackOfFlows is what the events of jobs and flows have instead of the id of a queue: beyond those of processors, the
+// last 42 bits of the id of the flow, or of a job that is in none.
+const (
+	trackOfFlows = trackOfProcessor + 1<<trackBits
+	trackBits    = 42
+	flowBit      = 1 << 60 // in Seq, of an event of a flow: it comes behind those of its jobs
+)
+
+// OfJob names an event of a job, whose id is a UUIDv7, as an ID names a transaction in events and deliveries. line is
+// the id of its flow, or its own: what happens to the jobs of a flow and to the flow is told in order. Seq has the time
+// in the id of the job, and what follows it, so that its row is found by the key (postern.told_of).
+func OfJob(job, line [16]byte, day Day) ID {
+	hi, lo := binary.BigEndian.Uint64(job[:8]), binary.BigEndian.Uint64(line[8:])
+	return ID{Queue: trackOfFlows + int64(lo&(1<<trackBits-1)), Seq: int64(hi>>16<<12 | hi&0xfff), Day: day}
+}
+
+// OfFlow names an event of a flow, as OfJob does those of its jobs.
+func OfFlow(flow [16]byte, day Day) ID {
+	id := OfJob(flow, flow, day)
+	id.Seq |= flowBit
+	return id
 }
 
 // Filter narrows a subscription or a stream. A repeated field means or, different ones and; empty ones do

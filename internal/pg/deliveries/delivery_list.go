@@ -61,6 +61,7 @@ type DeliveryRow struct {
 	DeliveryID
 	Subscription string // "" for a hook or callback
 	Batch        int64  // that it tells of, 0 for none
+	Of           string // the id of the job or the flow that it tells of, "" for none
 	Position     int64
 	URL          string
 	At           time.Time
@@ -77,6 +78,8 @@ type DeliveryRow struct {
 // event that a worker has no hook for has no receiver.
 const deliverySelect = `SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce(postern.salt(t.created_at, t.moved_from), 0), d.event, d.subscription_id, coalesce(s.name, ''), coalesce(d.cursor, 0),
 		coalesce(x.batch_id, CASE d.event WHEN 'result' THEN d.seq ELSE 0 END),
+		CASE WHEN d.event LIKE 'job-%' OR d.event LIKE 'flow-%'
+			THEN coalesce(postern.told_of(d.queue_id, d.seq)::text, '') ELSE '' END,
 		coalesce(d.url, s.url, ''), d.at, v.state, d.attempts, d.next_at, coalesce(d.error, ''), d.tries, d.created_at, d.ended_at
 	FROM postern.delivery d
 	LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
@@ -88,7 +91,7 @@ const deliverySelect = `SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce
 
 func scanDelivery(row pgx.CollectableRow) (*DeliveryRow, error) {
 	v := &DeliveryRow{}
-	return v, row.Scan(&v.ID.Queue, &v.ID.Seq, &v.ID.Day, &v.ID.Salt, &v.Event, &v.Track, &v.Subscription, &v.Position, &v.Batch, &v.URL, &v.At, &v.State,
+	return v, row.Scan(&v.ID.Queue, &v.ID.Seq, &v.ID.Day, &v.ID.Salt, &v.Event, &v.Track, &v.Subscription, &v.Position, &v.Batch, &v.Of, &v.URL, &v.At, &v.State,
 		&v.Attempts, &v.NextAt, &v.Error, &v.Tries, &v.CreatedAt, &v.EndedAt)
 }
 

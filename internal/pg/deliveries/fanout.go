@@ -2,6 +2,7 @@ package deliveries
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -180,6 +181,25 @@ func (t *subscribers) Tell(ctx context.Context, send func(context.Context, *pgx.
 		FanoutInsert.Queue(b, c)
 	}
 	return hooked || c.N > 0, nil
+}
+
+// tellOfSQL tells the subscriptions of a context of an event. It reads them itself, in the SQL transaction in which the
+// event happens, whose time was read before: so it sees all that are complete from that time on.
+const tellOfSQL = `INSERT INTO postern.fanout (subscription_id, at, queue_id, seq, event, day)
+	SELECT s.subscription_id, $2, $3, $4, $5, $6
+	FROM postern.subscription s
+	WHERE s.context_id = $1 AND s.removed_at IS NULL AND (s.events = '{}' OR $5 = ANY (s.events))`
+
+// TellOf adds to b that an event has happened that is none of a transaction, at now, which was read behind the lock of
+// what it happened to. It returns whether any subscription may hear of it. A list of subscriptions that is too old to be
+// gone by is read by the statement that tells, so that no round trip is added.
+func (t *subscribers) TellOf(b *pgx.Batch, now time.Time, of int32, id outbox.ID, event outbox.Event) bool {
+	if l := t.list.Load(); now.Sub(l.readAt) < listenersMaxAge &&
+		!slices.ContainsFunc(l.of[of], func(s *listener) bool { return s.Wants(event) }) {
+		return false
+	}
+	b.Queue(tellOfSQL, of, now, id.Queue, id.Seq, string(event), id.Day.Time())
+	return true
 }
 
 // FanoutInsert adds rows of fanout, in the order of the values that listeners.Tell adds.

@@ -77,6 +77,7 @@ func (s *Store) Advance(ctx context.Context) (n int, err error) {
 		aborted, err = s.advance(ctx, t, due)
 		return err
 	})
+	s.heard()
 	if err == nil && aborted {
 		err = s.TakeBack(ctx)
 	}

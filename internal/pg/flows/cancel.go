@@ -61,6 +61,7 @@ func (s *Store) TakeBack(ctx context.Context) error {
 	if db.JointOf(ctx) != nil { // of a trial
 		return nil
 	}
+	s.heard()
 	rows, err := s.Db(ctx).Query(ctx, `SELECT `+jobColumns+`
 		FROM postern.job j
 		WHERE j.tx_open AND j.ended_at IS NOT NULL AND j.queue_id IS NOT NULL

@@ -224,6 +224,7 @@ func (s *Store) RemoveJob(ctx context.Context, by db.By, id uuid.UUID, ref int64
 		}
 		c := change{on: flow.JobAborted, by: by.Actor, detail: by.Reason, now: l.now, code: flow.CodeCancelled,
 			text: "removed from its flow"}
+		j.Removed = true
 		b := &pgx.Batch{}
 		if err := s.moveJob(b, j, c); err != nil {
 			return err

@@ -297,6 +297,7 @@ const releasedSQL = `UPDATE postern.job j
 
 // posted posts the transactions of jobs that are to be posted, if any.
 func (s *Store) posted(ctx context.Context, jobs []*Job) error {
+	s.heard()
 	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j *Job) bool { return !j.TxOpen || j.Status.Ended() })
 	if len(jobs) == 0 || db.JointOf(ctx) != nil { // a trial posts nothing
 		return nil

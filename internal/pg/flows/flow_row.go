@@ -90,6 +90,7 @@ func (s *Store) moveFlow(b *pgx.Batch, f *Flow, on flow.Event, facts flow.Facts,
 	if step.Aggregate {
 		b.Queue(aggregateSQL, f.ID, maxFlowResult)
 	}
+	s.tellOfFlow(b, f, c)
 	return step, nil
 }
 

@@ -143,6 +143,7 @@ func (s *Store) moveJob(b *pgx.Batch, j *Job, c change) error {
 		db.Raw(j.Result), j.ExitCode,
 		j.Code, j.Error, j.Cause, j.StopAt, j.StopWhy, j.TxOpen)
 	s.note(b, j, was, c)
+	s.tellOf(b, j, c)
 	return nil
 }
 

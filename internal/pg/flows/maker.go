@@ -72,7 +72,9 @@ func (m jobMaker) Ended(t *pg.Transaction) string {
 }
 
 // forgetJobs removes jobs that ended before a time, with their tries and what these wrote, in chunks, and then flows
-// that have no job any more. One whose transaction has not ended stays, and so do the jobs of a flow that has not.
+// that have no job any more. One whose transaction has not ended stays, and so do the jobs of a flow that has not. What
+// a subscription is still to be told of stays, since the telling reads its row: one statement sees one moment, and the
+// event goes from fanout to delivery in one commit.
 func (s *Store) forgetJobs(ctx context.Context, before time.Time) error {
 	if err := s.InChunks(ctx, func(atOnce int) (int, error) {
 		tag, err := s.Exec(ctx, forgetJobsSQL, before, atOnce)
@@ -84,7 +86,9 @@ func (s *Store) forgetJobs(ctx context.Context, before time.Time) error {
 		tag, err := s.Exec(ctx, `WITH old AS MATERIALIZED (
 				SELECT f.flow_id
 				FROM postern.flow f
-				WHERE f.ended_at < $1 AND NOT EXISTS (SELECT FROM postern.job j WHERE j.flow_id = f.flow_id)
+				WHERE f.ended_at < $1
+					AND NOT EXISTS (SELECT FROM postern.job j WHERE j.flow_id = f.flow_id)
+					AND NOT postern.to_be_told(f.flow_id, f.flow_id, true)
 				ORDER BY f.ended_at
 				LIMIT $2),
 			steps AS (DELETE FROM postern.flow_step s USING old WHERE s.object = old.flow_id)
@@ -98,6 +102,7 @@ const forgetJobsSQL = `WITH old AS MATERIALIZED (
 		FROM postern.job j
 		WHERE j.ended_at < $1
 			AND NOT j.tx_open
+			AND NOT postern.to_be_told(j.job_id, coalesce(j.flow_id, j.job_id), false)
 			AND NOT EXISTS (
 				SELECT FROM postern.flow f
 				WHERE f.flow_id = j.flow_id AND (f.ended_at IS NULL OR f.ended_at >= $1))

@@ -1,7 +1,14 @@
 package flows
 
 import (
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/flow"
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
@@ -11,8 +18,10 @@ type Store struct {
 	// Ended is told that a try has ended here, or that a job is due; nil: looks go by the clock alone. It
 	// must not wait.
 	Ended func()
-	bells bells
-	reads *reads.Store
+	bells      bells
+	reads      *reads.Store
+	deliveries *deliveries.Store
+	told       atomic.Bool // subscriptions may have heard since they were last waited for
 	fronts
 }
 
@@ -20,8 +29,8 @@ type Store struct {
 const Jobs pg.Kind = "jobs"
 
 // New registers jobs with a store that has not started.
-func New(core *pg.Store, reads *reads.Store) *Store {
-	s := &Store{Store: core, reads: reads}
+func New(core *pg.Store, reads *reads.Store, told *deliveries.Store) *Store {
+	s := &Store{Store: core, reads: reads, deliveries: told}
 	core.Make(jobsMade(s))
 	core.Tell(teller{s})
 	core.RegisterKind(Jobs, `EXISTS (SELECT FROM postern.job)`)
@@ -32,5 +41,45 @@ func New(core *pg.Store, reads *reads.Store) *Store {
 func (s *Store) ring() {
 	if s.Ended != nil {
 		s.Ended()
+	}
+}
+
+// tellOf adds to b that subscriptions hear of the end of a job, in the commit of that end. Those of a flow are told in
+// order: its row is locked before now is read. What was removed from its flow is not told.
+func (s *Store) tellOf(b *pgx.Batch, j *Job, c change) {
+	event := outbox.EventJobFinished
+	switch {
+	case !j.Status.Ended() || j.Removed:
+		return
+	case j.Status == flow.JobError:
+		event = outbox.EventJobError
+	}
+	line := j.ID
+	if j.Flow != nil {
+		line = *j.Flow
+	}
+	s.tell(b, j.context, outbox.OfJob(j.ID, line, outbox.DayOf(c.now)), event, c)
+}
+
+// tellOfFlow is tellOf for a flow.
+func (s *Store) tellOfFlow(b *pgx.Batch, f *Flow, c change) {
+	switch f.Status {
+	case flow.FlowFinished:
+		s.tell(b, f.context, outbox.OfFlow(f.ID, outbox.DayOf(c.now)), outbox.EventFlowFinished, c)
+	case flow.FlowError:
+		s.tell(b, f.context, outbox.OfFlow(f.ID, outbox.DayOf(c.now)), outbox.EventFlowError, c)
+	}
+}
+
+func (s *Store) tell(b *pgx.Batch, contextID int32, id outbox.ID, event outbox.Event, c change) {
+	if s.deliveries.Subscribers.TellOf(b, c.now, contextID, id, event) {
+		s.told.Store(true)
+	}
+}
+
+// heard wakes the loops that deliver, where subscriptions may have heard of something that has committed.
+func (s *Store) heard() {
+	if s.told.Swap(false) {
+		s.RingHere()
 	}
 }

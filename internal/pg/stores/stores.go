@@ -42,6 +42,6 @@ func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, er
 	s.Deliveries = deliveries.New(s.Store)
 	s.Batches = batches.New(s.Store, s.Reads, s.Deliveries)
 	s.Events = events.New(s.Store, s.Reads, s.Channels)
-	s.Flows = flows.New(s.Store, s.Reads)
+	s.Flows = flows.New(s.Store, s.Reads, s.Deliveries)
 	return s, s.Start(ctx)
 }
