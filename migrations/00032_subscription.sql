@@ -53,6 +53,15 @@ CREATE FUNCTION postern.rfc3339(at timestamptz) RETURNS text LANGUAGE sql STABLE
     SELECT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
 $$;
 
+-- The data of a transaction as it is told: that of one which carries a job without the values of its environment, which
+-- may be secrets.
+CREATE FUNCTION postern.shown_data(of_type text, data jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN $1 LIKE 'job.%' AND jsonb_typeof($2->'env_vars') = 'object'
+        THEN jsonb_set($2, '{env_vars}', (SELECT coalesce(jsonb_object_agg(k.name, '***'), '{}')
+            FROM jsonb_object_keys($2->'env_vars') k(name)))
+        ELSE $2 END
+$$;
+
 -- What is told of an event: the transaction as it was right after it, from task and outcome alone, so that it
 -- reads the same however late and however often it is told. NULL if the transaction is gone.
 CREATE FUNCTION postern.event_data(of_queue bigint, of_seq bigint, of_day date, event text, at timestamptz, include text[])
@@ -72,7 +81,7 @@ RETURNS jsonb LANGUAGE sql STABLE AS $$
             'error', CASE WHEN coalesce(o.error_class, o.error_code, o.error) IS NOT NULL
                 THEN jsonb_build_object('class', o.error_class, 'code', coalesce(o.error_code, ''), 'message', coalesce(o.error, '')) END,
             'from', o.was, 'event', 'transaction.' || $4, 'at', postern.rfc3339($5))
-        || CASE WHEN 'data' = ANY ($6) THEN jsonb_build_object('data', t.data) ELSE '{}' END
+        || CASE WHEN 'data' = ANY ($6) THEN jsonb_build_object('data', postern.shown_data(t.type, t.data)) ELSE '{}' END
         || CASE WHEN 'result' = ANY ($6) THEN jsonb_build_object('result', o.result) ELSE '{}' END
     FROM postern.task t
     CROSS JOIN LATERAL (SELECT postern.public_id(t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from)) AS id) i
@@ -212,6 +221,7 @@ DROP FUNCTION postern.most_acked;
 DROP FUNCTION postern.feed;
 DROP FUNCTION postern.pulled;
 DROP FUNCTION postern.event_data;
+DROP FUNCTION postern.shown_data;
 DROP FUNCTION postern.rfc3339;
 DROP TABLE postern.fanout;
 DROP TABLE postern.checkpoint;

@@ -17,7 +17,7 @@ type Store struct {
 	*pg.Store
 	// Ended is told that a try has ended here, or that a job is due; nil: looks go by the clock alone. It
 	// must not wait.
-	Ended func()
+	Ended      func()
 	bells      bells
 	reads      *reads.Store
 	deliveries *deliveries.Store

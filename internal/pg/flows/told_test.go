@@ -3,6 +3,7 @@ package flows_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -177,5 +178,24 @@ func TestWhatIsToBeToldIsKept(t *testing.T) {
 	w.Must(err)
 	if n := left(); n != 0 {
 		t.Errorf("%d are left", n)
+	}
+}
+
+// The data of a transaction that carries a job is told without the values of its environment.
+func TestTheEnvironmentOfAJobIsNotTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	sub := w.Subscribe(outbox.Subscription{Name: "all", Kind: "pull", Include: []string{"data"}})
+	w.Later(time.Minute)
+	w.post(0) // makes the dispatchers
+	s := w.Sub("", "job.python", "mine")
+	s.Data, s.Poster = json.RawMessage(`{"script": "1", "env_vars": {"TOKEN": "secret", "B": "secret"}}`), outbox.ByAdmin
+	w.Ingest(w.S, s)
+	w.Number(w.S, sub.ID)
+	events, _, err := w.S.Deliveries.Feed(w.Ctx, sub.ID, []string{"data"}, 0, 100)
+	w.Must(err)
+	last := string(events[len(events)-1].Body)
+	if strings.Contains(last, "secret") || !strings.Contains(last, `"env_vars": {"B": "***", "TOKEN": "***"}`) {
+		t.Error(last)
 	}
 }
