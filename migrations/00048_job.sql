@@ -107,9 +107,12 @@ CREATE TABLE postern.flow (
     ended_at    timestamptz,
     updated_at  timestamptz NOT NULL,
     body_hash   bytea,                         -- of the request that made it
+    request_key text,                          -- its Idempotency-Key
     CONSTRAINT a_flow_keeps_its_rules CHECK (postern.flow_keeps_its_rules(was, status, ended_at)),
     CONSTRAINT one_flow_per_ref UNIQUE (context_id, actor, ref)
 ) WITH (fillfactor = 70);
+CREATE UNIQUE INDEX one_flow_per_request_key ON postern.flow (context_id, actor, request_key)
+    WHERE request_key IS NOT NULL;
 CREATE INDEX flow_by_time ON postern.flow (context_id, created_at, flow_id);
 CREATE INDEX flow_by_end ON postern.flow (ended_at) WHERE ended_at IS NOT NULL; -- what retention lets go
 
@@ -152,9 +155,12 @@ CREATE TABLE postern.job (
     ended_at    timestamptz,
     updated_at  timestamptz NOT NULL,
     body_hash   bytea,                         -- of the request that made it
+    request_key text,                          -- its Idempotency-Key
     CONSTRAINT a_job_keeps_its_rules CHECK (postern.job_keeps_its_rules(was, status, result, ended_at))
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX one_job_per_ref ON postern.job (context_id, actor, ref) WHERE flow_id IS NULL;
+CREATE UNIQUE INDEX one_job_per_request_key ON postern.job (context_id, actor, request_key)
+    WHERE request_key IS NOT NULL;
 CREATE UNIQUE INDEX one_job_per_ref_of_a_flow ON postern.job (flow_id, ref) WHERE NOT removed;
 CREATE INDEX job_by_transaction ON postern.job (tx_id);
 CREATE UNIQUE INDEX one_job_per_transaction ON postern.job (queue_id, seq);

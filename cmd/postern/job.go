@@ -203,9 +203,10 @@ func jobCommand() *cobra.Command {
 
 			  postern ls jobs
 			  postern job logs ID -f
-			  postern job met ID 'ok by finance'`),
+			  postern job met ID 'ok by finance'
+			  postern job replay ID --here`),
 	}
-	cmd.AddCommand(jobLogsCommand(), jobMetCommand())
+	cmd.AddCommand(jobLogsCommand(), jobMetCommand(), jobReplayCommand())
 	return cmd
 }
 

@@ -94,6 +94,13 @@ func (r *runnerFlags) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&r.types, "types", []string{"python"}, "script types that it executes")
 	f.IntVar(&r.slots, "slots", 1, "scripts at once")
 	f.BoolVar(&r.takeover, "takeover", false, "take the name from another process that is alive")
+	f.DurationVar(&r.drain, "drain", 30*time.Second, "how long scripts may go on when the runner is to end")
+	r.boxFlags(cmd)
+}
+
+// boxFlags are those of the sandbox.
+func (r *runnerFlags) boxFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
 	f.StringVar(&r.isolation, "isolation", string(sandbox.Partial),
 		"the least isolation that will do: strict, partial or off")
 	f.StringArrayVar(&r.interpreters, "interpreter", nil,
@@ -112,7 +119,6 @@ func (r *runnerFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&r.box.Cgroup, "cgroup", "", "directory of cgroup v2 for those of the scripts [that of this process]")
 	f.IntVar(&r.box.FirstUID, "first-uid", 64000,
 		"a runner of root gives each slot a user of its own, from this one on")
-	f.DurationVar(&r.drain, "drain", 30*time.Second, "how long scripts may go on when the runner is to end")
 }
 
 // run opens the sandbox, and executes jobs until the command is to end.
@@ -174,18 +180,22 @@ func runnerTransport() http.RoundTripper {
 
 // read checks the flags and fills in what was left out.
 func (r *runnerFlags) read(cmd *cobra.Command) error {
-	var err error
 	if r.name == "" {
 		r.name = cmp.Or(os.Getenv("POSTERN_RUNNER_NAME"), runnerName())
-	}
-	if r.box.Least, err = sandbox.ParseLevel(r.isolation); err != nil {
-		return fmt.Errorf("--%w", err)
 	}
 	if r.slots < 1 || r.slots > 1000 {
 		return fmt.Errorf("--slots %d: want 1 to 1000", r.slots)
 	}
 	if len(r.types) == 0 || slices.Contains(r.types, "") {
 		return errors.New("--types: want names of script types, such as python")
+	}
+	return r.readBox(cmd)
+}
+
+// readBox checks the flags of the sandbox and fills in what was left out.
+func (r *runnerFlags) readBox(cmd *cobra.Command) (err error) {
+	if r.box.Least, err = sandbox.ParseLevel(r.isolation); err != nil {
+		return fmt.Errorf("--%w", err)
 	}
 	l := &r.box.Limits
 	for flag, n := range map[string]int64{

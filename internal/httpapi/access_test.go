@@ -68,9 +68,9 @@ const (
 // processorPosts hand work to a processor.
 var processorPosts = []string{"/processors/{name}/batches", "/processors/{name}/insert", "/processors/{name}/callbacks/{id}", "/authorizations/{label}/send"}
 
-// runnerCalls are what runners ask and tell, and how somebody meets a prerequisite.
+// runnerCalls are what runners ask and tell, what they were told, and how somebody meets a prerequisite.
 var runnerCalls = []string{
-	"/jobs/{id}/prerequisites", "/runners/{name}/register", "/runners/{name}/claim", "/runners/{name}/renew",
+	"/jobs/{id}/prerequisites", "/jobs/{id}/replay", "/runners/{name}/register", "/runners/{name}/claim", "/runners/{name}/renew",
 	"/tries/{id}/log", "/tries/{id}/finish", "/tries/{id}/fail",
 }
 

@@ -232,6 +232,7 @@ var access = map[string]rule{
 	"get-job-inputs":  {least: readers},
 	"get-job-logs":    {least: readers},
 	"cancel-job":      {least: admins},
+	"replay-job":      {least: executors}, // it shows secrets, as to a runner
 	"list-runners":    {least: readers},
 	"get-runner":      {least: readers},
 	"put-runner":      {least: admins},

@@ -149,6 +149,7 @@ func (a *API) viewFlow(ctx context.Context, f *flows.Flow, jobs []*flows.Job) fl
 }
 
 type postFlowInput struct {
+	Key  string `header:"Idempotency-Key" doc:"The same key and body again: the same flow."`
 	Body flowInput
 }
 
@@ -156,15 +157,18 @@ type flowOutput struct {
 	Status   int
 	Location string `header:"Location"`
 	ETag     string `header:"ETag"`
-	Replay   string `header:"Idempotent-Replay" doc:"true when the ref was known already"`
+	Replay   string `header:"Idempotent-Replay" doc:"true when the key or the ref was known already"`
 	Applied  string `header:"Preference-Applied"`
 	Body     flowView
 }
 
-// postFlow stores a flow: 201; 200 for a ref that is known with the same content, 409 with another.
+// postFlow stores a flow: 201; 200 for a key or a ref that is known with the same content, 409 with another.
 func (a *API) postFlow(ctx context.Context, in *postFlowInput) (*flowOutput, error) {
 	spec, err := in.Body.spec()
 	if err != nil {
+		return nil, err
+	}
+	if spec.Key, err = keyOf(in.Key); err != nil {
 		return nil, err
 	}
 	f, err := a.Store.Flows.PostFlow(ctx, by(ctx, ""), spec)
@@ -194,6 +198,10 @@ func (a *API) flowOutput(ctx context.Context, f *flows.Flow) (*flowOutput, error
 	return &flowOutput{Status: http.StatusOK, ETag: etag(f.Version), Body: a.viewFlow(ctx, f, jobs)}, nil
 }
 
+type validateFlowInput struct {
+	Body flowInput
+}
+
 type validFlowOutput struct {
 	Body struct {
 		Jobs int `json:"jobs" doc:"how many"`
@@ -201,7 +209,7 @@ type validFlowOutput struct {
 }
 
 // validateFlow checks a flow as postFlow does.
-func (a *API) validateFlow(ctx context.Context, in *postFlowInput) (*validFlowOutput, error) {
+func (a *API) validateFlow(ctx context.Context, in *validateFlowInput) (*validFlowOutput, error) {
 	spec, err := in.Body.spec()
 	if err != nil {
 		return nil, err

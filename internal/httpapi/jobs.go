@@ -28,6 +28,8 @@ func (a *API) jobRoutes() {
 	post(a, tag, "/jobs/{id}/prerequisites", "meet-prerequisites", "Say that prerequisites of a job are met",
 		a.meetPrerequisites, 200)
 	post(a, tag, "/jobs/{id}/cancel", "cancel-job", "End a job, or have its runner stop it", a.cancelJob, 200, 202)
+	post(a, tag, "/jobs/{id}/replay", "replay-job", "What its runner was given, to execute it elsewhere",
+		a.replayJob, 200)
 }
 
 var scriptTypeRegexp = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,99}$`)
@@ -208,24 +210,29 @@ func (a *API) shownEnv(ctx context.Context, env map[string]string) map[string]st
 }
 
 type postJobInput struct {
+	Key  string `header:"Idempotency-Key" doc:"The same key and body again: the same job."`
 	Body JobInput
 }
 
 type jobOutput struct {
 	Status   int
 	Location string `header:"Location"`
-	Replay   string `header:"Idempotent-Replay" doc:"true when the ref was known already"`
+	Replay   string `header:"Idempotent-Replay" doc:"true when the key or the ref was known already"`
 	Applied  string `header:"Preference-Applied"`
 	Body     jobView
 }
 
-// postJob stores a job: 201; 200 for a ref that is known with the same content, 409 with another.
+// postJob stores a job: 201; 200 for a key or a ref that is known with the same content, 409 with another.
 func (a *API) postJob(ctx context.Context, in *postJobInput) (*jobOutput, error) {
 	spec, err := in.Body.spec("", nil)
 	if err != nil {
 		return nil, err
 	}
-	j, err := a.Store.Flows.PostJob(ctx, by(ctx, ""), spec)
+	key, err := keyOf(in.Key)
+	if err != nil {
+		return nil, err
+	}
+	j, err := a.Store.Flows.PostJob(ctx, by(ctx, ""), spec, key)
 	if err != nil {
 		return nil, err
 	}
@@ -577,4 +584,27 @@ func (a *API) whyJob(ctx context.Context, in *OneJob) (*whyOutput, error) {
 		return nil, err
 	}
 	return &whyOutput{viewWhy(w)}, nil
+}
+
+type replayJobInput struct {
+	OneJob
+	Body *reasonBody
+}
+
+type replayJobOutput struct {
+	Body heldJob
+}
+
+// replayJob answers what the runner of the last try was given, with the values of its environment; the audit says who
+// has read them. 409 wrong_state where no runner was given anything.
+func (a *API) replayJob(ctx context.Context, in *replayJobInput) (*replayJobOutput, error) {
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	t, err := a.Store.Flows.Replay(ctx, by(ctx, in.Body.reason()), id)
+	if err != nil {
+		return nil, err
+	}
+	return &replayJobOutput{viewTaken(t)}, nil
 }

@@ -340,24 +340,28 @@ func (a *API) claimJobs(ctx context.Context, in *claimJobsInput) (*claimJobsOutp
 func (a *API) viewClaimed(c *flows.Claimed) *claimedJobs {
 	v := &claimedJobs{Jobs: []heldJob{}, Lost: viewHolds(c.Lost)}
 	for _, t := range c.Taken {
-		v.Jobs = append(v.Jobs, heldJob{
-			Try:        t.ID.String(),
-			Fence:      t.Fence,
-			Job:        t.Job.String(),
-			Flow:       t.Env["POSTERN_FLOW"],
-			Context:    t.Env["POSTERN_CONTEXT"],
-			Token:      t.Token,
-			Attempt:    t.Attempt,
-			ScriptType: t.ScriptType,
-			Script:     t.Posted.Script,
-			Timeout:    int(t.Posted.Timeout / time.Second),
-			Env:        t.Env,
-			Inputs:     t.Inputs,
-			Omitted:    t.Omitted,
-			Network:    t.Posted.Network,
-		})
+		v.Jobs = append(v.Jobs, viewTaken(t))
 	}
 	return v
+}
+
+func viewTaken(t *flows.Taken) heldJob {
+	return heldJob{
+		Try:        t.ID.String(),
+		Fence:      t.Fence,
+		Job:        t.Job.String(),
+		Flow:       t.Env["POSTERN_FLOW"],
+		Context:    t.Env["POSTERN_CONTEXT"],
+		Token:      t.Token,
+		Attempt:    t.Attempt,
+		ScriptType: t.ScriptType,
+		Script:     t.Posted.Script,
+		Timeout:    int(t.Posted.Timeout / time.Second),
+		Env:        t.Env,
+		Inputs:     t.Inputs,
+		Omitted:    t.Omitted,
+		Network:    t.Posted.Network,
+	}
 }
 
 type renewRunnerInput struct {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -126,27 +125,8 @@ func (t *try) execute(slot int) sandbox.Outcome {
 	if err := t.fetchInputs(); err != nil {
 		return t.outcome(err)
 	}
-	env := maps.Clone(j.Env)
-	if env == nil {
-		env = map[string]string{}
-	}
-	env["POSTERN_TOKEN"] = j.Token
-	if t.runner.tooLate() { // this process was frozen since the claim was answered
-		t.drop("no heartbeat was answered in time")
-		return t.outcome(context.Canceled)
-	}
 	t.log.Info("starts", "script_type", j.ScriptType, "slot", slot, "timeout", j.Timeout)
-	p, err := t.runner.config.Box.Start(sandbox.Script{
-		Context: j.Context,
-		Name:    fmt.Sprintf("%s-%d", j.Try, j.Fence),
-		Slot:    slot,
-		Type:    j.ScriptType,
-		Text:    j.Script,
-		Env:     env,
-		Inputs:  j.Inputs,
-		Timeout: time.Duration(j.Timeout) * time.Second,
-		Network: j.Network,
-	}, t.lines.add)
+	p, err := t.runner.config.Box.Start(j.script(slot), t.lines.add)
 	if err != nil {
 		return t.outcome(err)
 	}
@@ -161,9 +141,11 @@ func (t *try) execute(slot int) sandbox.Outcome {
 	return p.Wait()
 }
 
-// outcome is that of a script that could not be started.
-func (t *try) outcome(err error) sandbox.Outcome {
-	o := sandbox.Outcome{Code: sandbox.CodeSandbox, Error: err.Error(), Level: t.runner.level()}
+func (t *try) outcome(err error) sandbox.Outcome { return unstarted(err, t.runner.level()) }
+
+// unstarted is the outcome of a script that could not be started.
+func unstarted(err error, level sandbox.Level) sandbox.Outcome {
+	o := sandbox.Outcome{Code: sandbox.CodeSandbox, Error: err.Error(), Level: level}
 	var f *sandbox.Failure
 	if errors.As(err, &f) {
 		o.Code = f.Code

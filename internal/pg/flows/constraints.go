@@ -25,6 +25,7 @@ func init() {
 			"one_row_per_flow":                fault.Internal,
 			"a_flow_keeps_its_rules":          fault.Internal,
 			"one_flow_per_ref":                fault.Conflict,
+			"one_flow_per_request_key":        fault.Conflict,
 			"one_job_per_ref_of_a_flow":       fault.Conflict,
 			"one_row_per_need":                fault.Internal,
 			"one_need_per_name":               fault.Conflict,
@@ -32,6 +33,7 @@ func init() {
 			"one_row_per_job":                 fault.Internal,
 			"a_job_keeps_its_rules":           fault.Internal,
 			"one_job_per_ref":                 fault.Conflict,
+			"one_job_per_request_key":         fault.Conflict,
 			"one_job_per_transaction":         fault.Internal,
 			"one_row_per_edge":                fault.Internal,
 			"one_row_per_ended_job":           fault.Internal,
@@ -45,7 +47,7 @@ func init() {
 			"machine_is_of_jobs":              fault.Internal,
 			"one_row_per_flow_step":           fault.Internal,
 		},
-		Again: []string{"one_job_per_ref", "one_flow_per_ref"},
+		Again: []string{"one_job_per_ref", "one_flow_per_ref", "one_job_per_request_key", "one_flow_per_request_key"},
 	})
 }
 

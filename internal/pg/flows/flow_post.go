@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -25,13 +26,15 @@ type FlowSpec struct {
 	Env   map[string]string
 	Jobs  []flow.Spec
 	Start bool
+	Key   string `json:"-"` // of the request
 
 	RedriveOf *uuid.UUID     `json:",omitempty"`
 	Reused    map[int64]*Job `json:"-"` // of a redrive: by its ref, the job whose result is taken over
 }
 
-// PostFlow stores a flow, whose graph was checked, and starts it if that is asked for. The same ref with the same
-// content again is the same flow. Outcomes besides: Invalid; Conflict "idempotency_conflict", with what differs.
+// PostFlow stores a flow, whose graph was checked, and starts it if that is asked for. The same key of the request, or
+// the same ref, with the same content again is the same flow. Outcomes besides: Invalid; Conflict
+// "idempotency_conflict", with what differs.
 //
 // The rows are committed before transactions are posted: a process that dies in between leaves jobs that the next look
 // posts under the same uids.
@@ -52,7 +55,8 @@ func (s *Store) PostFlow(ctx context.Context, by db.By, spec FlowSpec) (*Flow, e
 	var jobs []*Job
 	err = s.Run(ctx, func(t *db.Txn) error {
 		f = &Flow{ID: id, Actor: by.Actor, Ref: spec.Ref, Env: flow.Environment(nil, spec.Env), Jobs: len(spec.Jobs),
-			RedriveOf: spec.RedriveOf, Version: 1, context: by.Context, hash: sum[:]}
+			RedriveOf: spec.RedriveOf, Version: 1, context: by.Context, hash: sum[:],
+			key: spec.Key}
 		jobs, err = s.putFlow(ctx, t, by, spec, &f)
 		return err
 	})
@@ -77,7 +81,7 @@ func (s *Store) PostFlow(ctx context.Context, by db.By, spec FlowSpec) (*Flow, e
 // putFlow writes a flow with its jobs, and commits; or finds the one that has its ref.
 func (s *Store) putFlow(ctx context.Context, t *db.Txn, by db.By, spec FlowSpec, made **Flow) (jobs []*Job, err error) {
 	f := *made
-	there, now, err := s.sameFlow(ctx, t, by, spec.Ref)
+	there, now, err := s.sameFlow(ctx, t, by, spec.Ref, spec.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -129,18 +133,24 @@ func (s *Store) knowsTypes(ctx context.Context, contextID int32, at string, jobs
 	return nil
 }
 
-// sameFlow finds the flow that an actor has given a ref; nil for none.
-func (s *Store) sameFlow(ctx context.Context, t *db.Txn, by db.By, ref *int64) (there *Flow, now time.Time, err error) {
+// sameFlow finds the flow that a request of an actor with a key has made, or to which it has given a ref; nil for none.
+func (s *Store) sameFlow(ctx context.Context, t *db.Txn, by db.By, ref *int64, key string) (there *Flow,
+	now time.Time, err error) {
 	b := &pgx.Batch{}
 	s.ReadNow(b, &now)
-	if ref != nil {
+	if ref != nil || key != "" {
+		var found []*Flow
 		b.Queue(`SELECT `+flowColumns+`
 			FROM postern.flow f
-			WHERE (f.context_id, f.actor, f.ref) = ($1, $2, $3)`, by.Context, by.Actor, *ref).
+			WHERE (f.context_id, f.actor, f.request_key) = ($1, $2, $3)
+			UNION ALL
+			SELECT `+flowColumns+`
+			FROM postern.flow f
+			WHERE (f.context_id, f.actor, f.ref) = ($1, $2, $4)`, by.Context, by.Actor, db.Nullable(key), ref).
 			Query(func(rows pgx.Rows) error {
-				list, err := pgx.CollectRows(rows, scanFlow)
-				if err == nil && len(list) > 0 {
-					there = list[0]
+				err := collectFlows(&found)(rows)
+				if err == nil && len(found) > 0 {
+					there = found[0]
 				}
 				return err
 			})
@@ -148,9 +158,15 @@ func (s *Store) sameFlow(ctx context.Context, t *db.Txn, by db.By, ref *int64) (
 	return there, now, t.Send(ctx, b)
 }
 
-// flowDiffers refuses a ref that names another flow, and says in what that differs.
+// flowDiffers refuses a key or a ref that names another flow, and says in what that differs.
 func (s *Store) flowDiffers(ctx context.Context, there *Flow, spec FlowSpec) error {
-	names := []string{}
+	names, key := []string{}, ""
+	if there.key == spec.Key {
+		key = spec.Key
+	}
+	if !reflect.DeepEqual(there.Ref, spec.Ref) {
+		names = append(names, "ref")
+	}
 	if !maps.Equal(there.Env, flow.Environment(nil, spec.Env)) {
 		names = append(names, "env_vars")
 	}
@@ -170,7 +186,7 @@ func (s *Store) flowDiffers(ctx context.Context, there *Flow, spec FlowSpec) err
 		names = append(names, "jobs or start")
 	}
 	return fault.New(fault.Conflict, "idempotency_conflict",
-		"ref %d names flow %s, which differs: choose another ref, or send the same content", *spec.Ref, there.ID).
+		"%s names flow %s, which differs: choose another one, or send the same content", named(spec.Ref, key), there.ID).
 		With("existing", map[string]string{"id": there.ID.String()}).With("differs", names)
 }
 
@@ -186,9 +202,10 @@ func (s *Store) insertFlow(b *pgx.Batch, f *Flow, c change) error {
 	}
 	f.Status, f.steps, f.CreatedAt = step.To, 1, c.now
 	b.Queue(`INSERT INTO postern.flow (flow_id, context_id, actor, ref, env, status, steps, jobs, redrive_of,
-			created_at, updated_at, body_hash)
-		VALUES ($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10, $10, $11)`, f.ID, f.context, f.Actor, f.Ref,
-		string(env), string(f.Status), f.steps, f.Jobs, f.RedriveOf, c.now, f.hash)
+			created_at, updated_at, body_hash, request_key)
+		VALUES ($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10, $10, $11, $12)`, f.ID, f.context, f.Actor, f.Ref,
+		string(env), string(f.Status), f.steps, f.Jobs, f.RedriveOf, c.now, f.hash,
+		db.Nullable(f.key))
 	noteStep(b, "flow", f.ID, f.steps, "", string(flow.FlowCreated), string(f.Status), c)
 	return nil
 }

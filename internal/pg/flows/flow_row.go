@@ -41,17 +41,18 @@ type Flow struct {
 	context int32
 	steps   int
 	hash    []byte
+	key     string // of the request that made it
 }
 
 const flowColumns = `f.flow_id, f.context_id, f.actor, f.ref, f.env, f.status, f.steps, f.jobs, f.finished, f.result,
 	f.truncated, f.error_code, f.error, f.cause, f.redrive_of, f.version, f.created_at, f.released_at, f.started_at,
-	f.ended_at, f.updated_at, f.body_hash`
+	f.ended_at, f.updated_at, f.body_hash, coalesce(f.request_key, '')`
 
 func scanFlow(row pgx.CollectableRow) (*Flow, error) {
 	f := &Flow{}
 	return f, row.Scan(&f.ID, &f.context, &f.Actor, &f.Ref, &f.Env, &f.Status, &f.steps, &f.Jobs, &f.Finished,
 		(*[]byte)(&f.Result), &f.Truncated, &f.Code, &f.Error, &f.Cause, &f.RedriveOf, &f.Version, &f.CreatedAt,
-		&f.ReleasedAt, &f.StartedAt, &f.EndedAt, &f.UpdatedAt, &f.hash)
+		&f.ReleasedAt, &f.StartedAt, &f.EndedAt, &f.UpdatedAt, &f.hash, &f.key)
 }
 
 func collectFlows(into *[]*Flow) func(pgx.Rows) error {

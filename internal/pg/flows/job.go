@@ -49,6 +49,7 @@ type Job struct {
 	queue, seq int64
 	day        time.Time
 	hash       []byte
+	key        string // of the request that made it
 }
 
 const jobColumns = `j.job_id, j.context_id, j.actor, j.ref, coalesce(j.uid, ''), j.flow_id, j.removed, j.script,
@@ -57,14 +58,15 @@ const jobColumns = `j.job_id, j.context_id, j.actor, j.ref, coalesce(j.uid, ''),
 	j.status, j.steps, j.unfit, j.result, j.exit_code, j.error_code, j.error, j.cause, coalesce(j.tx_id::text, ''),
 		coalesce(j.queue_id, 0), coalesce(j.seq, 0),
 	coalesce(j.day, '1970-01-01'), j.tx_open, j.stop_at, j.stop_why, j.created_at, j.started_at, j.ended_at,
-		j.updated_at, j.body_hash`
+		j.updated_at, j.body_hash, coalesce(j.request_key, '')`
 
 func (j *Job) fields() []any {
 	return []any{&j.ID, &j.context, &j.Actor, &j.Ref, &j.UID, &j.Flow, &j.Removed, &j.Script, &j.ScriptType, &j.Queue,
 		&j.Timeout, &j.Retries, &j.Network, &j.Env, &j.Own, &j.NeedTimeout,
 		&j.Status, &j.steps, &j.Unfit, (*[]byte)(&j.Result), &j.ExitCode, &j.Code, &j.Error, &j.Cause, &j.Tx,
 		&j.queue, &j.seq,
-		&j.day, &j.TxOpen, &j.StopAt, &j.StopWhy, &j.CreatedAt, &j.StartedAt, &j.EndedAt, &j.UpdatedAt, &j.hash}
+		&j.day, &j.TxOpen, &j.StopAt, &j.StopWhy, &j.CreatedAt, &j.StartedAt, &j.EndedAt, &j.UpdatedAt, &j.hash,
+		&j.key}
 }
 
 func scanJob(row pgx.CollectableRow) (*Job, error) {

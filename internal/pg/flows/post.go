@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,12 +22,12 @@ import (
 // postedAfter is how old a job without a transaction is before another process posts it.
 const postedAfter = 2 * time.Second
 
-// PostJob stores a job and posts its transaction. The same ref with the same content again is the same job. Outcomes
-// besides: Invalid; Conflict "idempotency_conflict", with what differs.
+// PostJob stores a job and posts its transaction. The same key of the request, or the same ref, with the same content
+// again is the same job. Outcomes besides: Invalid; Conflict "idempotency_conflict", with what differs.
 //
 // The row is committed before the transaction is posted: a process that dies in between leaves a job that the next look
 // posts under the same uid.
-func (s *Store) PostJob(ctx context.Context, by db.By, spec flow.Spec) (*Job, error) {
+func (s *Store) PostJob(ctx context.Context, by db.By, spec flow.Spec, key string) (*Job, error) {
 	if err := s.knowsType(ctx, by.Context, spec.ScriptType); err != nil {
 		return nil, err
 	}
@@ -41,15 +42,15 @@ func (s *Store) PostJob(ctx context.Context, by db.By, spec flow.Spec) (*Job, er
 	if spec.Env == nil {
 		spec.Env = map[string]string{}
 	}
-	j := &Job{Spec: spec, ID: id, Actor: by.Actor, context: by.Context, TxOpen: true, hash: hash}
+	j := &Job{Spec: spec, ID: id, Actor: by.Actor, context: by.Context, TxOpen: true, hash: hash, key: key}
 	err = s.Run(ctx, func(t *db.Txn) error {
-		there, now, err := s.sameRef(ctx, t, by, spec.Ref)
+		there, now, err := s.sameJob(ctx, t, by, spec.Ref, key)
 		if err != nil {
 			return err
 		}
 		if there != nil {
 			if !bytes.Equal(there.hash, hash) {
-				return differs(there, spec)
+				return differs(there, spec, key)
 			}
 			there.Replay, j = true, there
 			return t.Rollback(ctx)
@@ -123,27 +124,41 @@ func hashOf(spec flow.Spec) ([]byte, error) {
 	return sum[:], nil
 }
 
-// sameRef finds the job that an actor has given a ref; nil for none.
-func (s *Store) sameRef(ctx context.Context, t *db.Txn, by db.By, ref *int64) (there *Job, now time.Time, err error) {
+// sameJob finds the job that a request of an actor with a key has made, or to which it has given a ref; nil for none.
+func (s *Store) sameJob(ctx context.Context, t *db.Txn, by db.By, ref *int64, key string) (there *Job, now time.Time,
+	err error) {
 	b := &pgx.Batch{}
 	s.ReadNow(b, &now)
-	if ref != nil {
-		b.Queue(`SELECT `+jobColumns+` FROM postern.job j WHERE (j.context_id, j.actor, j.ref) = ($1, $2, $3)
-				AND j.flow_id IS NULL`,
-			by.Context, by.Actor, *ref).
-			Query(func(rows pgx.Rows) error {
-				list, err := pgx.CollectRows(rows, scanJob)
-				if err == nil && len(list) > 0 {
-					there = list[0]
-				}
-				return err
-			})
+	if ref != nil || key != "" {
+		var found []*Job
+		b.Queue(`SELECT `+jobColumns+`
+			FROM postern.job j
+			WHERE (j.context_id, j.actor, j.request_key) = ($1, $2, $3)
+			UNION ALL
+			SELECT `+jobColumns+`
+			FROM postern.job j
+			WHERE (j.context_id, j.actor, j.ref) = ($1, $2, $4) AND j.flow_id IS NULL`,
+			by.Context, by.Actor, db.Nullable(key), ref).Query(func(rows pgx.Rows) error {
+			err := collectJobs(&found)(rows)
+			if err == nil && len(found) > 0 {
+				there = found[0]
+			}
+			return err
+		})
 	}
 	return there, now, t.Send(ctx, b)
 }
 
-// differs refuses a ref that names another job, and says in what that differs.
-func differs(there *Job, spec flow.Spec) error {
+// named says by what a request names something that is there.
+func named(ref *int64, key string) string {
+	if key != "" {
+		return fmt.Sprintf("Idempotency-Key %q", fault.Clip(key))
+	}
+	return fmt.Sprintf("ref %d", *ref)
+}
+
+// differs refuses a key or a ref that names another job, and says in what that differs.
+func differs(there *Job, spec flow.Spec, key string) error {
 	names := []string{}
 	for _, x := range []struct {
 		name string
@@ -156,6 +171,7 @@ func differs(there *Job, spec flow.Spec) error {
 		{"retries", there.Retries == spec.Retries},
 		{"network", there.Network == spec.Network},
 		{"prerequisites", there.NeedTimeout == spec.NeedTimeout},
+		{"ref", reflect.DeepEqual(there.Ref, spec.Ref)},
 		{"env_vars", fmt.Sprint(there.Own) == fmt.Sprint(flow.Environment(nil, spec.Env))},
 	} {
 		if !x.same {
@@ -166,8 +182,17 @@ func differs(there *Job, spec flow.Spec) error {
 		names = append(names, "prerequisites")
 	}
 	return fault.New(fault.Conflict, "idempotency_conflict",
-		"ref %d names job %s, which differs: choose another ref, or send the same content", *spec.Ref, there.ID).
+		"%s names job %s, which differs: choose another one, or send the same content", named(spec.Ref, there.usedKey(key)),
+		there.ID).
 		With("existing", map[string]string{"id": there.ID.String()}).With("differs", names)
+}
+
+// usedKey is key, if a request with it has made the job.
+func (j *Job) usedKey(key string) string {
+	if j.key == key {
+		return key
+	}
+	return ""
 }
 
 // create adds to b the row of a job that is released at once.
@@ -190,12 +215,13 @@ func (s *Store) insertJob(b *pgx.Batch, j *Job, c change) error {
 	}
 	j.Status, j.CreatedAt, j.steps = created.To, c.now, 1
 	b.Queue(`INSERT INTO postern.job (job_id, context_id, actor, ref, uid, flow_id, script, script_type, queue, timeout,
-			retries, network, env, need_time, status, steps, unfit, tx_open, created_at, updated_at, body_hash)
+			retries, network, env, need_time, status, steps, unfit, tx_open, created_at, updated_at, body_hash,
+			request_key)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::text::jsonb, $14, $15, $16, $17, $18, $19, $19,
-			$20)`,
+			$20, $21)`,
 		j.ID, j.context, j.Actor, j.Ref, db.Nullable(j.UID), j.Flow, j.Script, j.ScriptType, db.Nullable(j.Queue),
 		j.Timeout, j.Retries, j.Network, string(env), j.NeedTimeout, string(j.Status), j.steps, j.Unfit, j.TxOpen,
-		c.now, j.hash)
+		c.now, j.hash, db.Nullable(j.key))
 	for n, name := range j.Prerequisites {
 		b.Queue(`INSERT INTO postern.job_need (job_id, n, name) VALUES ($1, $2, $3)`, j.ID, n+1, name)
 	}
