@@ -48,6 +48,7 @@ func (r *Runner) claim(ctx context.Context, epoch int64, free int) time.Duration
 	if err != nil {
 		if ctx.Err() == nil {
 			r.log.Warn("the claim was not answered", "error", err)
+			r.deny(err)
 		}
 		return time.Second
 	}

@@ -33,6 +33,7 @@ type server struct {
 	down     bool           // no call is answered
 	deaf     string         // calls of this name are not answered
 	paused   bool
+	denies   int // the status with which it refuses every call; 0: it does not
 	late     []string
 	claims   int
 	changed  sync.Cond
@@ -88,7 +89,10 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, f func(*http.Requ
 		s.mu.Unlock()
 		panic(http.ErrAbortHandler)
 	}
-	status, answer := f(r, []byte(body.String()))
+	status, answer := s.denies, any("unauthenticated")
+	if status == 0 {
+		status, answer = f(r, []byte(body.String()))
+	}
 	lost := s.lose[verb] > 0 && status < 300 && (verb != "claim" || status == 200)
 	if lost {
 		s.lose[verb]--

@@ -13,13 +13,16 @@ func (r *Runner) renewLoop(ctx context.Context) {
 		epoch, rest := r.epoch, r.ttl/3
 		r.mu.Unlock()
 		if epoch == 0 {
-			if r.register(ctx) != nil {
-				rest = time.Second // refused for good: an operator may mend it
-			} else {
-				continue
+			if err := r.register(ctx); err != nil {
+				if ctx.Err() == nil {
+					r.refuse(err)
+				}
+				return
 			}
+			continue
 		} else if err := r.renew(ctx); err != nil && ctx.Err() == nil {
 			r.log.Warn("the heartbeat was not answered", "error", err)
+			r.deny(err)
 			rest = min(rest, 500*time.Millisecond)
 		}
 		select {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -40,6 +41,8 @@ type Runner struct {
 	ttl     time.Duration
 	renewed time.Time   // when the last call began that the server has taken as a heartbeat
 	lapse   *time.Timer // kills what could not be renewed in time
+	denied  time.Time   // since when the server says that this key may not do this; zero: it does not
+	end     context.CancelCauseFunc
 	held    map[string]*try
 	lost    map[Hold]lost // of this epoch
 	tries   sync.WaitGroup
@@ -77,28 +80,64 @@ func New(c Config) *Runner {
 }
 
 // Run registers and executes jobs until ctx ends. Then it claims no more, lets the scripts that run come to their end
-// for the time of Drain, kills what is left, and gives that back to the server. It returns an error only if it could
-// never register because the server refuses it for good.
+// for the time of Drain, kills what is left, and gives that back to the server. It returns an error where the server
+// refuses to register it, or has refused its key for longer than its ttl, so that its scripts are killed: an operator
+// has to mend that, and whoever starts the process sees that it does not run.
 func (r *Runner) Run(ctx context.Context) error {
 	defer r.lapse.Stop()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	r.end = end
 	if err := r.register(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	alive, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
+	alive, over := context.WithCancel(context.WithoutCancel(ctx))
+	defer over()
 	var loops sync.WaitGroup
 	loops.Go(func() { r.renewLoop(alive) })
 	r.claimLoop(ctx)
 	r.drain(alive)
-	end()
+	over()
 	loops.Wait()
+	if err := (&denial{}); errors.As(context.Cause(ctx), &err) {
+		return err.error
+	}
 	return nil
 }
 
-// register begins an epoch. It is repeated until it succeeds, ctx ends, or the server says that it will never succeed.
+// denial is why a runner ends by itself.
+type denial struct{ error }
+
+// refuse ends the runner, since the server refuses what it cannot do without.
+func (r *Runner) refuse(err error) {
+	r.log.Error("the server refuses this runner, which ends", "error", err)
+	r.end(&denial{err})
+}
+
+// deny notes that the server refuses the key of this runner, or says that it may not do this. Where it has said so for
+// longer than the ttl the runner ends: nobody has mended it in the time in which its scripts were still its own.
+func (r *Runner) deny(err error) {
+	if p := problem(err); p == nil || p.Status != http.StatusUnauthorized && p.Status != http.StatusForbidden {
+		return
+	}
+	r.mu.Lock()
+	if r.denied.IsZero() {
+		r.denied = time.Now()
+		r.log.Error("the server refuses this runner: it ends, unless that is mended within its ttl", "ttl", r.ttl,
+			"error", err)
+	}
+	over := time.Since(r.denied) > r.ttl
+	r.mu.Unlock()
+	if over {
+		r.refuse(err)
+	}
+}
+
+// register begins an epoch. It is repeated until it succeeds, ctx ends, or the server refuses it: for good, or until
+// somebody mends its key or its role. Another process that is alive under the name is waited for.
 func (r *Runner) register(ctx context.Context) error {
 	began := time.Now()
 	c := r.config
@@ -113,7 +152,9 @@ func (r *Runner) register(ctx context.Context) error {
 		Version:     c.Version,
 	}
 	err := r.repeat(ctx, "register", func(err error) bool {
-		return refused(err) && code(err) != CodeRunnerLive
+		p := problem(err)
+		denied := p != nil && (p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden)
+		return denied || refused(err) && code(err) != CodeRunnerLive
 	}, func() error {
 		began = time.Now()
 		return r.post(ctx, 15*time.Second, path(PathRegister, c.Name), 0, request, &answer)
@@ -143,6 +184,7 @@ func (r *Runner) beat(began time.Time, ttl time.Duration) {
 	if ttl > 0 {
 		r.ttl = ttl
 	}
+	r.denied = time.Time{}
 	if began.After(r.renewed) {
 		r.renewed = began
 	}

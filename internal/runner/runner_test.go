@@ -391,3 +391,51 @@ func (f refusal) RoundTrip(q *http.Request) (*http.Response, error) {
 		Request:    q,
 	}, nil
 }
+
+// A runner whose key the server refuses ends with that as its error: at once where it registers, and where it runs after
+// its ttl, when its scripts are killed. One that is taken back within the ttl goes on.
+func TestARunnerThatIsRefusedEnds(t *testing.T) {
+	s := newServer(t)
+	s.ttl = 6 * time.Second
+	s.denies = 401
+	run := func() chan error {
+		ended := make(chan error, 1)
+		c := Config{Name: "r", Instance: "i", API: client.New(s.URL), Types: []string{"python"}, Slots: 1, Box: box(t),
+			Wait: time.Second, Drain: time.Second, Log: slog.New(slog.NewTextHandler(words{t}, nil))}
+		go func() { ended <- New(c).Run(t.Context()) }()
+		return ended
+	}
+	refusedAs := func(ended chan error, status int) {
+		t.Helper()
+		select {
+		case err := <-ended:
+			if p := problem(err); p == nil || int(p.Status) != status {
+				t.Errorf("it ended with %v, want HTTP %d", err, status)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("it goes on in silence")
+		}
+	}
+	refusedAs(run(), 401)
+	deny := func(status int) {
+		s.mu.Lock()
+		s.denies = status
+		s.mu.Unlock()
+	}
+	deny(0)
+	marker, with := marked(t)
+	s.add(marks, with)
+	ended := run()
+	s.sees("the script runs", func() bool { return scripts(marker) > 0 })
+	deny(403)
+	time.Sleep(time.Second)
+	deny(0)
+	if time.Sleep(s.ttl); scripts(marker) == 0 {
+		t.Error("the script was killed although the runner was taken back within its ttl")
+	}
+	deny(403)
+	refusedAs(ended, 403)
+	if n := scripts(marker); n != 0 {
+		t.Errorf("%d processes of the script are left", n)
+	}
+}
