@@ -26,6 +26,7 @@ type Status struct {
 	BlockHeight   string // digits, of an included one: the block, or any number that says where it is
 	Confirmations int    // how deep its block lies; 0 for one that does not count
 	FailureReason string
+	Class         string          // ClassRejected of a failed one: see Final
 	Result        json.RawMessage // of a finished one
 }
 
@@ -50,8 +51,11 @@ func Included(height uint64, confirmations int) Status {
 // result is what Done makes of v.
 func Finished(v any) Status { return Status{State: stateDone, Result: Done(v).Done} }
 
-// Failed says that it failed for good, and can no longer happen.
+// Failed says that it failed, and can no longer happen. Another attempt goes out while the transaction has retries left.
 func Failed(reason string) Status { return Status{State: stateFailed, FailureReason: reason} }
+
+// Final says of a failed one that another attempt would not do better: none goes out.
+func (s Status) Final() Status { s.Class = ClassRejected; return s }
 
 // Unknown says that there never was such a thing, or that it was dropped: it will be sent again. Where you
 // could not ask, return an error instead: that says nothing, and is asked again.
@@ -60,7 +64,8 @@ func Unknown() Status { return Status{State: stateUnknown} }
 // body is the answer to a question.
 func (s Status) body() map[string]any {
 	m := map[string]any{"state": s.State, "block_height": nil, "failure_reason": nil}
-	for key, v := range map[string]string{"hash": s.Hash, "nonce": s.Nonce, "block_height": s.BlockHeight, "failure_reason": s.FailureReason} {
+	for key, v := range map[string]string{"hash": s.Hash, "nonce": s.Nonce, "block_height": s.BlockHeight, "failure_reason": s.FailureReason,
+		"class": s.Class} {
 		if v != "" {
 			m[key] = v
 		}
@@ -99,6 +104,8 @@ func (w *Worker) byToken(ctx context.Context, typ, token string) (Status, error)
 			return Unknown(), nil
 		}
 		return w.ask(ctx, Question{Type: typ, Token: token})
+	case e.Answer.Error != nil && e.Answer.Error.Class == ClassRejected:
+		return Failed(e.Answer.Error.Message).Final(), nil
 	case e.Answer.Error != nil:
 		return Failed(e.Answer.Error.Message), nil
 	case len(e.Answer.Done) > 0:

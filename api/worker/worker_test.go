@@ -164,7 +164,8 @@ func TestWhatAHandlerReturnsIsWhatPosternMakesOfIt(t *testing.T) {
 			case tc.class == outbox.ClassBlocked && !a.Until.Equal(until):
 				t.Errorf("until %s, want %s", a.Until, until)
 			}
-			if st := client.Status(t.Context(), call.BaseURL, typ, call.Token(), ""); st.State != tc.status {
+			if st := client.Status(t.Context(), call.BaseURL, typ, call.Token(), ""); st.State != tc.status ||
+				st.Final != (tc.class == outbox.ClassRejected) {
 				t.Errorf("status by token: %+v, want %s", st, tc.status)
 			}
 			st := client.Status(t.Context(), call.BaseURL, typ, call.Token(), "")
