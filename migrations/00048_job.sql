@@ -127,6 +127,7 @@ CREATE TABLE postern.job (
     script      text NOT NULL,
     script_type text NOT NULL,
     queue       text,
+    topic       text,                          -- of the runners that may take it; NULL: those of its script type
     timeout     interval NOT NULL,             -- of each try
     retries     smallint NOT NULL,             -- further tries
     network     boolean NOT NULL DEFAULT false,

@@ -18,6 +18,7 @@ import (
 // running are the flags of run.
 type running struct {
 	typ, queue    string
+	topic         string
 	env           []string
 	timeout, wait time.Duration
 	retries       int
@@ -45,6 +46,7 @@ func runCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&r.typ, "type", "", "its script type [by the end of the file's name: .py is python]")
 	f.StringVarP(&r.queue, "queue", "q", "", "what it stays in order with (none: it waits for no other)")
+	f.StringVar(&r.topic, "topic", "", "for runners that take what names this alone (none: those of its type)")
 	f.StringArrayVar(&r.env, "env", nil, "K=V, may be repeated")
 	f.DurationVar(&r.timeout, "timeout", 0, "for each try [10m]")
 	f.IntVar(&r.retries, "retries", 0, "further tries")
@@ -118,6 +120,9 @@ func (r *running) job(file string) ([]byte, error) {
 	in["env_vars"] = env
 	if r.queue != "" {
 		in["queue"] = r.queue
+	}
+	if r.topic != "" {
+		in["topic"] = r.topic
 	}
 	if r.timeout != 0 {
 		in["timeout"] = int64(r.timeout / time.Second)

@@ -528,3 +528,47 @@ func TestAReplayIsGivenWhatTheRunnerWas(t *testing.T) {
 	}
 	want(t, 404, "POST", b.url+"/jobs/01a21b07-591a-7dc3-b182-288c7f50c2c6/replay", `{}`)
 }
+
+// A runner that is not local takes what names its topic, of the types that it can execute, and nothing else; the others
+// do not take that.
+func TestARunnerThatIsNotLocalTakesByItsTopicAlone(t *testing.T) {
+	b := newJobBench(t)
+	want(t, 201, "PUT", b.url+"/runners/far", `{"local": false, "topic": "gpu", "slots": 4}`)
+	near, far := b.runner("near"), b.runner("far")
+	plain := b.post(`{"script": "print(1)", "script_type": "python"}`)
+	if a := far.claim(4, "1s"); len(a.Jobs) != 0 {
+		t.Errorf("a runner of a topic is handed %+v", a.Jobs)
+	}
+	if j := near.one(); j.Job != plain["id"] {
+		t.Errorf("%+v", j)
+	}
+	there := b.post(`{"script": "print(2)", "script_type": "python", "topic": "gpu"}`)
+	want(t, 201, "POST", b.url+"/transactions", `{"type": "job.python", "data": {"script": "print(3)", "topic": "gpu"}}`)
+	if a := near.claim(4, "1s"); len(a.Jobs) != 0 {
+		t.Errorf("a local runner is handed %+v", a.Jobs)
+	}
+	if got := far.takes(2); got[there["id"].(string)].Script != "print(2)" || there["topic"] != "gpu" {
+		t.Errorf("%+v", got)
+	}
+	nowhere := b.post(`{"script": "print(4)", "script_type": "python", "topic": "tpu"}`)
+	other := b.post(`{"script": "print(5)", "script_type": "sal", "topic": "gpu"}`)
+	for _, job := range []map[string]any{nowhere, other} {
+		var v map[string]any
+		for range 100 {
+			if v = want(t, 200, "GET", fmt.Sprint(b.url, "/jobs/", job["id"], "/why"), ""); strings.Contains(
+				fmt.Sprint(v), "no_runner") {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if text := fmt.Sprint(v); !strings.Contains(text, "no_runner") || !strings.Contains(text, "topic") {
+			t.Errorf("%s", text)
+		}
+	}
+	for _, topic := range []string{"a b", "-", strings.Repeat("x", 201)} {
+		v := want(t, 422, "POST", b.url+"/jobs", `{"script": "1", "script_type": "python", "topic": "`+topic+`"}`)
+		if !strings.Contains(fmt.Sprint(v["errors"]), "/topic") {
+			t.Errorf("%v", v)
+		}
+	}
+}

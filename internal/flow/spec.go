@@ -34,6 +34,7 @@ type Spec struct {
 	Script     string
 	ScriptType string
 	Queue      string
+	Topic      string // of the runners that may take it; "": those of its script type
 	Timeout    time.Duration
 	Retries    int
 	Env        map[string]string
@@ -58,6 +59,8 @@ func (s *Spec) Validate(at string) error {
 		return fault.At(at+"/script", "script has %d bytes: want 1 to %d", len(s.Script), MaxScript)
 	case strings.ContainsRune(s.Script, 0):
 		return fault.At(at+"/script", "script has a NUL byte, which no text has")
+	case s.Topic != "" && !topicName.MatchString(s.Topic):
+		return fault.At(at+"/topic", "topic %q: want 1 to 200 of A-Z a-z 0-9 . _ : @ -, the first a letter or digit", fault.Clip(s.Topic))
 	case s.Timeout <= 0 || s.Timeout > MaxTimeout:
 		return fault.At(at+"/timeout", "timeout %d: want 1 to %d, in seconds", int64(s.Timeout/time.Second),
 			int64(MaxTimeout/time.Second))
@@ -72,6 +75,24 @@ func (s *Spec) Validate(at string) error {
 	}
 	return CheckEnv(at+"/env_vars", s.Env)
 }
+
+const topicPattern = `^[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}$`
+
+var topicName = regexp.MustCompile(topicPattern)
+
+// Lane is where tries of a job are offered: that of its script type, or one of its topic.
+func (s *Spec) Lane() string {
+	if s.Topic == "" {
+		return s.ScriptType
+	}
+	return TopicLane(s.Topic, s.ScriptType)
+}
+
+// TopicLane is the lane of jobs of a script type that name a topic. A script type has no colon.
+func TopicLane(topic, scriptType string) string { return "topic:" + topic + ":" + scriptType }
+
+// TypeOfLane is the script type of the jobs in a lane.
+func TypeOfLane(lane string) string { return lane[strings.LastIndexByte(lane, ':')+1:] }
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
@@ -136,6 +157,7 @@ type Carried struct {
 	Env     map[string]string `json:"env_vars"`
 	Timeout int64             `json:"timeout"`
 	Network bool              `json:"network"`
+	Topic   string            `json:"topic"`
 }
 
 // CarriedIn reads the data of such a transaction, as far as it can be read. why is empty for a job that can be run.
@@ -145,7 +167,7 @@ func CarriedIn(data json.RawMessage) (s Spec, why string) {
 		return Spec{Timeout: DefaultTimeout}, fmt.Sprintf("its data is not that of a job: %s",
 			strings.TrimPrefix(err.Error(), "json: "))
 	}
-	s = Spec{Script: c.Script, Env: c.Env, Network: c.Network, Timeout: time.Duration(c.Timeout) * time.Second}
+	s = Spec{Script: c.Script, Env: c.Env, Network: c.Network, Topic: c.Topic, Timeout: time.Duration(c.Timeout) * time.Second}
 	if c.Timeout > int64(MaxTimeout/time.Second) {
 		s.Timeout = 0
 	}
@@ -161,4 +183,5 @@ const Schema = `{"type": "object", "required": ["script"], "additionalProperties
 	"env_vars": {"type": "object", "additionalProperties": {"type": "string"},
 		"propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "not": {"pattern": "^(PATH$|HOME$|LD_|POSTERN_)"}}},
 	"timeout": {"type": "integer", "minimum": 1, "maximum": 2592000},
+	"topic": {"type": "string", "pattern": "` + topicPattern + `"},
 	"network": {"type": "boolean"}}}`

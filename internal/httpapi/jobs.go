@@ -40,6 +40,7 @@ type JobInput struct {
 	Script     string            `json:"script" doc:"1 byte to 256 KiB."`
 	ScriptType string            `json:"script_type" maxLength:"100" example:"python" doc:"Of a dispatcher job.*."`
 	Queue      *queueName        `json:"queue,omitempty"`
+	Topic      name              `json:"topic,omitempty" doc:"For runners of local: false with it."`
 	Timeout    *int64            `json:"timeout,omitempty" doc:"Seconds that each try may take; 600 unless said."`
 	Retries    int               `json:"retries,omitempty" doc:"Further tries, 0 to 255; 0 unless said."`
 	Env        map[string]string `json:"env_vars,omitempty" doc:"At most 128 KiB; not PATH, HOME, LD_* and POSTERN_*."`
@@ -60,6 +61,7 @@ func (in *JobInput) spec(at string, dependends []int64) (flow.Spec, error) {
 		Retries:       in.Retries,
 		Env:           in.Env,
 		Network:       in.Network,
+		Topic:         string(in.Topic),
 	}
 	if in.Queue != nil {
 		s.Queue = string(*in.Queue)
@@ -97,6 +99,7 @@ type jobView struct {
 	Script      string            `json:"script,omitempty" doc:"not in lists"`
 	ScriptType  string            `json:"script_type"`
 	Queue       *string           `json:"queue"`
+	Topic       *string           `json:"topic" doc:"null: runners of its script type take it"`
 	Timeout     int64             `json:"timeout" doc:"seconds"`
 	Retries     int               `json:"retries"`
 	Env         map[string]string `json:"env_vars" doc:"for readers without the values"`
@@ -145,6 +148,7 @@ func (a *API) viewJob(ctx context.Context, j *flows.Job, whole bool) jobView {
 		Ref:         j.Ref,
 		ScriptType:  j.ScriptType,
 		Queue:       ptr(j.Queue),
+		Topic:       ptr(j.Topic),
 		Timeout:     int64(j.Timeout / time.Second),
 		Retries:     j.Retries,
 		Env:         a.shownEnv(ctx, j.Env),

@@ -173,7 +173,7 @@ func (r *heldRunner) compare(b *pgx.Batch, holds []Hold) (lost []Hold, missed []
 func (s *Store) takeOffers(ctx context.Context, t *db.Txn, r *heldRunner, room int) (list []*Try, err error) {
 	lanes := slices.DeleteFunc(slices.Clone(r.lanes()), func(lane string) bool {
 		return s.Quarantined(r.context,
-			flow.Type(lane))
+			flow.Type(flow.TypeOfLane(lane)))
 	})
 	if room <= 0 || len(lanes) == 0 {
 		return nil, nil

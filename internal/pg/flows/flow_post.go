@@ -177,7 +177,7 @@ func (s *Store) flowDiffers(ctx context.Context, there *Flow, spec FlowSpec) err
 	if !slices.EqualFunc(jobs, slices.SortedFunc(slices.Values(spec.Jobs), func(a, b flow.Spec) int {
 		return int(*a.Ref - *b.Ref)
 	}), func(j *Job, x flow.Spec) bool {
-		return *j.Ref == *x.Ref && j.Script == x.Script && j.ScriptType == x.ScriptType && j.Timeout == x.Timeout &&
+		return *j.Ref == *x.Ref && j.Script == x.Script && j.ScriptType == x.ScriptType && j.Topic == x.Topic && j.Timeout == x.Timeout &&
 			j.Retries == x.Retries && maps.Equal(j.Own, flow.Environment(nil, x.Env))
 	}) {
 		names = append(names, "jobs")

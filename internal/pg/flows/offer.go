@@ -61,7 +61,7 @@ func (s *Store) Offer(ctx context.Context, l *pg.Lease, token string) (a outbox.
 			return t.Rollback(ctx)
 		}
 		j := list[0]
-		o = offer{j.context, j.ScriptType}
+		o = offer{j.context, j.Lane()}
 		b = &pgx.Batch{}
 		b.Queue(`INSERT INTO postern.job_try (try_id, context_id, job_id, queue_id, seq, attempt, token, lane, state,
 			offered_at)

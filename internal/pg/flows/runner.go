@@ -69,26 +69,21 @@ func (r RunnerSettings) WithDefaults() RunnerSettings {
 	return r
 }
 
-// lanes are those from which a runner takes: of the script types that it is for and that its process can execute, or
-// that of its topic.
+// lanes are those from which a runner takes: of the script types that it is for and that its process can execute. One
+// that is not local takes of these what names its topic, and nothing else.
 func (r *Runner) lanes() []string {
-	if !r.Local {
-		return []string{topicLane(r.Topic)}
-	}
-	if len(r.ScriptTypes) == 0 {
-		return r.Able
-	}
 	both := []string{}
-	for _, name := range r.ScriptTypes {
-		if slices.Contains(r.Able, name) {
+	for _, name := range r.Able {
+		switch {
+		case len(r.ScriptTypes) > 0 && !slices.Contains(r.ScriptTypes, name):
+		case r.Local:
 			both = append(both, name)
+		default:
+			both = append(both, flow.TopicLane(r.Topic, name))
 		}
 	}
 	return both
 }
-
-// topicLane is the lane of a topic. No script type has a colon.
-func topicLane(topic string) string { return "topic:" + topic }
 
 const runnerColumns = `r.runner_id, r.name, r.type, r.script_types, r.local, r.topic, r.slots, r.ttl, r.public_key,
 	r.address,

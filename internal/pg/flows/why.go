@@ -304,7 +304,7 @@ func (x *explain) offered(j *Job, v *Try, path string) error {
 		b.Detail = fmt.Sprintf("no runner has the interpreter of %s (%s)", j.ScriptType, strings.Join(lack, "; "))
 	default:
 		slices.Sort(types)
-		b.Detail = fmt.Sprintf("no runner takes %s; those that are alive take %s", j.ScriptType,
+		b.Detail = fmt.Sprintf("no runner takes %s; those that are alive take %s", v.Lane,
 			nonEmpty(strings.Join(slices.Compact(types), ", ")))
 	}
 	x.add(b)
