@@ -16,7 +16,7 @@ import (
 )
 
 func demoCommand() *cobra.Command {
-	var ephemeral, yes, once, processors, events bool
+	var ephemeral, yes, once, processors, events, flows bool
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run everything, post sample transactions and watch them go out",
@@ -33,7 +33,12 @@ func demoCommand() *cobra.Command {
 
 			With --leader requests on the devnet are events that call tools in two processes, one whose calls are
 			signed and one that is a plain script; what the tools answer goes back to the devnet. One tool fails
-			at first, one breaks its schema.`),
+			at first, one breaks its schema.
+
+			With --flow two flows of Python scripts are executed by runners that are processes of their own, without
+			a sandbox, since each script appends to a file: a diamond in which one job fails twice, one waits for an
+			approval, and the runner of one is killed with -9; and one that a poisonous job ends. The summary compares
+			the file with what is recorded.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asked, err := asJSON(cmd)
@@ -54,8 +59,10 @@ func demoCommand() *cobra.Command {
 			}
 			run := demo.Run
 			switch {
-			case processors && events:
-				return usage(cmd, errors.New("--processor and --leader are two demos: choose one"))
+			case processors && events, processors && flows, events && flows:
+				return usage(cmd, errors.New("--processor, --leader and --flow are demos of their own: choose one"))
+			case flows:
+				run = runFlows
 			case processors:
 				run = demo.RunProcessors
 			case events:
@@ -67,6 +74,7 @@ func demoCommand() *cobra.Command {
 	addDevSettings(cmd, &ephemeral, &yes)
 	cmd.Flags().BoolVar(&processors, "processor", false, "batches of processors instead of transactions")
 	cmd.Flags().BoolVar(&events, "leader", false, "events and tools instead of transactions")
+	cmd.Flags().BoolVar(&flows, "flow", false, "flows of scripts instead of transactions")
 	cmd.Flags().BoolVar(&once, "once", false, "end after the summary")
 	return cmd
 }

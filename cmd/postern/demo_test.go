@@ -63,6 +63,25 @@ func TestTheDemoOfTheLeaderEndsAsItsSamplesSay(t *testing.T) {
 	}
 }
 
+// Each job of the flows ends as its sample says, whatever fails or is killed on the way, and the file that the scripts
+// append to agrees with what is recorded.
+func TestTheDemoOfFlowsEndsAsItsSamplesSay(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skipf("its jobs are scripts: %v", err)
+	}
+	r := postern(t, nil, "demo", "--flow", "--once", "--ephemeral", "-o", "json")
+	r.want(t, 0, "a runner is killed in the middle of its job")
+	var s demo.Summary
+	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil {
+		t.Fatal(err, r.stdout)
+	}
+	if s.Unexpected != 0 || s.Transactions != 10 || s.Done != 6 || s.Failed != 4 || len(s.Failures) != 4 ||
+		s.Retries != 2 || len(s.States) != 3 || s.Senders != 3 {
+		t.Errorf("the summary is %+v", s)
+	}
+}
+
 func TestTheDemoEndsAsItsSamplesSayAndASecondOneServesUntilInterrupted(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t).URL

@@ -27,6 +27,7 @@ type runnerFlags struct {
 	types        []string
 	slots        int
 	takeover     bool
+	attached     bool
 	isolation    string
 	interpreters []string
 	unlimited    []string
@@ -94,6 +95,8 @@ func (r *runnerFlags) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&r.types, "types", []string{"python"}, "script types that it executes")
 	f.IntVar(&r.slots, "slots", 1, "scripts at once")
 	f.BoolVar(&r.takeover, "takeover", false, "take the name from another process that is alive")
+	f.BoolVar(&r.attached, "attached", false, "end when standard input does")
+	f.MarkHidden("attached")
 	f.DurationVar(&r.drain, "drain", 30*time.Second, "how long scripts may go on when the runner is to end")
 	r.boxFlags(cmd)
 }
@@ -151,6 +154,8 @@ func (r *runnerFlags) run(cmd *cobra.Command) error {
 	}
 	level, why := box.Level()
 	log.Info("sandbox", "isolation", level, "not more because", why, "directory", r.box.State, "swept", box.Swept())
+	ctx, stop := attach(cmd.Context(), r.attached)
+	defer stop()
 	err = runner.New(runner.Config{
 		Name:     r.name,
 		Instance: uuid.NewString(),
@@ -163,7 +168,7 @@ func (r *runnerFlags) run(cmd *cobra.Command) error {
 		Version:  version(),
 		Drain:    r.drain,
 		Log:      log,
-	}).Run(cmd.Context())
+	}).Run(ctx)
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}

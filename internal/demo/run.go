@@ -17,6 +17,7 @@ type Config struct {
 	Worker  string    // worker URL of the dispatchers
 	Ledger  string    // address of the devnet behind it
 	Tools   [2]string // of the leader: addresses of the tools in Go, and of those of the script
+	Runners Runners   // of flows
 	Key     string    // the public key of the installation, by which the tools in Go know it
 	Name    string    // of the run; part of every queue and uid
 	Out     io.Writer // for the table or the lines; nil: silence

@@ -42,6 +42,7 @@ const (
 	ofTransactions summaryKind = iota
 	ofBatches
 	ofEvents
+	ofFlows
 )
 
 // StateTime is how long samples stayed in one state, over all visits.
@@ -162,8 +163,14 @@ func (s *Summary) Print(out io.Writer) {
 		what, end, say = "batches in %d lines of processors", "executed", "every batch ended as it should, and the ledger saw exactly what its result says"
 	case ofEvents:
 		what, end, say = "events of %d source", "Successful", "every event ended as it should, and the devnet was told exactly once what came of it"
+	case ofFlows:
+		what, end, say = "jobs of %d flows", "finished", "every job ended as it should, and what its script wrote to a file is what is recorded of it"
 	}
-	fmt.Fprintf(out, "\n%d "+what+" through %d senders in %.1f s (%.1f a second): %d done, %d ended otherwise, %d retries\n",
+	through := "senders"
+	if s.kind == ofFlows {
+		through = "runners"
+	}
+	fmt.Fprintf(out, "\n%d "+what+" through %d "+through+" in %.1f s (%.1f a second): %d done, %d ended otherwise, %d retries\n",
 		s.Transactions, s.Queues, s.Senders, s.Seconds, s.PerSecond, s.Done, s.Failed, s.Retries)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if len(s.Failures) > 0 {
@@ -203,6 +210,14 @@ func (s *Summary) Print(out io.Writer) {
 
 // Further lists the lines with which to look at what is there; they can be pasted into a shell.
 func (s *Summary) Further(api, database string) []string {
+	if s.kind == ofFlows {
+		return []string{
+			"curl -s " + api + "/" + s.Example,
+			"curl -s " + api + "/" + s.Example + "/history",
+			"curl -s -H 'Accept: text/vnd.mermaid' " + api + "/" + s.Example + "/dag",
+			"psql " + quote(database) + " -c \"SELECT flow, ref, status, tries, error_code FROM report.jobs ORDER BY flow, ref\"",
+		}
+	}
 	if s.kind == ofEvents {
 		return []string{
 			"curl -s '" + api + "/events?status=Dead'",
@@ -236,6 +251,8 @@ func (s *Summary) Try(program, api, database string) []string {
 		program + " why try-" + s.Run + at
 	lever := program + " redrive state=FAILED --max 100 --dry-run" + at
 	switch s.kind {
+	case ofFlows:
+		why, lever = program+" why "+s.Example+at, program+" pause dispatchers/job.python --dry-run"+at
 	case ofEvents:
 		why, lever = program+" why "+s.Example+at, program+" pause dispatchers/leader.tool --dry-run"+at
 	case ofBatches:
