@@ -43,6 +43,7 @@ func (a *App) measure(version string) (err error) {
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 	a.store.Count, a.store.Batches.BatchLeft = a.metrics.Entered, a.metrics.BatchLeft
+	a.store.Flows.Lapsed = a.metrics.RunnerLapsed
 	a.metrics.Watch(telemetry.Sources{
 		Sample: func(ctx context.Context) (telemetry.Sample, error) {
 			s, err := a.store.Reads.TakeSample(ctx)
@@ -60,6 +61,11 @@ func (a *App) measure(version string) (err error) {
 			for _, n := range s.Senders {
 				v.Senders = append(v.Senders, telemetry.SenderCount(n))
 			}
+			if err != nil {
+				return v, err
+			}
+			jobs, err := a.store.Flows.TakeSample(ctx)
+			v.Jobs = telemetry.Jobs(jobs)
 			return v, err
 		},
 		Waits: func() telemetry.Waits {

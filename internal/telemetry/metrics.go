@@ -55,6 +55,7 @@ type Metrics struct {
 	events       *prometheus.CounterVec
 	stale        prometheus.Counter
 	untold       prometheus.Counter
+	lapsed       prometheus.Counter
 	panics       *prometheus.CounterVec
 
 	left  map[outbox.State]prometheus.Observer
@@ -148,6 +149,8 @@ func (m *Metrics) makeCounters() {
 		Help: "Events whose call of a tool did not end in time. It should not happen: alert on any."})
 	m.untold = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_events_untold_total",
 		Help: "Events whose workflow could not be told what came of them: alert on any."})
+	m.lapsed = prometheus.NewCounter(prometheus.CounterOpts{Name: "postern_runner_lapses_total",
+		Help: "Tries of jobs that were taken back from runners which were silent for longer than their ttl."})
 	m.panics = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_panics_total",
 		Help: "Panics that were recovered, by what they ended: one request, flight, delivery or round of a loop. Alert on any."}, []string{"place"})
 	for _, place := range []string{"request", "flight", "delivery", "transaction", "ingest", "settle"} { // others come with their first
@@ -156,7 +159,7 @@ func (m *Metrics) makeCounters() {
 	for _, status := range []string{"Successful", "Dead"} {
 		m.events.WithLabelValues(status)
 	}
-	m.registry.MustRegister(m.refused, m.handedBack, m.rejections, m.events, m.stale, m.untold, m.panics)
+	m.registry.MustRegister(m.refused, m.handedBack, m.rejections, m.events, m.stale, m.untold, m.lapsed, m.panics)
 }
 
 // makeStates makes the times in the states of the machine tables.
@@ -366,6 +369,13 @@ func (m *Metrics) EventLeft(status string, d time.Duration) {
 func (m *Metrics) EventsStale(n int) {
 	if m != nil {
 		m.stale.Add(float64(n))
+	}
+}
+
+// RunnerLapsed counts tries that were taken back from a runner that was silent.
+func (m *Metrics) RunnerLapsed(n int) {
+	if m != nil {
+		m.lapsed.Add(float64(n))
 	}
 }
 

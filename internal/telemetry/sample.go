@@ -22,6 +22,14 @@ type Sample struct {
 	RiverLag       float64          // seconds that a job of ours has been due
 	OldestSnapshot float64          // seconds that the oldest SQL transaction of the database has been open
 	Trouble        Trouble
+	Jobs           Jobs
+}
+
+// Jobs is what is read of jobs and runners; internal/pg/flows says what each is.
+type Jobs struct {
+	Offers           map[string]int64
+	Oldest, Stranded map[string]float64
+	Runners          map[string]int64
 }
 
 // Trouble is what alerts stand on; internal/pg says what each is, in these words.
@@ -120,13 +128,18 @@ var (
 	descDeliveries     = describe("deliveries", "Deliveries: pending and queued now (to 100,000); delivered, failed and absent by this process since its start.", "state")
 	descRiverLag       = describe("river_lag_seconds", "How long a job has been due that no process has taken.")
 	descOldestSnapshot = describe("oldest_snapshot_seconds", "Age of the oldest open SQL transaction that we may see; while it lives, dead rows stay.")
-	descWaits          = describe("db_wait_seconds", "Waiting for a database connection: how often, and how long in all.")
-	descLeaseAge       = describe("lease_age_seconds", "Since the last heartbeat that reached the database; at the TTL the leases are lost.")
+	descOffers         = describe("job_offers", "Jobs that runners may take now, to 100,000 in all.", "script_type")
+	descOldestOffer    = describe("oldest_offer_seconds", "How long the oldest job has been offered to runners.", "script_type")
+	descStrandedOffer  = describe("stranded_offer_seconds",
+		"How long the oldest job has been offered that no runner takes which is alive and not paused.", "script_type")
+	descRunners  = describe("runners", "Runners: live, paused, or silent for longer than their ttl.", "state")
+	descWaits    = describe("db_wait_seconds", "Waiting for a database connection: how often, and how long in all.")
+	descLeaseAge = describe("lease_age_seconds", "Since the last heartbeat that reached the database; at the TTL the leases are lost.")
 )
 
 // Describe lists what Collect may bring.
 func (s *sampler) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descHeldByType,
+	for _, d := range []*prometheus.Desc{descHeldByType, descOffers, descOldestOffer, descStrandedOffer, descRunners,
 		descHeadByState, descHeld, descForgotten, descOverdue, descStalled, descNodes, descOldestDelivery, descStaged, descRiverRunning, descUpdates, descDaysAhead, descGates, descQuarantine, descSlotBytes, descSourcesFailed, descSourceLag, descWaiting, descOldestHead, descQueues, descSenders, descDeliveries, descRiverLag, descOldestSnapshot, descWaits, descLeaseAge} {
 		c <- d
 	}
@@ -157,6 +170,24 @@ func (s *sampler) Collect(c chan<- prometheus.Metric) {
 	}
 	collectWork(c, v)
 	collectTrouble(c, v.Trouble)
+	collectJobs(c, v.Jobs)
+}
+
+// collectJobs brings the numbers of jobs and runners.
+func collectJobs(c chan<- prometheus.Metric, j Jobs) {
+	gauge := gauges(c)
+	for typ, n := range few(j.Offers, maxTypes) {
+		gauge(descOffers, float64(n), typ)
+	}
+	for typ, age := range oldestFew(j.Oldest, maxTypes) {
+		gauge(descOldestOffer, age, typ)
+	}
+	for typ, age := range oldestFew(j.Stranded, maxTypes) {
+		gauge(descStrandedOffer, age, typ)
+	}
+	for state, n := range j.Runners {
+		gauge(descRunners, float64(n), state)
+	}
 }
 
 // gauges returns a function that brings one value.
@@ -264,6 +295,19 @@ func few(counts map[string]int64, most int) map[string]int64 {
 		} else {
 			short[name] = counts[name]
 		}
+	}
+	return short
+}
+
+// oldestFew is few for ages: of the names past the first most the oldest one counts.
+func oldestFew(ages map[string]float64, most int) map[string]float64 {
+	short := map[string]float64{}
+	for i, name := range slices.Sorted(maps.Keys(ages)) {
+		age := ages[name]
+		if i >= most {
+			name = otherType
+		}
+		short[name] = max(short[name], age)
 	}
 	return short
 }

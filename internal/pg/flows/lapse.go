@@ -93,6 +93,9 @@ func (s *Store) lapseOf(ctx context.Context, runner int32) (n int, err error) {
 	})
 	if err == nil && n > 0 {
 		s.offered(offered)
+		if s.Lapsed != nil {
+			s.Lapsed(n)
+		}
 	}
 	return n, err
 }

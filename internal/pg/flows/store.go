@@ -17,7 +17,9 @@ type Store struct {
 	*pg.Store
 	// Ended is told that a try has ended here, or that a job is due; nil: looks go by the clock alone. It
 	// must not wait.
-	Ended      func()
+	Ended func()
+	// Lapsed is told, after the commit, how many tries were taken back from a runner that was silent; nil: it is not.
+	Lapsed     func(int)
 	bells      bells
 	reads      *reads.Store
 	deliveries *deliveries.Store

@@ -199,3 +199,38 @@ func TestTheEnvironmentOfAJobIsNotTold(t *testing.T) {
 		t.Error(last)
 	}
 }
+
+// A sample counts what is offered and who takes it: an offer whose runner is silent, or paused, has none.
+func TestASampleTellsOfOffersAndRunners(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lapses := 0
+	w.S.Flows.Lapsed = func(n int) { lapses += n }
+	sample := func() string {
+		t.Helper()
+		v, err := w.S.Flows.TakeSample(w.Ctx)
+		w.Must(err)
+		return fmt.Sprint(v.Offers["python"], " ", v.Oldest["python"] > 0, " ", v.Stranded["python"] > 0, " ",
+			v.Runners["live"], v.Runners["paused"], v.Runners["silent"])
+	}
+	w.post(0)
+	w.post(0)
+	w.Must(w.S.Refresh(w.Ctx))
+	w.Later(time.Second)
+	if got := sample(); got != "2 true true 0 0 0" {
+		t.Errorf("without a runner: %s", got)
+	}
+	w.register("a")
+	if got := sample(); got != "2 true false 1 0 0" {
+		t.Errorf("with a runner: %s", got)
+	}
+	if _, err := w.claim(w.S, "a"); err != nil {
+		t.Error(err)
+	}
+	w.Later(silent)
+	_, err := w.S.Flows.Lapse(w.Ctx)
+	w.Must(err)
+	if got := sample(); got != "2 true true 0 0 1" || lapses != 2 {
+		t.Errorf("with one that is silent: %s, %d lapses", got, lapses)
+	}
+}
