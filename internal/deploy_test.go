@@ -21,7 +21,7 @@ func served(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	names := map[string][]string{}
-	for _, m := range regexp.MustCompile(`(?m)^(postern_\w+)\{([a-z,]*)\} (\w+)$`).FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^(postern_\w+)\{([a-z_,]*)\} (\w+)$`).FindAllStringSubmatch(string(text), -1) {
 		labels := append(strings.Split(m[2], ","), "instance", "pod", "job")
 		switch m[3] {
 		case "histogram":
@@ -53,7 +53,7 @@ func uses(t *testing.T, where, expr string, names map[string][]string) {
 		}
 		labels = append(labels, names[name]...)
 	}
-	for _, m := range regexp.MustCompile(`by \(([a-z, ]+)\)|[{,] ?([a-z]+)=`).FindAllStringSubmatch(expr, -1) {
+	for _, m := range regexp.MustCompile(`by \(([a-z_, ]+)\)|[{,] ?([a-z_]+)=`).FindAllStringSubmatch(expr, -1) {
 		for l := range strings.SplitSeq(m[1]+m[2], ",") {
 			if l = strings.TrimSpace(l); !slices.Contains(labels, l) {
 				t.Errorf("%s: %s has no label %s", where, expr, l)

@@ -35,7 +35,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) post(retries int) *flows.Job {
 	w.T.Helper()
 	j, err := w.S.Flows.PostJob(w.Ctx, w.By, flow.Spec{Script: "1", ScriptType: "python", Timeout: time.Minute,
-		Retries: retries})
+		Retries: retries}, "")
 	w.Must(err)
 	w.offer()
 	return j

@@ -109,7 +109,7 @@ func TestEveryEndOfAJobIsToldOnce(t *testing.T) {
 	begun = w.Now
 	w.Later(time.Second)
 	j, err := w.S.Flows.PostJob(w.Ctx, w.By, flow.Spec{Ref: &ref[0], Script: "1", ScriptType: "python",
-		Timeout: time.Minute})
+		Timeout: time.Minute}, "")
 	w.Must(err)
 	_, err = w.S.Flows.Cancel(w.Ctx, w.By, j.ID)
 	w.Must(err)
