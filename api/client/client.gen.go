@@ -1486,7 +1486,13 @@ type DeliveryView struct {
 
 	// Event transaction.done, ..., or on-success, on-failure
 	Event string `json:"event"`
-	ID    string `json:"id"`
+
+	// Flow the id, of flow.finished and flow.error
+	Flow *string `json:"flow"`
+	ID   string  `json:"id"`
+
+	// Job the id, of job.finished and job.error
+	Job *string `json:"job"`
 
 	// NextAt of the next try; null also while others of its queue stand before it
 	NextAt *time.Time        `json:"next_at"`
@@ -1495,7 +1501,7 @@ type DeliveryView struct {
 	// Subscription null for a worker's hook or a callback
 	Subscription *string `json:"subscription"`
 
-	// Transaction null for a test, and for a batch
+	// Transaction null for a test, a batch, a job and a flow
 	Transaction *string `json:"transaction"`
 	Tries       int64   `json:"tries"`
 
@@ -1915,6 +1921,11 @@ type FlowJob struct {
 
 	// Timeout Seconds that each try may take; 600 unless said.
 	Timeout *int64 `json:"timeout,omitempty"`
+
+	// Topic For runners of local: false with it.
+	//
+	// Examples: claim-7f3
+	Topic *string `json:"topic,omitempty"`
 }
 
 // FlowJobView defines model for FlowJobView.
@@ -2233,6 +2244,11 @@ type JobInput struct {
 
 	// Timeout Seconds that each try may take; 600 unless said.
 	Timeout *int64 `json:"timeout,omitempty"`
+
+	// Topic For runners of local: false with it.
+	//
+	// Examples: claim-7f3
+	Topic *string `json:"topic,omitempty"`
 }
 
 // JobLogsOutputBody defines model for JobLogsOutputBody.
@@ -2338,6 +2354,9 @@ type JobView struct {
 
 	// Timeout seconds
 	Timeout int64 `json:"timeout"`
+
+	// Topic null: runners of its script type take it
+	Topic *string `json:"topic"`
 
 	// Transaction the id of the transaction that carries it
 	Transaction *string `json:"transaction"`
@@ -3824,7 +3843,7 @@ type SubscriptionFilter struct {
 
 // SubscriptionSettings defines model for SubscriptionSettings.
 type SubscriptionSettings struct {
-	// Events transaction.accepted, .done, .failed, .unresolved, .cancelled; batch.result, .timeout; empty: all.
+	// Events transaction.accepted, .done, .failed, .unresolved, .cancelled; batch.result, .timeout; job.finished, .error; flow.finished, .error; empty: all.
 	//
 	// Examples: ["transaction.done"]
 	Events []string            `json:"events,omitempty"`
@@ -4872,6 +4891,12 @@ type ListFlowsParams struct {
 	Cursor string `query:"cursor"`
 }
 
+// PostFlowParams are the parameters of PostFlow; what is zero is not sent.
+type PostFlowParams struct {
+	// The same key and body again: the same flow.
+	IdempotencyKey string `header:"Idempotency-Key"`
+}
+
 // GetFlowParams are the parameters of GetFlow; what is zero is not sent.
 type GetFlowParams struct {
 	// How long to wait for its end, at most 60s.
@@ -4942,6 +4967,12 @@ type ListJobsParams struct {
 	Limit int64  `query:"limit"`
 	// next of the page before, with the same filters.
 	Cursor string `query:"cursor"`
+}
+
+// PostJobParams are the parameters of PostJob; what is zero is not sent.
+type PostJobParams struct {
+	// The same key and body again: the same job.
+	IdempotencyKey string `header:"Idempotency-Key"`
 }
 
 // GetJobParams are the parameters of GetJob; what is zero is not sent.
@@ -6204,6 +6235,9 @@ type CancelJobJSONRequestBody = ReasonBody
 // MeetPrerequisitesJSONRequestBody defines body for MeetPrerequisites for application/json ContentType.
 type MeetPrerequisitesJSONRequestBody = MeetInputBody
 
+// ReplayJobJSONRequestBody defines body for ReplayJob for application/json ContentType.
+type ReplayJobJSONRequestBody = ReasonBody
+
 // BuryNodeJSONRequestBody defines body for BuryNode for application/json ContentType.
 type BuryNodeJSONRequestBody = ReasonBody
 
@@ -6731,6 +6765,7 @@ var Operations = []Operation{
 	{Name: "GetJobInputs", Method: "GET", Path: "/jobs/{id}/inputs", Summary: "The results of the jobs that it needs"},
 	{Name: "GetJobLogs", Method: "GET", Path: "/jobs/{id}/logs", Summary: "The output of its tries", Query: []string{"after", "last", "limit"}},
 	{Name: "MeetPrerequisites", Method: "POST", Path: "/jobs/{id}/prerequisites", Summary: "Say that prerequisites of a job are met"},
+	{Name: "ReplayJob", Method: "POST", Path: "/jobs/{id}/replay", Summary: "What its runner was given, to execute it elsewhere"},
 	{Name: "GetJobTries", Method: "GET", Path: "/jobs/{id}/tries", Summary: "The tries of a job"},
 	{Name: "GetJobWhy", Method: "GET", Path: "/jobs/{id}/why", Summary: "What a job waits for"},
 	{Name: "GetLimits", Method: "GET", Path: "/limits", Summary: "The limits in force"},
@@ -7302,9 +7337,9 @@ func (c *Client) ListFlows(ctx context.Context, params *ListFlowsParams) (*Answe
 }
 
 // PostFlow: Have runners execute jobs that need each other. POST /flows
-func (c *Client) PostFlow(ctx context.Context, body *PostFlowJSONRequestBody) (*Answer[FlowView], error) {
+func (c *Client) PostFlow(ctx context.Context, params *PostFlowParams, body *PostFlowJSONRequestBody) (*Answer[FlowView], error) {
 	path := "/flows"
-	return ask[FlowView](ctx, c, "POST", path, nil, body)
+	return ask[FlowView](ctx, c, "POST", path, params, body)
 }
 
 // GetFlow: Read one flow. GET /flows/{id}
@@ -7386,9 +7421,9 @@ func (c *Client) ListJobs(ctx context.Context, params *ListJobsParams) (*Answer[
 }
 
 // PostJob: Have a runner execute a script. POST /jobs
-func (c *Client) PostJob(ctx context.Context, body *PostJobJSONRequestBody) (*Answer[JobView], error) {
+func (c *Client) PostJob(ctx context.Context, params *PostJobParams, body *PostJobJSONRequestBody) (*Answer[JobView], error) {
 	path := "/jobs"
-	return ask[JobView](ctx, c, "POST", path, nil, body)
+	return ask[JobView](ctx, c, "POST", path, params, body)
 }
 
 // GetJob: Read one job. GET /jobs/{id}
@@ -7425,6 +7460,12 @@ func (c *Client) GetJobLogs(ctx context.Context, id string, params *GetJobLogsPa
 func (c *Client) MeetPrerequisites(ctx context.Context, id string, body *MeetPrerequisitesJSONRequestBody) (*Answer[MeetOutputBody], error) {
 	path := fmt.Sprintf("/jobs/%s/prerequisites", segment(id))
 	return ask[MeetOutputBody](ctx, c, "POST", path, nil, body)
+}
+
+// ReplayJob: What its runner was given, to execute it elsewhere. POST /jobs/{id}/replay
+func (c *Client) ReplayJob(ctx context.Context, id string, body *ReplayJobJSONRequestBody) (*Answer[HeldJob], error) {
+	path := fmt.Sprintf("/jobs/%s/replay", segment(id))
+	return ask[HeldJob](ctx, c, "POST", path, nil, body)
 }
 
 // GetJobTries: The tries of a job. GET /jobs/{id}/tries

@@ -308,5 +308,5 @@ func (a *actors) refusesOfATry(p string) {
 			a.t.Errorf("GET %s shows a reader %s", path, text)
 		}
 	}
-	a.well(200, "ben", "POST", "/flows/{flow}/cancel", `{"reason": "it is over"}`)
+	a.well(202, "ben", "POST", "/flows/{flow}/cancel", `{"reason": "it is over"}`)
 }
