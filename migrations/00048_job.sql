@@ -321,6 +321,14 @@ CREATE FUNCTION postern.told_of(of_line bigint, of_seq bigint) RETURNS uuid LANG
         LIMIT 1) o
 $$;
 
+-- The queue and the script type of the job that an event tells of, by which subscriptions filter; no row of a flow.
+CREATE FUNCTION postern.told_by(event text, of_line bigint, of_seq bigint)
+RETURNS TABLE (queue text, script_type text) LANGUAGE sql STABLE AS $$
+    SELECT j.queue, j.script_type
+    FROM postern.job j
+    WHERE $1 LIKE 'job-%' AND j.job_id = postern.told_of($2, $3)
+$$;
+
 -- Whether subscriptions are still to be told of the end of a job or of a flow.
 CREATE FUNCTION postern.to_be_told(of_object uuid, of_flow uuid, is_flow boolean) RETURNS boolean
 LANGUAGE sql STABLE AS $$
@@ -436,6 +444,7 @@ CREATE OR REPLACE FUNCTION postern.event_data(of_queue bigint, of_seq bigint, of
 $$;
 DROP FUNCTION postern.job_event;
 DROP FUNCTION postern.to_be_told;
+DROP FUNCTION postern.told_by;
 DROP FUNCTION postern.told_of;
 DROP FUNCTION postern.told_line;
 DROP FUNCTION postern.told_seq;

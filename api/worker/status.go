@@ -51,7 +51,7 @@ func Included(height uint64, confirmations int) Status {
 // result is what Done makes of v.
 func Finished(v any) Status { return Status{State: stateDone, Result: Done(v).Done} }
 
-// Failed says that it failed, and can no longer happen. Another attempt goes out while the transaction has retries left.
+// Failed says that it failed, and can no longer happen. Another attempt goes out while there are retries left.
 func Failed(reason string) Status { return Status{State: stateFailed, FailureReason: reason} }
 
 // Final says of a failed one that another attempt would not do better: none goes out.
@@ -64,8 +64,7 @@ func Unknown() Status { return Status{State: stateUnknown} }
 // body is the answer to a question.
 func (s Status) body() map[string]any {
 	m := map[string]any{"state": s.State, "block_height": nil, "failure_reason": nil}
-	for key, v := range map[string]string{"hash": s.Hash, "nonce": s.Nonce, "block_height": s.BlockHeight, "failure_reason": s.FailureReason,
-		"class": s.Class} {
+	for key, v := range map[string]string{"hash": s.Hash, "nonce": s.Nonce, "block_height": s.BlockHeight, "failure_reason": s.FailureReason, "class": s.Class} {
 		if v != "" {
 			m[key] = v
 		}

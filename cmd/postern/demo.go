@@ -57,16 +57,9 @@ func demoCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			run := demo.Run
-			switch {
-			case processors && events, processors && flows, events && flows:
-				return usage(cmd, errors.New("--processor, --leader and --flow are demos of their own: choose one"))
-			case flows:
-				run = runFlows
-			case processors:
-				run = demo.RunProcessors
-			case events:
-				run = runLeader
+			run, err := demonstrationOf(processors, events, flows)
+			if err != nil {
+				return usage(cmd, err)
 			}
 			return runDemo(cmd, d, log, run, once, asked)
 		},
@@ -77,6 +70,21 @@ func demoCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&flows, "flow", false, "flows of scripts instead of transactions")
 	cmd.Flags().BoolVar(&once, "once", false, "end after the summary")
 	return cmd
+}
+
+// demonstrationOf chooses what the demo runs.
+func demonstrationOf(processors, events, flows bool) (demonstration, error) {
+	switch {
+	case processors && events, processors && flows, events && flows:
+		return nil, errors.New("--processor, --leader and --flow are demos of their own: choose one")
+	case flows:
+		return runFlows, nil
+	case processors:
+		return demo.RunProcessors, nil
+	case events:
+		return runLeader, nil
+	}
+	return demo.Run, nil
 }
 
 // errServer is the cause when the installation ended under the demo.

@@ -16,8 +16,8 @@ import (
 // runFlows runs the demo of flows with runners of its own.
 func runFlows(ctx context.Context, c demo.Config) (*demo.Summary, error) {
 	if _, err := exec.LookPath("python3"); err != nil {
-		return nil, errors.New("the jobs of this demo are scripts for python3, which is not in PATH: install it, or run " +
-			"the demo without --flow")
+		return nil, errors.New("the jobs of this demo are scripts for python3, which is not in PATH: install it, " +
+			"or run the demo without --flow")
 	}
 	dir, err := os.MkdirTemp("", "postern-runners-")
 	if err != nil {
@@ -58,8 +58,8 @@ func (r *demoRunners) start(name string) (kill func(), err error) {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(self, "runner", "--attached", "--url", r.api, "--name", name, "--slots", "8", "--isolation", "off",
-		"--state", filepath.Join(r.dir, "state"), "--drain", "1s")
+	cmd := exec.Command(self, "runner", "--attached", "--url", r.api, "--name", name, "--slots", "8",
+		"--isolation", "off", "--state", filepath.Join(r.dir, "state"), "--drain", "1s")
 	cmd.Stderr = log
 	in, err := cmd.StdinPipe()
 	if err != nil {

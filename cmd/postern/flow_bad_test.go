@@ -67,7 +67,8 @@ func (a *actors) filled(text string) string {
 // does sends a request as an actor. fence "" sends none.
 func (a *actors) does(who, method, path, body, fence string) (status int, v map[string]any) {
 	a.t.Helper()
-	req, err := http.NewRequestWithContext(a.t.Context(), method, a.api+a.filled(path), strings.NewReader(a.filled(body)))
+	req, err := http.NewRequestWithContext(a.t.Context(), method, a.api+a.filled(path),
+		strings.NewReader(a.filled(body)))
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -132,8 +133,8 @@ func (a *actors) refuses(list []bad) {
 		status, v := a.does(c.who, method, path, c.body, c.fence)
 		text, _ := json.Marshal(v)
 		if status != c.status || v["code"] != c.code || !strings.Contains(string(text), a.filled(c.says)) {
-			a.t.Errorf("%s: %s %.150s: %d %.500s; want %d %s, %q", c.who, c.request, c.body, status, text, c.status, c.code,
-				c.says)
+			a.t.Errorf("%s: %s %.150s: %d %.500s; want %d %s, %q", c.who, c.request, c.body, status, text, c.status,
+				c.code, c.says)
 		}
 	}
 	if after := a.stored(); after != before {
@@ -203,13 +204,15 @@ func TestBadInputOfFlowsIsRefusedByCodeAndSaysWhatWouldBeRight(t *testing.T) {
 // refusesOfAFlow goes through what is refused of a flow that is there.
 func (a *actors) refusesOfAFlow(p string) {
 	a.t.Helper()
-	body := `{"ref": 7, "jobs": [{` + p + `, "ref": 1}, {` + p + `, "ref": 2, "dependends": [1], "prerequisites": ["ok"]}]}`
+	body := `{"ref": 7, "jobs": [{` + p + `, "ref": 1}, {` + p +
+		`, "ref": 2, "dependends": [1], "prerequisites": ["ok"]}]}`
 	f := a.well(201, "ann", "POST", "/flows", body)
 	a.of["flow"] = f["id"].(string)
 	a.of["two"] = f["jobs"].([]any)[1].(map[string]any)["id"].(string)
 	a.well(201, "ann", "POST", "/jobs", `{`+p+`, "ref": 9, "queue": "never"}`)
 	a.refuses([]bad{
-		{"ann", "POST /flows", strings.Replace(body, `"1"`, `"2"`, 1), "", 409, "idempotency_conflict", `"differs":["jobs"]`},
+		{"ann", "POST /flows", strings.Replace(body, `"1"`, `"2"`, 1), "", 409, "idempotency_conflict",
+			`"differs":["jobs"]`},
 		{"ann", "POST /jobs", `{` + p + `, "ref": 9, "timeout": 5, "queue": "never"}`, "", 409, "idempotency_conflict",
 			`"differs":["timeout"]`},
 		{"ann", "DELETE /flows/{flow}/jobs/1", "", "", 409, "wrong_state", "job 2 needs job 1: remove that one first"},
@@ -242,8 +245,8 @@ func (a *actors) refusesOfAFlow(p string) {
 func (a *actors) refusesOfATry(p string) {
 	a.t.Helper()
 	register := func() string {
-		v := a.well(200, "exe", "POST", "/runners/r/register", `{"instance": "i", "script_types": ["python"], "slots": 4,
-			"isolation": "off"}`)
+		v := a.well(200, "exe", "POST", "/runners/r/register", `{"instance": "i", "script_types": ["python"],
+			"slots": 4, "isolation": "off"}`)
 		return fmt.Sprintf("%.0f", v["epoch"])
 	}
 	a.of["old"] = register()
@@ -287,7 +290,8 @@ func (a *actors) refusesOfATry(p string) {
 	}
 	a.refuses([]bad{{"exe", "POST /tries/{try}/finish", `{"result": {"n": "2"}}`, "{fence}", 409, "stale_fence", ""}})
 	var late int
-	if err := a.db.QueryRow(a.t.Context(), `SELECT count(*) FROM postern.try_late`).Scan(&late); err != nil || late != 2 {
+	err := a.db.QueryRow(a.t.Context(), `SELECT count(*) FROM postern.try_late`).Scan(&late)
+	if err != nil || late != 2 {
 		a.t.Errorf("%d late reports are kept, want 2: %v", late, err)
 	}
 	v := a.well(200, "rea", "GET", "/jobs/{job}?wait=30s", "")

@@ -45,29 +45,7 @@ func (a *App) measure(version string) (err error) {
 	a.store.Count, a.store.Batches.BatchLeft = a.metrics.Entered, a.metrics.BatchLeft
 	a.store.Flows.Lapsed = a.metrics.RunnerLapsed
 	a.metrics.Watch(telemetry.Sources{
-		Sample: func(ctx context.Context) (telemetry.Sample, error) {
-			s, err := a.store.Reads.TakeSample(ctx)
-			v := telemetry.Sample{
-				Waiting:        s.Waiting,
-				OldestHeads:    s.OldestHeads,
-				Queues:         s.Queues,
-				HeldByType:     s.HeldByType,
-				Held:           s.Held,
-				Trouble:        telemetry.Trouble(s.Trouble),
-				Deliveries:     s.Deliveries,
-				RiverLag:       s.RiverLag,
-				OldestSnapshot: s.OldestSnapshot,
-			}
-			for _, n := range s.Senders {
-				v.Senders = append(v.Senders, telemetry.SenderCount(n))
-			}
-			if err != nil {
-				return v, err
-			}
-			jobs, err := a.store.Flows.TakeSample(ctx)
-			v.Jobs = telemetry.Jobs(jobs)
-			return v, err
-		},
+		Sample: a.sample,
 		Waits: func() telemetry.Waits {
 			s := a.store.Pool().Stat()
 			return telemetry.Waits{Count: uint64(s.EmptyAcquireCount()), Total: s.EmptyAcquireWaitTime()}
@@ -80,6 +58,31 @@ func (a *App) measure(version string) (err error) {
 		},
 	})
 	return nil
+}
+
+// sample reads what metrics show of the database.
+func (a *App) sample(ctx context.Context) (telemetry.Sample, error) {
+	s, err := a.store.Reads.TakeSample(ctx)
+	v := telemetry.Sample{
+		Waiting:        s.Waiting,
+		OldestHeads:    s.OldestHeads,
+		Queues:         s.Queues,
+		HeldByType:     s.HeldByType,
+		Held:           s.Held,
+		Trouble:        telemetry.Trouble(s.Trouble),
+		Deliveries:     s.Deliveries,
+		RiverLag:       s.RiverLag,
+		OldestSnapshot: s.OldestSnapshot,
+	}
+	for _, n := range s.Senders {
+		v.Senders = append(v.Senders, telemetry.SenderCount(n))
+	}
+	if err != nil {
+		return v, err
+	}
+	jobs, err := a.store.Flows.TakeSample(ctx)
+	v.Jobs = telemetry.Jobs(jobs)
+	return v, err
 }
 
 // serveMetrics serves them, and the probes, until Close.

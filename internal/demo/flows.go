@@ -50,7 +50,8 @@ var flowSamples = []flowSample{
 	{"diamond", "finished", []jobSample{
 		{"first", "the top of a diamond", 1, nil, ``, "finished", "", 1, 0},
 		{"flaky", "fails twice, then succeeds", 2, []int64{1}, `"retries": 2`, "finished", "", 3, 0},
-		{"approved", "waits for an approval", 3, []int64{1}, `"prerequisites": ["` + approval + `"]`, "finished", "", 1, 0},
+		{"approved", "waits for an approval", 3, []int64{1}, `"prerequisites": ["` + approval + `"]`, "finished", "",
+			1, 0},
 		{"doomed", "its runner is killed with -9: another one executes it", 4, []int64{1}, `"topic": "TOPIC"`,
 			"finished", "", 1, 1},
 		{"last", "reads the results of three", 5, []int64{2, 3, 4}, ``, "finished", "", 1, 0},
@@ -203,7 +204,8 @@ func (r *flowRun) watch(ctx context.Context) error {
 			said = time.Now()
 			fmt.Fprintf(r.Out, "%4.1f s", time.Since(r.began).Seconds())
 			for i, f := range r.flows {
-				fmt.Fprintf(r.Out, "  %s: %s, %d of %d jobs have finished", flowSamples[i].name, f.Status, f.Finished, f.Count)
+				fmt.Fprintf(r.Out, "  %s: %s, %d of %d jobs have finished", flowSamples[i].name, f.Status, f.Finished,
+					f.Count)
 			}
 			fmt.Fprintln(r.Out)
 		}
@@ -335,8 +337,8 @@ func (s *Summary) addJob(flow string, want jobSample, j jobRow, tries, lapses in
 			Note: want.note})
 	}
 	if j.Status != want.status || code != want.code || tries != want.tries || lapses != want.lapses {
-		s.differ(name, "ended %s %s after %d tries and %d lost runners, want %s %s after %d and %d", j.Status, code, tries,
-			lapses, want.status, want.code, want.tries, want.lapses)
+		s.differ(name, "ended %s %s after %d tries and %d lost runners, want %s %s after %d and %d", j.Status, code,
+			tries, lapses, want.status, want.code, want.tries, want.lapses)
 	}
 	began := 0
 	var results []map[string]string
@@ -348,7 +350,8 @@ func (s *Summary) addJob(flow string, want jobSample, j jobRow, tries, lapses in
 		}
 	}
 	if began != tries+lapses {
-		s.differ(name, "its script began %d times, and %d tries with %d lost runners are recorded", began, tries, lapses)
+		s.differ(name, "its script began %d times, and %d tries with %d lost runners are recorded", began, tries,
+			lapses)
 	}
 	switch {
 	case j.Status == "finished" && (len(results) != 1 || !maps.Equal(results[0], j.Result)):

@@ -164,13 +164,15 @@ func (s *Summary) Print(out io.Writer) {
 	case ofEvents:
 		what, end, say = "events of %d source", "Successful", "every event ended as it should, and the devnet was told exactly once what came of it"
 	case ofFlows:
-		what, end, say = "jobs of %d flows", "finished", "every job ended as it should, and what its script wrote to a file is what is recorded of it"
+		what, end = "jobs of %d flows", "finished"
+		say = "every job ended as it should, and what its script wrote to a file is what is recorded of it"
 	}
 	through := "senders"
 	if s.kind == ofFlows {
 		through = "runners"
 	}
-	fmt.Fprintf(out, "\n%d "+what+" through %d "+through+" in %.1f s (%.1f a second): %d done, %d ended otherwise, %d retries\n",
+	fmt.Fprintf(out, "\n%d "+what+" through %d "+through+
+		" in %.1f s (%.1f a second): %d done, %d ended otherwise, %d retries\n",
 		s.Transactions, s.Queues, s.Senders, s.Seconds, s.PerSecond, s.Done, s.Failed, s.Retries)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if len(s.Failures) > 0 {
@@ -215,7 +217,8 @@ func (s *Summary) Further(api, database string) []string {
 			"curl -s " + api + "/" + s.Example,
 			"curl -s " + api + "/" + s.Example + "/history",
 			"curl -s -H 'Accept: text/vnd.mermaid' " + api + "/" + s.Example + "/dag",
-			"psql " + quote(database) + " -c \"SELECT flow, ref, status, tries, error_code FROM report.jobs ORDER BY flow, ref\"",
+			"psql " + quote(database) +
+				" -c \"SELECT flow, ref, status, tries, error_code FROM report.jobs ORDER BY flow, ref\"",
 		}
 	}
 	if s.kind == ofEvents {

@@ -60,7 +60,8 @@ func (s *Spec) Validate(at string) error {
 	case strings.ContainsRune(s.Script, 0):
 		return fault.At(at+"/script", "script has a NUL byte, which no text has")
 	case s.Topic != "" && !topicName.MatchString(s.Topic):
-		return fault.At(at+"/topic", "topic %q: want 1 to 200 of A-Z a-z 0-9 . _ : @ -, the first a letter or digit", fault.Clip(s.Topic))
+		return fault.At(at+"/topic", "topic %q: want 1 to 200 of A-Z a-z 0-9 . _ : @ -, the first a letter or digit",
+			fault.Clip(s.Topic))
 	case s.Timeout <= 0 || s.Timeout > MaxTimeout:
 		return fault.At(at+"/timeout", "timeout %d: want 1 to %d, in seconds", int64(s.Timeout/time.Second),
 			int64(MaxTimeout/time.Second))
@@ -167,7 +168,8 @@ func CarriedIn(data json.RawMessage) (s Spec, why string) {
 		return Spec{Timeout: DefaultTimeout}, fmt.Sprintf("its data is not that of a job: %s",
 			strings.TrimPrefix(err.Error(), "json: "))
 	}
-	s = Spec{Script: c.Script, Env: c.Env, Network: c.Network, Topic: c.Topic, Timeout: time.Duration(c.Timeout) * time.Second}
+	s = Spec{Script: c.Script, Env: c.Env, Network: c.Network, Topic: c.Topic,
+		Timeout: time.Duration(c.Timeout) * time.Second}
 	if c.Timeout > int64(MaxTimeout/time.Second) {
 		s.Timeout = 0
 	}

@@ -70,7 +70,8 @@ var processorPosts = []string{"/processors/{name}/batches", "/processors/{name}/
 
 // runnerCalls are what runners ask and tell, what they were told, and how somebody meets a prerequisite.
 var runnerCalls = []string{
-	"/jobs/{id}/prerequisites", "/jobs/{id}/replay", "/runners/{name}/register", "/runners/{name}/claim", "/runners/{name}/renew",
+	"/jobs/{id}/prerequisites", "/jobs/{id}/replay",
+	"/runners/{name}/register", "/runners/{name}/claim", "/runners/{name}/renew",
 	"/tries/{id}/log", "/tries/{id}/finish", "/tries/{id}/fail",
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/sandbox"
 )
 
-// replaySlot is beyond those that most runners of the same machine have, so that a replay by root has a user of its own.
+// replaySlot is beyond those that most runners of a machine have, so that a replay by root has a user of its own.
 const replaySlot = 999
 
 // Replay executes a job once more, in a box as a runner does, and tells no server. out gets what the script writes. The

@@ -82,7 +82,7 @@ func New(c Config) *Runner {
 // Run registers and executes jobs until ctx ends. Then it claims no more, lets the scripts that run come to their end
 // for the time of Drain, kills what is left, and gives that back to the server. It returns an error where the server
 // refuses to register it, or has refused its key for longer than its ttl, so that its scripts are killed: an operator
-// has to mend that, and whoever starts the process sees that it does not run.
+// has to mend that, and the system that starts the process sees that it does not run.
 func (r *Runner) Run(ctx context.Context) error {
 	defer r.lapse.Stop()
 	ctx, end := context.WithCancelCause(ctx)
@@ -118,7 +118,7 @@ func (r *Runner) refuse(err error) {
 }
 
 // deny notes that the server refuses the key of this runner, or says that it may not do this. Where it has said so for
-// longer than the ttl the runner ends: nobody has mended it in the time in which its scripts were still its own.
+// longer than the ttl the runner ends: no operator has mended it while its scripts were still its own.
 func (r *Runner) deny(err error) {
 	if p := problem(err); p == nil || p.Status != http.StatusUnauthorized && p.Status != http.StatusForbidden {
 		return

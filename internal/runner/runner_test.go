@@ -392,8 +392,8 @@ func (f refusal) RoundTrip(q *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// A runner whose key the server refuses ends with that as its error: at once where it registers, and where it runs after
-// its ttl, when its scripts are killed. One that is taken back within the ttl goes on.
+// A runner whose key the server refuses ends with that as its error: at once where it registers, and where it runs
+// after its ttl, when its scripts are killed. One that is taken back within the ttl goes on.
 func TestARunnerThatIsRefusedEnds(t *testing.T) {
 	s := newServer(t)
 	s.ttl = 6 * time.Second

@@ -129,8 +129,9 @@ var (
 	descRiverLag       = describe("river_lag_seconds", "How long a job has been due that no process has taken.")
 	descOldestSnapshot = describe("oldest_snapshot_seconds", "Age of the oldest open SQL transaction that we may see; while it lives, dead rows stay.")
 	descOffers         = describe("job_offers", "Jobs that runners may take now, to 100,000 in all.", "script_type")
-	descOldestOffer    = describe("oldest_offer_seconds", "How long the oldest job has been offered to runners.", "script_type")
-	descStrandedOffer  = describe("stranded_offer_seconds",
+	descOldestOffer    = describe("oldest_offer_seconds", "How long the oldest job has been offered to runners.",
+		"script_type")
+	descStrandedOffer = describe("stranded_offer_seconds",
 		"How long the oldest job has been offered that no runner takes which is alive and not paused.", "script_type")
 	descRunners  = describe("runners", "Runners: live, paused, or silent for longer than their ttl.", "state")
 	descWaits    = describe("db_wait_seconds", "Waiting for a database connection: how often, and how long in all.")

@@ -144,8 +144,7 @@ func (p *pass) load(ctx context.Context, t *db.Txn) error {
 		LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (f.queue_id, f.seq, f.day)
 		LEFT JOIN postern.queue_name n ON n.queue_id = f.queue_id
 		LEFT JOIN postern.processor p ON f.event IN ('result', 'timeout') AND p.processor_id = f.queue_id - $3::bigint
-		LEFT JOIN LATERAL (SELECT x.queue, x.script_type FROM postern.job x
-			WHERE f.event LIKE 'job-%' AND x.job_id = postern.told_of(f.queue_id, f.seq)) j ON true
+		LEFT JOIN LATERAL postern.told_by(f.event, f.queue_id, f.seq) j ON true
 		WHERE f.subscription_id = $1 ORDER BY f.at, f.queue_id, f.seq, f.event LIMIT $2`, p.track, numberAtOnce, outbox.OfProcessor(0, 0, 0).Queue).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var n newsRow

@@ -191,8 +191,8 @@ const tellOfSQL = `INSERT INTO postern.fanout (subscription_id, at, queue_id, se
 	WHERE s.context_id = $1 AND s.removed_at IS NULL AND (s.events = '{}' OR $5 = ANY (s.events))`
 
 // TellOf adds to b that an event has happened that is none of a transaction, at now, which was read behind the lock of
-// what it happened to. It returns whether any subscription may hear of it. A list of subscriptions that is too old to be
-// gone by is read by the statement that tells, so that no round trip is added.
+// what it happened to. It returns whether any subscription may hear of it. Where the list of subscriptions is too old,
+// the statement that tells reads it, so that no round trip is added.
 func (t *subscribers) TellOf(b *pgx.Batch, now time.Time, of int32, id outbox.ID, event outbox.Event) bool {
 	if l := t.list.Load(); now.Sub(l.readAt) < listenersMaxAge &&
 		!slices.ContainsFunc(l.of[of], func(s *listener) bool { return s.Wants(event) }) {

@@ -177,7 +177,8 @@ func (s *Store) flowDiffers(ctx context.Context, there *Flow, spec FlowSpec) err
 	if !slices.EqualFunc(jobs, slices.SortedFunc(slices.Values(spec.Jobs), func(a, b flow.Spec) int {
 		return int(*a.Ref - *b.Ref)
 	}), func(j *Job, x flow.Spec) bool {
-		return *j.Ref == *x.Ref && j.Script == x.Script && j.ScriptType == x.ScriptType && j.Topic == x.Topic && j.Timeout == x.Timeout &&
+		return *j.Ref == *x.Ref && j.Script == x.Script && j.ScriptType == x.ScriptType && j.Topic == x.Topic &&
+			j.Timeout == x.Timeout &&
 			j.Retries == x.Retries && maps.Equal(j.Own, flow.Environment(nil, x.Env))
 	}) {
 		names = append(names, "jobs")
@@ -186,7 +187,8 @@ func (s *Store) flowDiffers(ctx context.Context, there *Flow, spec FlowSpec) err
 		names = append(names, "jobs or start")
 	}
 	return fault.New(fault.Conflict, "idempotency_conflict",
-		"%s names flow %s, which differs: choose another one, or send the same content", named(spec.Ref, key), there.ID).
+		"%s names flow %s, which differs: choose another one, or send the same content", named(spec.Ref, key),
+		there.ID).
 		With("existing", map[string]string{"id": there.ID.String()}).With("differs", names)
 }
 

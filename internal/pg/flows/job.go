@@ -53,7 +53,8 @@ type Job struct {
 }
 
 const jobColumns = `j.job_id, j.context_id, j.actor, j.ref, coalesce(j.uid, ''), j.flow_id, j.removed, j.script,
-	j.script_type, coalesce(j.queue, ''), coalesce(j.topic, ''), j.timeout, j.retries, j.network, coalesce(j.frozen, j.env), j.env,
+	j.script_type, coalesce(j.queue, ''), coalesce(j.topic, ''), j.timeout, j.retries, j.network,
+	coalesce(j.frozen, j.env), j.env,
 	j.need_time,
 	j.status, j.steps, j.unfit, j.result, j.exit_code, j.error_code, j.error, j.cause, coalesce(j.tx_id::text, ''),
 		coalesce(j.queue_id, 0), coalesce(j.seq, 0),
@@ -61,7 +62,8 @@ const jobColumns = `j.job_id, j.context_id, j.actor, j.ref, coalesce(j.uid, ''),
 		j.updated_at, j.body_hash, coalesce(j.request_key, '')`
 
 func (j *Job) fields() []any {
-	return []any{&j.ID, &j.context, &j.Actor, &j.Ref, &j.UID, &j.Flow, &j.Removed, &j.Script, &j.ScriptType, &j.Queue, &j.Topic,
+	return []any{&j.ID, &j.context, &j.Actor, &j.Ref, &j.UID, &j.Flow, &j.Removed, &j.Script, &j.ScriptType,
+		&j.Queue, &j.Topic,
 		&j.Timeout, &j.Retries, &j.Network, &j.Env, &j.Own, &j.NeedTimeout,
 		&j.Status, &j.steps, &j.Unfit, (*[]byte)(&j.Result), &j.ExitCode, &j.Code, &j.Error, &j.Cause, &j.Tx,
 		&j.queue, &j.seq,

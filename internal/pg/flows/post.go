@@ -183,8 +183,8 @@ func differs(there *Job, spec flow.Spec, key string) error {
 		names = append(names, "prerequisites")
 	}
 	return fault.New(fault.Conflict, "idempotency_conflict",
-		"%s names job %s, which differs: choose another one, or send the same content", named(spec.Ref, there.usedKey(key)),
-		there.ID).
+		"%s names job %s, which differs: choose another one, or send the same content",
+		named(spec.Ref, there.usedKey(key)), there.ID).
 		With("existing", map[string]string{"id": there.ID.String()}).With("differs", names)
 }
 

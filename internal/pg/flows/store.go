@@ -47,7 +47,7 @@ func (s *Store) ring() {
 }
 
 // tellOf adds to b that subscriptions hear of the end of a job, in the commit of that end. Those of a flow are told in
-// order: its row is locked before now is read. What was removed from its flow is not told.
+// order: its row is locked before now is read. A job that was removed from its flow is not told.
 func (s *Store) tellOf(b *pgx.Batch, j *Job, c change) {
 	event := outbox.EventJobFinished
 	switch {

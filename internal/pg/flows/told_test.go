@@ -84,7 +84,8 @@ func TestEveryEndOfAJobIsToldOnce(t *testing.T) {
 	spec := flow.Spec{Ref: &ref[0], Script: "1", ScriptType: "python", Timeout: time.Minute, NeedTimeout: time.Hour}
 	second := spec
 	second.Ref, second.Dependends = &ref[1], []int64{1}
-	f, err := w.S.Flows.PostFlow(w.Ctx, w.By, flows.FlowSpec{Ref: &ref[2], Jobs: []flow.Spec{spec, second}, Start: true})
+	f, err := w.S.Flows.PostFlow(w.Ctx, w.By, flows.FlowSpec{Ref: &ref[2], Jobs: []flow.Spec{spec, second},
+		Start: true})
 	w.Must(err)
 	w.offer()
 	w.does(finished("1"))
@@ -189,7 +190,8 @@ func TestTheEnvironmentOfAJobIsNotTold(t *testing.T) {
 	w.Later(time.Minute)
 	w.post(0) // makes the dispatchers
 	s := w.Sub("", "job.python", "mine")
-	s.Data, s.Poster = json.RawMessage(`{"script": "1", "env_vars": {"TOKEN": "secret", "B": "secret"}}`), outbox.ByAdmin
+	s.Poster = outbox.ByAdmin
+	s.Data = json.RawMessage(`{"script": "1", "env_vars": {"TOKEN": "secret", "B": "secret"}}`)
 	w.Ingest(w.S, s)
 	w.Number(w.S, sub.ID)
 	events, _, err := w.S.Deliveries.Feed(w.Ctx, sub.ID, []string{"data"}, 0, 100)
