@@ -1,0 +1,90 @@
+package coordtest_test
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/coord"
+	"github.com/postern-dev/postern/internal/coord/coordtest"
+)
+
+var (
+	seed  = flag.Uint64("seed", 0, "the one schedule to play, and to tell what happens in it")
+	runs  = flag.Uint64("runs", 0, "how many schedules to play, from -from on; 0: as many as fit a test run")
+	first = flag.Uint64("from", 1, "the first schedule to play")
+)
+
+// play plays schedules on all processors and returns what each broke.
+func play(from, runs uint64, fault coord.Fault, change func(*coordtest.Plan)) map[uint64][]string {
+	var next atomic.Uint64
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	broken := map[uint64][]string{}
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for {
+				n := next.Add(1) - 1
+				if n >= runs {
+					return
+				}
+				plan := coordtest.Draw(from + n)
+				if change != nil {
+					change(&plan)
+				}
+				if b := coordtest.New(from+n, plan, fault).Run(); len(b) > 0 {
+					mu.Lock()
+					broken[from+n] = b
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	all.Wait()
+	return broken
+}
+
+func report(t *testing.T, broken map[uint64][]string) {
+	t.Helper()
+	shown := 0
+	for n, all := range broken {
+		if shown++; shown > 10 {
+			break
+		}
+		t.Errorf("%s: %s", coordtest.Command(n, ""), all[0])
+	}
+	if len(broken) > 0 {
+		t.Errorf("%d schedules broke a promise", len(broken))
+	}
+}
+
+func perfect(p *coordtest.Plan) {
+	p.Perfect, p.Restores, p.Timeouts, p.Forger, p.Reorgs = true, "none", false, false, false
+}
+
+func TestOnAPerfectWireAllGetReceipts(t *testing.T) {
+	report(t, play(1, 200, "", perfect))
+}
+
+func TestSchedules(t *testing.T) {
+	start := time.Now()
+	if *seed != 0 {
+		w := coordtest.New(*seed, coordtest.Draw(*seed), "")
+		w.Trace = func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+		fmt.Printf("%+v\n", w.Plan)
+		for _, b := range w.Run() {
+			t.Error(b)
+		}
+		return
+	}
+	n := *runs
+	if n == 0 {
+		n = 2000
+	}
+	report(t, play(*first, n, "", nil))
+	t.Logf("%d schedules in %s", n, time.Since(start))
+}

@@ -1,0 +1,186 @@
+package coord
+
+import (
+	"slices"
+	"time"
+)
+
+// Permit is the yes of an intent's originator: this node, of this install, may post the public transaction of this
+// generation. While it is open, none is given to another.
+//
+// It is closed when its dispatch has ended and the holder says so, or when the ledger has the intent, or by an operator.
+// Those end it, too. On a ledger that refuses the second public transaction of an intent, it is also closed when its
+// holder is silent, and then has not ended: its dispatch may still land, and so the intent may not fail.
+type Permit struct {
+	ID         string
+	Generation int64 // 0: presumed, of a node that may have got one of which this store has lost the row
+	Node       string
+	Install    int64
+	Beat       int64 // of the request; of one that is presumed: our own when it was
+	GivenAt    time.Time
+	AskedAt    time.Time
+	ClosedAt   time.Time
+	ClosedBy   string
+	Ended      bool
+}
+
+// Open says whether a permit keeps its intent from getting another.
+func (p *Permit) Open() bool { return p.ClosedAt.IsZero() }
+
+// permits calls f for each permit of an intent that has not ended.
+func (t *turn) permits(id string, f func(*Permit)) {
+	for _, p := range t.d.Permits {
+		if p.ID == id && !p.Ended {
+			f(p)
+		}
+	}
+}
+
+// blocking says whether a permit keeps its intent from going elsewhere.
+func (t *turn) blocking(p *Permit) bool {
+	return !p.Ended && (p.Open() || t.d.Settings.Once == Hold)
+}
+
+// free says whether an intent may be given to any node.
+func (t *turn) free(i *Intent) bool {
+	free := true
+	t.permits(i.ID, func(p *Permit) { free = free && !t.blocking(p) })
+	return free || t.planted(TwoPermits)
+}
+
+// endsKnown says whether each dispatch of an intent that may have been has ended.
+func (t *turn) endsKnown(i *Intent) bool {
+	known := true
+	t.permits(i.ID, func(*Permit) { known = false })
+	return known || t.planted(FailsWhileOthersGo)
+}
+
+// mayConfirm says whether a yes to a confirmation request is right: none is out, or the one to this same request.
+func (t *turn) mayConfirm(i *Intent, m *Message) bool {
+	if m.From != i.Delegate || m.Key == "" || m.Hash != i.Assembled.Hash || m.Generation != i.Generation {
+		return false
+	}
+	may := true
+	t.permits(i.ID, func(p *Permit) {
+		same := p.Node == m.From && p.Install == m.Install && p.Generation == m.Generation
+		may = may && (same || !t.blocking(p))
+	})
+	return may || t.planted(TwoPermits)
+}
+
+// give writes the permit. It is in the row before the answer leaves.
+func (t *turn) give(i *Intent, m *Message) {
+	for _, p := range t.d.Permits {
+		if p.ID == i.ID && p.Node == m.From && p.Install == m.Install && p.Generation == m.Generation {
+			return
+		}
+	}
+	t.d.Permits = append(t.d.Permits, &Permit{
+		ID:         i.ID,
+		Generation: m.Generation,
+		Node:       m.From,
+		Install:    m.Install,
+		Beat:       m.Beat,
+		GivenAt:    t.now,
+	})
+}
+
+// presume writes a permit for each node, since this store may have lost one.
+func (t *turn) presume(i *Intent) {
+	for _, p := range t.d.Peers {
+		install := p.Install
+		if p.Node == t.d.Self {
+			install = -1 // of the life that is lost: nobody can say that it ended
+		}
+		at := Permit{
+			ID:       i.ID,
+			Node:     p.Node,
+			Install:  install,
+			Beat:     t.d.Seat.Beat,
+			GivenAt:  t.now,
+			ClosedAt: t.now,
+			ClosedBy: "presumed",
+		}
+		t.d.Permits = append(t.d.Permits, &at)
+	}
+}
+
+// end closes a permit whose dispatch has ended.
+func (t *turn) end(p *Permit, by string) {
+	if p.Open() {
+		p.ClosedAt = t.now
+	}
+	p.ClosedBy, p.Ended = by, true
+}
+
+// silent closes the permits of holders that are silent, where the ledger refuses the second of two.
+func (t *turn) silent() {
+	if t.d.Settings.Once != Ledger {
+		return
+	}
+	for _, p := range t.d.Permits {
+		q := t.d.peer(p.Node)
+		if !p.Open() || p.Ended || q == nil || p.Node == t.d.Self {
+			continue
+		}
+		if heard := later(q.HeardAt, p.GivenAt); t.now.Sub(heard) > t.d.Settings.grace() {
+			p.ClosedAt, p.ClosedBy = t.now, "silent"
+			if i := t.d.Intent(p.ID); i != nil {
+				t.intent(i, OnCoordinatorChanged, fact{text: p.Node + " is silent"})
+			}
+		}
+	}
+}
+
+// release ends all permits of an intent: an operator says that nothing of it is on its way.
+func (t *turn) release(i *Intent) {
+	t.permits(i.ID, func(p *Permit) { t.end(p, "released") })
+	t.permitsEnded(i)
+}
+
+// permitsEnded lets an intent go on that waited for the end of a dispatch.
+func (t *turn) permitsEnded(i *Intent) {
+	if i.Failed != "" && t.endsKnown(i) {
+		t.intent(i, OnConfirmedReverted, fact{text: i.Failed})
+		return
+	}
+	t.intent(i, OnCoordinatorChanged, fact{text: "its permit has ended"})
+}
+
+// ask asks each holder of a permit that has not ended what became of it, for ever: one that is Idle sends no
+// heartbeat, and the last words of one that closed may be lost.
+func (t *turn) ask() {
+	if t.planted(NeverAsks) {
+		return
+	}
+	for _, q := range t.d.Peers {
+		var ids []string
+		for _, p := range t.d.Permits {
+			i := t.d.Intent(p.ID)
+			if !p.Ended && p.Node == q.Node && i != nil && !i.Ended() && !slices.Contains(ids, p.ID) {
+				ids = append(ids, p.ID)
+			}
+		}
+		if len(ids) > 0 {
+			t.send(Message{Kind: Asked, To: q.Node, IDs: ids})
+		}
+	}
+}
+
+// lookFor asks the ledger about intents that may have landed through a holder that does not say so.
+func (t *turn) lookFor() {
+	if !t.d.Settings.Look {
+		return
+	}
+	for _, i := range t.d.Intents {
+		if i.Ended() || t.now.Sub(i.LookedAt) < t.d.Settings.grace() {
+			continue
+		}
+		t.permits(i.ID, func(p *Permit) {
+			if t.now.Sub(p.GivenAt) > t.d.Settings.grace() && i.LookedAt != t.now {
+				i.LookedAt = t.now
+				t.call(Call{Key: i.ID + ".look", Kind: "look", ID: i.ID})
+			}
+		})
+	}
+}

@@ -1,0 +1,29 @@
+package coord
+
+// Fault is a fault that the simulation plants, to see that it finds it.
+type Fault string
+
+// The faults that can be planted.
+const (
+	PermitNotChecked     Fault = "a public transaction goes out without the originator's yes"
+	TwoPermits           Fault = "a permit is given while another is open"
+	StaleKeyBelieved     Fault = "an answer to an older request is believed"
+	OutrankByOwnHeight   Fault = "the rank of another is computed at the own height"
+	ForeignYesBelieved   Fault = "a yes is believed from any node"
+	OldInstallBelieved   Fault = "what a life has said that its node has lost is believed"
+	GenerationNotTold    Fault = "a word about one generation counts for another"
+	OldBeatBelieved      Fault = "an older word of the holder closes a permit"
+	NeverAsks            Fault = "the holder of a permit is never asked"
+	FailsWhileOthersGo   Fault = "an intent fails while another dispatch of it may land"
+	NeverLooks           Fault = "the ledger is not asked before a failure that follows a dispatch"
+	TimeoutIsRevert      Fault = "a public transaction whose outcome is unknown counts as reverted"
+	ProducersForgotten   Fault = "a public transaction does not wait for those that make its inputs"
+	RestoreNotNoticed    Fault = "a restored store goes on as if it had lost nothing"
+	AbsenceClosesPermits Fault = "a heartbeat that lacks an intent closes its permit"
+	DependentsNotHeld    Fault = "an intent is delegated before those that it depends on have succeeded"
+)
+
+// Plant plants a fault. Only the simulation does: a test of the house sees to it, and no row can hold one.
+func Plant(d *Domain, f Fault) { d.fault = f }
+
+func (t *turn) planted(f Fault) bool { return t.d.fault == f }

@@ -1,0 +1,139 @@
+package coord
+
+// A store may go back in time under its node: it is restored, or fails over to a standby that lacks commits. What was
+// said in the meantime others have heard, and the node does not know. Permits make that dangerous: a holder that has
+// forgotten its dispatch would dispatch again, and an originator that has forgotten its yes would give another.
+//
+// So a node that starts after all its processes were down does nothing before it has said hello. It tells the others
+// which beats it cannot have used: those between the last one that its store knows and now. Who has heard one of those
+// says so: then the store has lost something. The others drop what still comes from the gap.
+//
+// Who learns that it has lost something stops, and goes on under a new install once an operator says so. Others keep
+// the permits that the old install holds: what the new one says of them counts only where it still has the row. And
+// for each live intent of its own it assumes that every node holds a permit, itself too, until that node says that it
+// does not.
+//
+// What cannot be known here is lost: where the holder cannot be reached while the originator starts from a store that
+// was restored and nobody told it, and the other way round.
+
+// started says hello to all others.
+func (t *turn) started() {
+	s := &t.d.Seat
+	from := s.Beat
+	s.GapFrom, s.GapTo = from, t.beat()
+	if s.GapTo == from+1 {
+		s.GapTo = from // the clock stands behind: there is no gap to tell of
+	}
+	if t.planted(RestoreNotNoticed) {
+		return
+	}
+	s.HelloAt = t.now
+	for _, p := range t.d.Peers {
+		p.Greeted = p.Node == t.d.Self
+	}
+	t.hello()
+}
+
+// hello is said to each that has not answered.
+func (t *turn) hello() {
+	for _, p := range t.d.Peers {
+		if !p.Greeted && p.Node != t.d.Self && t.d.Seat.GapTo > 0 {
+			t.send(Message{Kind: Hello, To: p.Node, GapFrom: t.d.Seat.GapFrom, GapTo: t.d.Seat.GapTo})
+		}
+	}
+}
+
+// greeted ends the wait when all have answered, or the grace is over.
+func (t *turn) greeted() {
+	s := &t.d.Seat
+	if s.HelloAt.IsZero() {
+		return
+	}
+	for _, p := range t.d.Peers {
+		if !p.Greeted && t.now.Sub(s.HelloAt) < t.d.Settings.grace() {
+			return
+		}
+	}
+	s.HelloAt = noTime
+	t.raise(t.delegate)
+}
+
+func (t *turn) onHello(p *Peer, m *Message) {
+	seen, install := p.Beat, p.Install
+	if m.Install > p.Install {
+		t.newInstall(p, m.Install)
+	}
+	if m.Install == p.Install {
+		p.GapFrom, p.GapTo, p.Beat = m.GapFrom, m.GapTo, max(p.Beat, m.Beat)
+		p.HeardAt = t.now
+	}
+	t.send(Message{Kind: Greeting, To: p.Node, Seen: seen, SeenInstall: install, Echo: m.Beat})
+}
+
+func (t *turn) onGreeting(p *Peer, m *Message) {
+	s := &t.d.Seat
+	if m.Echo < s.GapTo {
+		t.ignore(string(m.Kind), "stale")
+		return
+	}
+	p.Greeted = true
+	if m.SeenInstall > s.Install || m.SeenInstall == s.Install && m.Seen > s.GapFrom && m.Seen < s.GapTo {
+		t.quarantine()
+		return
+	}
+	if m.Install > p.Install {
+		t.newInstall(p, m.Install)
+	}
+	t.greeted()
+}
+
+// quarantine stops all: the store has lost something.
+func (t *turn) quarantine() {
+	if t.planted(RestoreNotNoticed) {
+		return
+	}
+	t.d.Paused = true
+}
+
+// leave goes on behind a quarantine, under a new install.
+func (t *turn) leave() {
+	s := &t.d.Seat
+	t.d.Paused, s.HelloAt = false, noTime
+	s.Install = max(s.Install+1, t.beat())
+	for _, p := range t.d.Peers {
+		p.Greeted = true
+	}
+	for _, i := range t.d.Intents {
+		if !i.Ended() {
+			t.presume(i)
+		}
+	}
+	t.dropEarly(func(*Work) bool { return true }, "its coordinator has lost rows")
+	t.seatAfterLoss()
+	for _, w := range t.d.Works {
+		if w.dispatched() {
+			t.step.Recalls = append(t.step.Recalls, w.UID)
+		}
+	}
+	t.raise(t.ask)
+}
+
+// Still says whether a domain waits until the others have greeted it, or an operator released it. The core sends none
+// of its public transactions then: what it is to send may have been given back in the life that is lost.
+func (d *Domain) Still() bool { return d.Paused || !d.Seat.HelloAt.IsZero() }
+
+// newInstall takes note that another node has lost something: what it handed over before is dropped where it is not
+// dispatched, and what it had of ours and holds no permit for goes elsewhere.
+func (t *turn) newInstall(p *Peer, install int64) {
+	first := p.Install == 0
+	p.Install, p.Beat, p.GapFrom, p.GapTo, p.State, p.StateBeat = install, 0, 0, 0, "", 0
+	if first {
+		return
+	}
+	t.dropEarly(func(w *Work) bool { return w.Origin == p.Node && w.OriginInstall < install }, "its originator has lost rows")
+	for _, i := range t.d.Intents {
+		if i.Delegate == p.Node {
+			t.intent(i, OnCoordinatorChanged, fact{text: p.Node + " has lost rows"})
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package coord
+
+import (
+	"slices"
+	"time"
+)
+
+// Mode says how the coordinator of a domain is chosen.
+type Mode string
+
+// The modes: by the priority list of a range of blocks, always the named node, always the node itself.
+const (
+	Endorser Mode = "ENDORSER"
+	Static   Mode = "STATIC"
+	Sender   Mode = "SENDER"
+)
+
+// Once says what keeps an intent from being carried out twice when the holder of its permit is lost.
+type Once string
+
+// Hold waits for the holder, or for an operator. Ledger relies on a ledger that refuses the second public transaction.
+const (
+	Hold   Once = "hold"
+	Ledger Once = "ledger"
+)
+
+// Settings are those of a domain (S3.5). Counts of grace are in heartbeat intervals.
+type Settings struct {
+	Nodes       []string // names of the installations, in any order
+	Mode        Mode
+	Static      string // of mode STATIC: the node, also as party@node
+	Once        Once
+	KeepsActive bool // a live coordinator keeps its seat over boundaries of ranges
+	Look        bool // the domain's service says what the ledger has
+
+	HeartbeatInterval, RequestTimeout, StateTimeout, DelegateTimeout, FlushGrace time.Duration
+	InactiveGrace, ClosingGrace, FinalGrace, MinTenure                           int
+
+	BlockHeightTolerance, BlockRange                                                 int64
+	MaxInflight, MaxDispatchAhead                                                    int
+	AssembleErrorThreshold, EndorseRejectThreshold, BaseLedgerRevertThreshold, Batch int
+}
+
+// Defaults are the settings of a domain of which nothing else is said.
+func Defaults(nodes ...string) Settings {
+	return Settings{
+		Nodes:                     nodes,
+		Mode:                      Endorser,
+		Once:                      Hold,
+		HeartbeatInterval:         10 * time.Second,
+		RequestTimeout:            3 * time.Second,
+		StateTimeout:              10 * time.Second,
+		DelegateTimeout:           5 * time.Second,
+		FlushGrace:                time.Minute,
+		InactiveGrace:             2,
+		ClosingGrace:              2,
+		FinalGrace:                2,
+		MinTenure:                 5,
+		BlockHeightTolerance:      5,
+		BlockRange:                100,
+		MaxInflight:               500,
+		MaxDispatchAhead:          50,
+		AssembleErrorThreshold:    3,
+		EndorseRejectThreshold:    3,
+		BaseLedgerRevertThreshold: 3,
+		Batch:                     100,
+	}
+}
+
+// Clamped returns the settings with each below its minimum raised to it, and the names of those.
+func (s Settings) Clamped() (Settings, []string) {
+	var low []string
+	s.Nodes = slices.Compact(slices.Sorted(slices.Values(s.Nodes)))
+	least := func(name string, have *time.Duration, least time.Duration) {
+		if *have < least {
+			*have, low = least, append(low, name)
+		}
+	}
+	least("heartbeat_interval", &s.HeartbeatInterval, time.Second)
+	least("request_timeout", &s.RequestTimeout, time.Second)
+	least("state_timeout", &s.StateTimeout, time.Second)
+	least("delegate_timeout", &s.DelegateTimeout, 100*time.Millisecond)
+	least("flush_grace", &s.FlushGrace, 5*time.Second)
+	count := func(name string, have *int, least int) {
+		if *have < least {
+			*have, low = least, append(low, name)
+		}
+	}
+	count("inactive_grace", &s.InactiveGrace, 1)
+	count("closing_grace", &s.ClosingGrace, 1)
+	count("final_grace", &s.FinalGrace, 1)
+	count("min_tenure", &s.MinTenure, 0)
+	count("max_inflight", &s.MaxInflight, 1)
+	count("max_dispatch_ahead", &s.MaxDispatchAhead, 1)
+	count("assemble_error_threshold", &s.AssembleErrorThreshold, 0)
+	count("endorse_reject_threshold", &s.EndorseRejectThreshold, 0)
+	count("base_ledger_revert_threshold", &s.BaseLedgerRevertThreshold, 0)
+	count("batch", &s.Batch, 1)
+	if s.BlockHeightTolerance < 1 {
+		s.BlockHeightTolerance, low = 1, append(low, "block_height_tolerance")
+	}
+	if s.BlockRange < 10 {
+		s.BlockRange, low = 10, append(low, "block_range")
+	}
+	return s, low
+}
+
+// grace is how long a node may be silent before it is taken for dead.
+func (s Settings) grace() time.Duration {
+	return time.Duration(s.InactiveGrace) * s.HeartbeatInterval
+}

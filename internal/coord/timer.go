@@ -1,0 +1,119 @@
+package coord
+
+import "time"
+
+// timers are what is looked for in each step, in this order: who was away learns that before all else.
+var timers = []func(*turn){
+	(*turn).blocks,
+	(*turn).away,
+	(*turn).greeted,
+	(*turn).interval,
+	(*turn).requests,
+	(*turn).delegations,
+	(*turn).waits,
+}
+
+func (t *turn) still() bool { return t.d.Still() }
+
+func (t *turn) blocks() {
+	if t.height > t.d.Height {
+		t.d.Height = t.height
+		t.originator(OnNewBlock, fact{})
+		t.coordinator(OnNewBlock, fact{})
+	}
+}
+
+// away is for an Active that has not beaten: others may have taken over.
+func (t *turn) away() {
+	s := &t.d.Seat
+	if !t.still() && !s.TickedAt.IsZero() && t.now.Sub(s.TickedAt) > t.d.Settings.grace() && s.Coordinator == Active {
+		t.coordinator(OnAway, fact{})
+	}
+}
+
+func (t *turn) interval() {
+	s := &t.d.Seat
+	if t.now.Sub(s.TickedAt) < t.d.Settings.HeartbeatInterval || t.d.Paused {
+		return
+	}
+	s.TickedAt = t.now
+	t.hello()
+	if t.still() {
+		return
+	}
+	t.originator(OnHeartbeatInterval, fact{})
+	t.coordinator(OnHeartbeatInterval, fact{})
+	for _, w := range t.d.Works {
+		if w.State == Confirmed || w.State == Reverted {
+			t.work(w, OnHeartbeatInterval, fact{})
+		}
+		if w.dispatched() && (w.Unknown || w.Reason != "") && t.now.Sub(w.LookedAt) > t.d.Settings.grace() {
+			t.look(w)
+		}
+	}
+}
+
+func (t *turn) requests() {
+	for _, w := range t.d.Works {
+		if at, waits := t.requestDue(w); waits && !t.still() && !at.After(t.now) {
+			t.work(w, OnRequestTimeoutInterval, fact{})
+		}
+	}
+}
+
+// requestDue is when a work is to be looked at again since answers are missing.
+func (t *turn) requestDue(w *Work) (at time.Time, waits bool) {
+	if w.State != Assembling && w.State != Gathering && w.State != ConfirmingDispatch {
+		return noTime, false
+	}
+	at = w.Since.Add(t.d.Settings.StateTimeout)
+	for _, a := range w.Asks {
+		if again := a.Last.Add(t.d.Settings.RequestTimeout); a.Answer == "" && w.waitsFor(a) && again.Before(at) {
+			at = again
+		}
+	}
+	return at, true
+}
+
+func (t *turn) delegations() {
+	for _, i := range t.d.Intents {
+		if !t.still() && t.delegateAgain(i) {
+			t.originator(OnDelegateTimeout, fact{})
+			return
+		}
+	}
+}
+
+// waits lets works go on that were to wait for a while.
+func (t *turn) waits() {
+	if !t.still() && t.d.Seat.Coordinator == Active {
+		t.raise(t.selectNext)
+	}
+}
+
+// due is when the domain is to be looked at again.
+func (t *turn) due() time.Time {
+	if t.d.Paused {
+		return noTime
+	}
+	at := t.d.Seat.TickedAt.Add(t.d.Settings.HeartbeatInterval)
+	sooner := func(x time.Time) {
+		if x.Before(at) && x.After(t.now) {
+			at = x
+		}
+	}
+	for _, w := range t.d.Works {
+		if due, waits := t.requestDue(w); waits {
+			sooner(due)
+		}
+		if w.State == Pooled {
+			sooner(w.NotBefore)
+		}
+	}
+	for _, i := range t.d.Intents {
+		if i.State == Delegated && i.Acked == 0 {
+			sooner(i.DelegatedAt.Add(t.d.Settings.DelegateTimeout))
+		}
+	}
+	return at
+}

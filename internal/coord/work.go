@@ -1,0 +1,247 @@
+package coord
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// nodeOf is the node of a party name@node.
+func nodeOf(party string) string { return party[strings.LastIndexByte(party, '@')+1:] }
+
+// over says whether a work is at an end of its own: nothing of it is on its way.
+func (w *Work) over() bool {
+	return w.State == Confirmed || w.State == Reverted || w.State == Final || w.State == Evicted
+}
+
+// dispatched says whether the core has the public transaction of a work, and no outcome of it.
+func (w *Work) dispatched() bool { return w.State == Dispatched || w.State == Submitted }
+
+// Work states by what they mean for those that depend on the work (S3.8).
+var (
+	assembledWorks = []State{Gathering, Blocked, ConfirmingDispatch, ReadyForDispatch, Dispatched, Submitted, Confirmed}
+	readyWorks     = []State{ReadyForDispatch, Dispatched, Submitted, Confirmed}
+)
+
+// moved tells those that depend on a work where it went.
+func (t *turn) moved(w *Work, from State) {
+	assembled := slices.Contains(assembledWorks, w.State)
+	back := !assembled && slices.Contains(assembledWorks, from) && w.Outcome != Success
+	for _, d := range t.d.Works {
+		if d.After == w.ID && d.Origin == w.Origin && d != w {
+			switch {
+			case assembled:
+				t.raise(func() { t.work(d, OnDependencyAssembled, fact{}) })
+			case w.State == Reverted:
+				t.raise(func() { t.work(d, OnDependencyReverted, fact{}) })
+				fallthrough
+			case w.over():
+				t.raise(func() { t.work(d, OnDependencyTerminated, fact{}) })
+			}
+		}
+		if slices.Contains(d.Needs, w.ID) && d != w {
+			if slices.Contains(readyWorks, w.State) {
+				t.raise(func() { t.work(d, OnDependencyReady, fact{}) })
+			} else if back && slices.Contains(earlyWorks, d.State) {
+				t.raise(func() { t.work(d, OnDependencyReset, fact{text: w.ID + " went back"}) })
+			}
+		}
+	}
+}
+
+// unassembledBefore says whether the work before this one in its delegation still waits to be assembled.
+func (t *turn) unassembledBefore(w *Work) bool {
+	if w.After == "" {
+		return false
+	}
+	before := t.d.Work(w.After)
+	return before != nil && slices.Contains(poolWorks, before.State)
+}
+
+// producers are the works of this coordinator that make the inputs.
+func (t *turn) producers(inputs []string) (ids []string) {
+	for _, w := range t.d.Works {
+		if w.over() || !slices.Contains(assembledWorks, w.State) {
+			continue
+		}
+		if slices.ContainsFunc(w.Assembled.Outputs, func(o string) bool { return slices.Contains(inputs, o) }) {
+			ids = append(ids, w.ID)
+		}
+	}
+	return ids
+}
+
+// takenBy says which other work that is on its way spends one of the inputs, or "".
+func (t *turn) takenBy(w *Work, inputs []string) string {
+	for _, other := range t.d.Works {
+		if other == w || other.over() || !slices.Contains(assembledWorks, other.State) {
+			continue
+		}
+		for _, in := range other.Assembled.Inputs {
+			if slices.Contains(inputs, in) {
+				return other.ID
+			}
+		}
+	}
+	return ""
+}
+
+func (t *turn) producersReady(w *Work, m *Message) bool {
+	needs := w.Needs
+	if w.State == Assembling {
+		needs = t.producers(m.Assembled.Inputs)
+	}
+	return t.all(needs, readyWorks)
+}
+
+// producersOut says whether the core has the public transactions that make the inputs of a work.
+func (t *turn) producersOut(w *Work) bool {
+	return t.planted(ProducersForgotten) || t.all(w.Needs, []State{Dispatched, Submitted, Confirmed})
+}
+
+func (t *turn) all(ids []string, states []State) bool {
+	for _, id := range ids {
+		if p := t.d.Work(id); p == nil || p.Outcome != Success && !slices.Contains(states, p.State) {
+			return false
+		}
+	}
+	return true
+}
+
+// keepAssembled takes what the assembler made, and the requests for endorsements that follow from it.
+func (t *turn) keepAssembled(w *Work, f fact) {
+	w.Assembled, w.Needs, w.Asks = f.m.Assembled, t.producers(f.m.Assembled.Inputs), nil
+	for _, a := range w.Assembled.Plan {
+		for _, party := range a.Parties {
+			if a.Type == "sign" && nodeOf(party) == w.Origin {
+				continue // signed before it was answered
+			}
+			w.Asks = append(w.Asks, &Ask{
+				Kind:  EndorsementRequest,
+				Node:  nodeOf(party),
+				Name:  a.Name,
+				Party: party,
+				Key:   t.key(w, EndorsementRequest) + "." + a.Name + "." + party,
+			})
+		}
+	}
+}
+
+// count returns how many parties of an attestation have said yes, or may still.
+func (w *Work) count(a Attestation, answers ...string) int {
+	n := 0
+	for _, party := range a.Parties {
+		signed := true
+		for _, ask := range w.Asks {
+			if ask.Name == a.Name && ask.Party == party {
+				signed = slices.Contains(answers, ask.Answer)
+			}
+		}
+		if signed {
+			n++
+		}
+	}
+	return n
+}
+
+func (a Attestation) needs() int {
+	if a.Threshold > 0 {
+		return min(a.Threshold, len(a.Parties))
+	}
+	return len(a.Parties)
+}
+
+// planOpen says whether signatures or endorsements are missing.
+func (w *Work) planOpen(m *Message) bool {
+	if w.State == Assembling {
+		for _, a := range m.Assembled.Plan {
+			if slices.ContainsFunc(a.Parties, func(p string) bool { return a.Type != "sign" || nodeOf(p) != w.Origin }) {
+				return true
+			}
+		}
+		return false
+	}
+	return slices.ContainsFunc(w.Assembled.Plan, func(a Attestation) bool { return w.count(a, "yes") < a.needs() })
+}
+
+// possible says whether enough parties have not refused.
+func (w *Work) possible() bool {
+	return !slices.ContainsFunc(w.Assembled.Plan, func(a Attestation) bool { return w.count(a, "yes", "") < a.needs() })
+}
+
+func (t *turn) revertsLeft(w *Work, f fact) bool {
+	retry := w.Retry
+	if f.core != nil {
+		retry = f.core.Retry
+	}
+	return retry && w.Reverts < t.d.Settings.BaseLedgerRevertThreshold
+}
+
+// room says whether the core may be handed one more.
+func (t *turn) room() bool {
+	n := 0
+	for _, w := range t.d.Works {
+		if w.dispatched() {
+			n++
+		}
+	}
+	return n < t.d.Settings.MaxDispatchAhead
+}
+
+// post hands the public transaction to the core, behind those that make its inputs.
+func (t *turn) post(w *Work) {
+	w.UID = w.ID + "." + t.d.Self + "." + strconv.FormatInt(w.Generation, 10)
+	t.step.Posts = append(t.step.Posts, t.d.Post(w, t.planted(ProducersForgotten)))
+	t.tell(w)
+}
+
+// Post is the public transaction of a work that is dispatched. What was posted before its process died is posted again:
+// the uid names it.
+func (d *Domain) Post(w *Work, alone bool) Post {
+	p := Post{
+		ID:         w.ID,
+		UID:        w.UID,
+		Generation: w.Generation,
+		Hash:       w.Assembled.Hash,
+		Inputs:     w.Assembled.Inputs,
+		Outputs:    w.Assembled.Outputs,
+	}
+	for _, id := range w.Needs {
+		if n := d.Work(id); n != nil && n.UID != "" && n.Outcome != Success && !alone {
+			p.DependsOn = append(p.DependsOn, n.UID)
+		}
+	}
+	return p
+}
+
+// said takes the core's word about a public transaction. One about another generation is late.
+func (t *turn) said(c *CoreWord) {
+	w := t.d.Work(c.ID)
+	if w == nil || w.UID != c.UID {
+		t.ignore("core", "stale")
+		return
+	}
+	f := fact{core: c, text: c.Reason}
+	switch c.State {
+	case CoreNonce:
+		t.work(w, OnNonceAllocated, f)
+	case CoreSubmitted:
+		t.work(w, OnSubmitted, f)
+	case CoreUndone:
+		t.work(w, OnDispatchUndone, f)
+	default:
+		t.work(w, OnConfirmed, f)
+	}
+	if w.over() {
+		t.raise(func() { t.coordinator(OnTransactionConfirmed, fact{}) })
+	}
+}
+
+// dropEarly gives back works that are not dispatched.
+func (t *turn) dropEarly(which func(*Work) bool, why string) {
+	for _, w := range t.d.Works {
+		if !w.over() && !w.dispatched() && which(w) {
+			t.work(w, OnDropped, fact{text: why})
+		}
+	}
+}
