@@ -283,7 +283,7 @@ func (t *turn) selectNext() {
 			return
 		}
 		p := t.d.peer(w.Origin)
-		if w.State == Pooled && !w.NotBefore.After(t.now) && !p.Silent && (next == nil || w.Place < next.Place) {
+		if w.State == Pooled && !w.NotBefore.After(t.now) && !p.Silent.After(t.now) && (next == nil || w.Place < next.Place) {
 			next = w
 		}
 	}
@@ -303,9 +303,11 @@ func (t *turn) collect() {
 	}
 }
 
+// leaveSilent leaves the works of an originator that did not answer alone, longer each time, or until it is heard.
 func (t *turn) leaveSilent(w *Work, _ fact) {
-	if w.Origin != t.d.Self {
-		t.d.peer(w.Origin).Silent = true
+	if p := t.d.peer(w.Origin); w.Origin != t.d.Self {
+		p.Silences++
+		p.Silent = t.now.Add(t.d.Settings.StateTimeout << min(p.Silences, 6))
 	}
 }
 

@@ -62,7 +62,8 @@ type Peer struct {
 	Digest    string
 
 	FailedAt time.Time // it did not take what it was given
-	Silent   bool      // as an originator: its works are not selected
+	Silent   time.Time // as an originator: until when its works are not selected
+	Silences int       // how often in a row it did not answer
 }
 
 // Receipts of intents.
@@ -130,6 +131,7 @@ type Work struct {
 	NotBefore     time.Time
 
 	Assembled Assembled
+	Offered   []string // states that the assembler was told it may use, of works on their way
 	Needs     []string // works that make its inputs
 	Asks      []*Ask
 	Prepared  bool

@@ -188,7 +188,7 @@ func (t *turn) pulled(l Lever, id string) {
 		t.intent(i, OnFulfilled, fact{text: "it was done, says an operator"})
 	case l == Resume:
 		t.intent(i, OnResumed, fact{})
-		t.raise(t.delegate)
+		t.originator(OnTransactionCreated, fact{})
 	case l == Cancel:
 		t.intent(i, OnCancelled, fact{text: "cancelled"})
 	}

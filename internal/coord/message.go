@@ -167,6 +167,9 @@ func (t *turn) receive(m *Message) {
 	handle(t, p, m)
 }
 
+// heard takes note of a sign of life.
+func (p *Peer) heard(now time.Time) { p.HeardAt, p.Silent, p.Silences = now, noTime, 0 }
+
 // hear keeps what a message says of its sender, or returns why it does not count.
 func (t *turn) hear(p *Peer, m *Message) string {
 	believe := t.planted(OldInstallBelieved)
@@ -181,7 +184,7 @@ func (t *turn) hear(p *Peer, m *Message) string {
 	if m.Install == p.Install {
 		p.Beat = max(p.Beat, m.Beat)
 	}
-	p.HeardAt, p.Silent = t.now, false
+	p.heard(t.now)
 	if m.Height > p.Height {
 		p.Height = m.Height
 	}

@@ -57,6 +57,7 @@ func (t *turn) nudge(w *Work) {
 		switch a.Kind {
 		case AssembleRequest:
 			m.Pending, m.Spent = t.pending()
+			w.Offered = m.Pending
 		case EndorsementRequest:
 			m.Assembled = w.Assembled
 		}

@@ -65,7 +65,7 @@ func (t *turn) onHello(p *Peer, m *Message) {
 	}
 	if m.Install == p.Install {
 		p.GapFrom, p.GapTo, p.Beat = m.GapFrom, m.GapTo, max(p.Beat, m.Beat)
-		p.HeardAt = t.now
+		p.heard(t.now)
 	}
 	t.send(Message{Kind: Greeting, To: p.Node, Seen: seen, SeenInstall: install, Echo: m.Beat})
 }
@@ -77,6 +77,7 @@ func (t *turn) onGreeting(p *Peer, m *Message) {
 		return
 	}
 	p.Greeted = true
+	p.heard(t.now)
 	if m.SeenInstall > s.Install || m.SeenInstall == s.Install && m.Seen > s.GapFrom && m.Seen < s.GapTo {
 		t.quarantine()
 		return

@@ -108,6 +108,7 @@ func (t *turn) due() time.Time {
 		}
 		if w.State == Pooled {
 			sooner(w.NotBefore)
+			sooner(t.d.peer(w.Origin).Silent)
 		}
 	}
 	for _, i := range t.d.Intents {

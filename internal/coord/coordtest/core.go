@@ -91,11 +91,14 @@ func (n *Node) advance(core []coreTx, x *coreTx) (words []coord.CoreWord) {
 	return words
 }
 
+// ended are the ends after which the core ends what waits.
+var ended = []string{coord.CoreReverted, coord.CoreUndone, coord.CoreUnknown}
+
 // ready says whether all that a public transaction waits for has succeeded.
 func ready(core []coreTx, uids []string) string {
 	for _, uid := range uids {
 		at := slices.IndexFunc(core, func(x coreTx) bool { return x.post.UID == uid })
-		if at < 0 || core[at].state == coord.CoreReverted || core[at].state == coord.CoreUndone {
+		if at < 0 || slices.Contains(ended, core[at].state) {
 			return "no"
 		}
 		if core[at].state != coord.CoreSuccess {

@@ -64,29 +64,28 @@ func (w *World) post(o *order) {
 
 // trouble draws what goes wrong.
 func (w *World) trouble() {
-	end := w.Plan.Chaos - 2*time.Second
-	for range w.rng.IntN(5) {
-		w.after(w.between(time.Second, end), w.cut)
-	}
-	for range w.rng.IntN(4) {
-		w.after(w.between(time.Second, end), func() {
-			if n := w.nodes[w.rng.IntN(len(w.nodes))]; n.up {
-				w.tell("%s is killed", n.name)
-				n.die(w.between(500*time.Millisecond, 8*time.Second))
+	one := func() *Node { return w.nodes[w.rng.IntN(len(w.nodes))] }
+	w.times(5, w.cut)
+	w.times(4, func() {
+		if n := one(); n.up {
+			w.tell("%s is killed", n.name)
+			n.die(w.between(500*time.Millisecond, 8*time.Second))
+		}
+	})
+	w.times(3, func() { one().freeze(w.between(time.Second, 6*time.Second)) })
+	w.times(3, func() { one().lag = int64(w.rng.IntN(25)) })
+	w.restores()
+}
+
+// times has something happen up to so many times less one, until all is whole.
+func (w *World) times(n int, f func()) {
+	for range w.rng.IntN(n) {
+		w.after(w.between(time.Second, w.Plan.Chaos-2*time.Second), func() {
+			if !w.whole {
+				f()
 			}
 		})
 	}
-	for range w.rng.IntN(3) {
-		w.after(w.between(time.Second, end), func() {
-			w.nodes[w.rng.IntN(len(w.nodes))].freeze(w.between(time.Second, 6*time.Second))
-		})
-	}
-	for range w.rng.IntN(3) {
-		w.after(w.between(time.Second, end), func() {
-			w.nodes[w.rng.IntN(len(w.nodes))].lag = int64(w.rng.IntN(25))
-		})
-	}
-	w.restores()
 }
 
 // restores draws which stores go back in time. Where nobody tells the node, the others can be reached when it starts,

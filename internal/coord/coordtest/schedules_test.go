@@ -16,6 +16,7 @@ import (
 var (
 	seed  = flag.Uint64("seed", 0, "the one schedule to play, and to tell what happens in it")
 	runs  = flag.Uint64("runs", 0, "how many schedules to play, from -from on; 0: as many as fit a test run")
+	whole = flag.Bool("perfect", false, "nothing goes wrong in the schedule of -seed")
 	first = flag.Uint64("from", 1, "the first schedule to play")
 )
 
@@ -73,7 +74,11 @@ func TestOnAPerfectWireAllGetReceipts(t *testing.T) {
 func TestSchedules(t *testing.T) {
 	start := time.Now()
 	if *seed != 0 {
-		w := coordtest.New(*seed, coordtest.Draw(*seed), "")
+		plan := coordtest.Draw(*seed)
+		if *whole {
+			perfect(&plan)
+		}
+		w := coordtest.New(*seed, plan, "")
 		w.Trace = func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 		fmt.Printf("%+v\n", w.Plan)
 		for _, b := range w.Run() {
