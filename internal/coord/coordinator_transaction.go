@@ -81,7 +81,7 @@ var CoordinatorTransaction = table("coordinator_transaction", Pooled, []State{Fi
 	each(outWorks, OnConfirmed, "reverts_left", Pooled, "count_revert", "wait"),
 	each(outWorks, OnConfirmed, "reverts_left_elsewhere", Evicted, "count_revert"),
 	each(outWorks, OnConfirmed, "", Reverted, "fail"),
-	each(outWorks, OnLooked, "fulfilled", Confirmed, "succeed"),
+	each(outWorks, OnLooked, "fulfilled", Confirmed, "succeed_otherwise"),
 	each(outWorks, OnLooked, "unknown_still", ""),
 	each(outWorks, OnLooked, "reverts_left", Pooled, "count_revert", "wait"),
 	each(outWorks, OnLooked, "reverts_left_elsewhere", Evicted, "count_revert"),
@@ -163,6 +163,9 @@ var workEffects = map[string]func(*turn, *Work, fact){
 	"undo": func(_ *turn, w *Work, _ fact) { w.Unknown, w.Retry = false, false },
 	"succeed": func(_ *turn, w *Work, _ fact) {
 		w.Outcome, w.Reason, w.Told, w.Beats = Success, "", false, 0
+	},
+	"succeed_otherwise": func(_ *turn, w *Work, _ fact) {
+		w.Outcome, w.Reason, w.Told, w.Beats, w.Other = Success, "", false, 0, true
 	},
 	"fail": func(_ *turn, w *Work, f fact) {
 		if f.core != nil {

@@ -132,6 +132,7 @@ type Work struct {
 
 	Assembled Assembled
 	Offered   []string // states that the assembler was told it may use, of works on their way
+	Barred    []string // states that it was told are spent by works on their way
 	Needs     []string // works that make its inputs
 	Asks      []*Ask
 	Prepared  bool
@@ -145,6 +146,7 @@ type Work struct {
 	Reason   string
 	Retry    bool // a failure that may be assembled anew
 	Unknown  bool // the core gave up, and it may land
+	Other    bool // the ledger has the intent by another dispatch: the outputs of this one are none
 	LookedAt time.Time
 	Told     bool // the originator has acknowledged the outcome
 	Beats    int  // heartbeats since the end

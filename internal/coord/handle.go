@@ -140,8 +140,9 @@ func (t *turn) rest() error {
 	most := 50 * (10 + len(t.d.Intents) + len(t.d.Works))
 	for n := 0; len(t.queue) > 0; n++ {
 		if n > most {
-			return fmt.Errorf("domain %s: more than %d internal events follow from one: the step does not end",
-				t.d.Name, most)
+			last := t.step.Moves[max(0, len(t.step.Moves)-6):]
+			return fmt.Errorf("domain %s: more than %d internal events follow from one; the last moves are %+v",
+				t.d.Name, most, last)
 		}
 		f := t.queue[0]
 		t.queue = t.queue[1:]

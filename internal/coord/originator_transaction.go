@@ -123,7 +123,7 @@ var intentEffects = map[string]func(*turn, *Intent, fact){
 	},
 	"keep_nonce":     func(_ *turn, i *Intent, f fact) { i.Nonce = f.entry.Nonce },
 	"keep_hash":      func(_ *turn, i *Intent, f fact) { i.Hash = f.entry.Hash },
-	"look":           func(t *turn, _ *Intent, _ fact) { t.raise(t.ask) },
+	"look":           func(t *turn, _ *Intent, _ fact) { t.lookFor() },
 	"delegate_again": func(t *turn, _ *Intent, _ fact) { t.raise(t.reverted) },
 	"delegate_anew": func(t *turn, i *Intent, _ fact) {
 		i.forget()

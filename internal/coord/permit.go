@@ -144,7 +144,12 @@ func (t *turn) permitsEnded(i *Intent) {
 		t.intent(i, OnConfirmedReverted, fact{text: i.Failed})
 		return
 	}
-	t.intent(i, OnCoordinatorChanged, fact{text: "its permit has ended"})
+	if why := t.dependencyFailed(i); why != "" {
+		t.intent(i, OnDependencyFailed, fact{text: why})
+	}
+	if !i.Ended() {
+		t.intent(i, OnCoordinatorChanged, fact{text: "its permit has ended"})
+	}
 }
 
 // ask asks each holder of a permit that has not ended what became of it, for ever: one that is Idle sends no

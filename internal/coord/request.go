@@ -17,6 +17,7 @@ func (t *turn) askAssemble(w *Work) {
 	w.Install = t.d.Seat.Install
 	w.Assembled, w.Needs, w.Prepared, w.UID, w.Nonce, w.Hash = Assembled{}, nil, false, "", 0, ""
 	w.Reason, w.Retry, w.Unknown = "", false, false
+	w.Offered, w.Barred = t.pending() // once: a resend is the same text
 	w.Asks = []*Ask{{Kind: AssembleRequest, Node: w.Origin, Key: t.key(w, AssembleRequest)}}
 	t.nudge(w)
 }
@@ -56,8 +57,7 @@ func (t *turn) nudge(w *Work) {
 		}
 		switch a.Kind {
 		case AssembleRequest:
-			m.Pending, m.Spent = t.pending()
-			w.Offered = m.Pending
+			m.Pending, m.Spent = w.Offered, w.Barred
 		case EndorsementRequest:
 			m.Assembled = w.Assembled
 		}

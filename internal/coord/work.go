@@ -26,7 +26,7 @@ var (
 // moved tells those that depend on a work where it went.
 func (t *turn) moved(w *Work, from State) {
 	assembled := slices.Contains(assembledWorks, w.State)
-	back := !assembled && slices.Contains(assembledWorks, from) && w.Outcome != Success
+	back := w.Other || !assembled && slices.Contains(assembledWorks, from) && w.Outcome != Success
 	for _, d := range t.d.Works {
 		if d.After == w.ID && d.Origin == w.Origin && d != w {
 			switch {
@@ -40,7 +40,7 @@ func (t *turn) moved(w *Work, from State) {
 			}
 		}
 		if slices.Contains(d.Needs, w.ID) && d != w {
-			if slices.Contains(readyWorks, w.State) {
+			if slices.Contains(readyWorks, w.State) && !w.Other {
 				t.raise(func() { t.work(d, OnDependencyReady, fact{}) })
 			} else if back && slices.Contains(earlyWorks, d.State) {
 				t.raise(func() { t.work(d, OnDependencyReset, fact{text: w.ID + " went back"}) })
@@ -92,7 +92,7 @@ func (t *turn) gone(w *Work, inputs []string) bool {
 	return slices.ContainsFunc(inputs, func(in string) bool {
 		return slices.Contains(w.Offered, in) && !slices.ContainsFunc(t.d.Works, func(p *Work) bool {
 			made := slices.Contains(p.Assembled.Outputs, in)
-			return made && (p.Outcome == Success || !p.over() && slices.Contains(assembledWorks, p.State))
+			return made && !p.Other && (p.Outcome == Success || !p.over() && slices.Contains(assembledWorks, p.State))
 		})
 	})
 }
@@ -112,7 +112,7 @@ func (t *turn) producersOut(w *Work) bool {
 
 func (t *turn) all(ids []string, states []State) bool {
 	for _, id := range ids {
-		if p := t.d.Work(id); p == nil || p.Outcome != Success && !slices.Contains(states, p.State) {
+		if p := t.d.Work(id); p == nil || p.Other || p.Outcome != Success && !slices.Contains(states, p.State) {
 			return false
 		}
 	}

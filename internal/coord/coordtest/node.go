@@ -112,7 +112,7 @@ func (n *Node) start() {
 	if n.up {
 		return
 	}
-	n.up, n.wake = true, time.Time{}
+	n.up, n.wake, n.frozen = true, time.Time{}, time.Time{}
 	n.life++
 	n.w.tell("%s starts", n.name)
 	n.handle(coord.Event{Started: true})
@@ -161,6 +161,9 @@ func (n *Node) restore(known bool) {
 		return
 	}
 	back := n.moments[n.w.rng.IntN(len(n.moments))].copied()
+	if !known && !n.w.heard(n, back.image.Seat.Beat) {
+		return
+	}
 	n.w.tell("%s is restored, known: %v", n.name, known)
 	if n.up {
 		n.up, n.inbox = false, nil
@@ -171,7 +174,7 @@ func (n *Node) restore(known bool) {
 	n.w.forget(n)
 	n.w.after(n.w.between(time.Second, 4*time.Second), func() {
 		if known {
-			n.up = true
+			n.up, n.frozen = true, time.Time{}
 			n.handle(coord.Event{Lever: coord.Quarantine})
 			n.up = false
 		}

@@ -88,8 +88,8 @@ func (w *World) times(n int, f func()) {
 	}
 }
 
-// restores draws which stores go back in time. Where nobody tells the node, the others can be reached when it starts,
-// and only one goes back: what they have heard is all that can be known.
+// restores draws which stores go back in time. Where nobody tells the node, only one goes back, the others can be reached
+// when it starts, and have heard something of the life that is lost: what they have heard is all that can be known.
 func (w *World) restores() {
 	switch w.Plan.Restores {
 	case "known":
@@ -104,6 +104,18 @@ func (w *World) restores() {
 			n.restore(false)
 		})
 	}
+}
+
+// heard says whether another node has heard a word of a node behind a beat.
+func (w *World) heard(n *Node, beat int64) bool {
+	for _, other := range w.nodes {
+		for _, p := range other.store.image.Peers {
+			if other != n && p.Node == n.name && p.Beat > beat {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // moments keeps what each store is, for restores.
