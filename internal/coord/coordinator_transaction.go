@@ -126,7 +126,7 @@ var workGuards = map[string]func(*turn, *Work, fact) bool{
 	"unknown": func(t *turn, _ *Work, f fact) bool {
 		return f.core.State == CoreUnknown && !t.planted(TimeoutIsRevert)
 	},
-	"must_look": func(t *turn, _ *Work, _ fact) bool { return t.d.Settings.Look && !t.planted(NeverLooks) },
+	"must_look": func(t *turn, _ *Work, _ fact) bool { return t.d.Settings.Look },
 	"fulfilled": func(_ *turn, _ *Work, f fact) bool { return f.ans.Result == Fulfilled },
 	"unknown_still": func(_ *turn, w *Work, f fact) bool {
 		return f.ans.Result != Unknown || w.Unknown || w.Reason == "" // no outcome but that of the ledger

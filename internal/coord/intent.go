@@ -183,6 +183,9 @@ func (t *turn) dropped(p *Peer, m *Message) {
 	for _, i := range t.d.Intents {
 		listed := slices.ContainsFunc(m.Entries, func(e Entry) bool { return e.ID == i.ID })
 		if i.Delegate == p.Node && i.Acked != 0 && m.Beat > i.Acked && !listed && !i.Ended() {
+			if t.planted(AbsenceClosesPermits) {
+				t.givenBack(i, p, m, Entry{ID: i.ID})
+			}
 			t.intent(i, OnCoordinatorChanged, fact{m: m, text: p.Node + " does not have it"})
 		}
 	}
@@ -264,7 +267,7 @@ func (t *turn) holds(i *Intent, node string, e Entry) *Permit {
 	var found *Permit
 	t.permits(i.ID, func(p *Permit) {
 		presumed := p.Generation == 0 && p.Install != -1
-		same := p.Generation == e.Generation && p.Install == e.Install || t.planted(GenerationNotTold)
+		same := p.Generation == e.Generation && p.Install == e.Install
 		if p.Node == node && (same || found == nil && presumed && e.Install == p.Install) {
 			found = p
 		}

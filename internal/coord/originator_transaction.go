@@ -154,14 +154,14 @@ func (t *turn) refusal(i *Intent, m *Message) string {
 	switch {
 	case i.State == Parked || i.State == Pending:
 		return TransactionUnknown
-	case m.From != i.Delegate || m.Generation <= i.Generation:
+	case m.From != i.Delegate || m.Generation <= i.Generation && !t.planted(GenerationNotCompared):
 		return NotCurrentDelegate
 	case m.Height > t.d.Height+t.d.Settings.BlockHeightTolerance || m.Height < t.d.Height-t.d.Settings.BlockHeightTolerance:
 		return HeightTolerance
 	}
 	why := ""
 	t.permits(i.ID, func(p *Permit) {
-		if t.blocking(p) && !over(p, m) {
+		if t.blocking(p) && !t.overBy(p, m) {
 			why = NotCurrentDelegate
 		}
 	})
@@ -171,16 +171,17 @@ func (t *turn) refusal(i *Intent, m *Message) string {
 	return why
 }
 
-// over says whether a request for a newer generation means that the dispatch of a permit is over: the holder asks only
+// overBy says whether a request for a newer generation means that the dispatch of a permit is over: the holder asks only
 // then. One that is presumed may be of any generation, and is not ended by a request, which may be an old one.
-func over(p *Permit, m *Message) bool {
-	return p.Generation != 0 && p.Node == m.From && p.Install == m.Install && m.Generation > p.Generation
+func (t *turn) overBy(p *Permit, m *Message) bool {
+	newer := m.Generation > p.Generation || t.planted(GenerationNotCompared)
+	return p.Generation != 0 && p.Node == m.From && p.Install == m.Install && newer
 }
 
 // begin takes the request of a new generation.
 func (t *turn) begin(i *Intent, f fact) {
 	t.permits(i.ID, func(p *Permit) {
-		if over(p, f.m) {
+		if t.overBy(p, f.m) {
 			t.end(p, "assembled anew")
 		}
 	})

@@ -120,7 +120,8 @@ func (t *turn) leave() {
 }
 
 // Still says whether a domain waits until the others have greeted it, or an operator released it. The core sends none
-// of its public transactions then: what it is to send may have been given back in the life that is lost.
+// of its public transactions then, and its service is not called: what the rows say may have been overtaken in a life
+// that is lost.
 func (d *Domain) Still() bool { return d.Paused || !d.Seat.HelloAt.IsZero() }
 
 // newInstall takes note that another node has lost something: what it handed over before is dropped where it is not

@@ -89,7 +89,7 @@ func (t *turn) takenBy(w *Work, inputs []string) string {
 // gone says whether an input that was offered is made by no work any more: its work went back while this one was being
 // assembled.
 func (t *turn) gone(w *Work, inputs []string) bool {
-	return slices.ContainsFunc(inputs, func(in string) bool {
+	return !t.planted(GoneInputsTaken) && slices.ContainsFunc(inputs, func(in string) bool {
 		return slices.Contains(w.Offered, in) && !slices.ContainsFunc(t.d.Works, func(p *Work) bool {
 			made := slices.Contains(p.Assembled.Outputs, in)
 			return made && !p.Other && (p.Outcome == Success || !p.over() && slices.Contains(assembledWorks, p.State))

@@ -50,6 +50,7 @@ func (n *Node) handle(events ...coord.Event) {
 		n.w.breaks("%s: %v", n.name, err)
 		return
 	}
+	still := n.store.image.Still()
 	n.store.image = step.Domain
 	n.told(step)
 	if !n.w.whole && !n.w.Plan.Perfect && n.w.chance(0.0005) {
@@ -60,14 +61,19 @@ func (n *Node) handle(events ...coord.Event) {
 	for _, m := range step.Messages {
 		n.w.send(m)
 	}
-	for _, c := range step.Calls {
-		n.serve(c)
+	if !step.Domain.Still() {
+		for _, c := range step.Calls {
+			n.serve(c)
+		}
 	}
 	for _, p := range step.Posts {
 		n.post(p)
 	}
 	for _, uid := range step.Recalls {
 		n.recall(uid)
+	}
+	if still && !step.Domain.Still() {
+		n.again()
 	}
 	n.sleep(step.Due)
 }
@@ -116,7 +122,9 @@ func (n *Node) start() {
 	n.life++
 	n.w.tell("%s starts", n.name)
 	n.handle(coord.Event{Started: true})
-	n.again()
+	if !n.store.image.Still() {
+		n.again()
+	}
 }
 
 // again calls and posts what the rows say is under way.

@@ -170,7 +170,6 @@ func (w *World) operate() {
 		if n.store.image.Paused {
 			w.tell("%s leaves quarantine", n.name)
 			n.handle(coord.Event{Lever: coord.LeaveIt})
-			n.again()
 		}
 		for _, i := range n.store.image.Intents {
 			if o := w.orderOf(i.ID); i.State == coord.Parked && o.resumed {
@@ -213,10 +212,18 @@ func (w *World) tellTruth(n *Node) {
 	}
 }
 
+// mayGo are states from which a work may have its public transaction go out without another yes.
+var mayGo = map[coord.State]bool{
+	coord.ConfirmingDispatch: true,
+	coord.ReadyForDispatch:   true,
+	coord.Dispatched:         true,
+	coord.Submitted:          true,
+}
+
 // over says whether nothing of an intent is on its way, in any core and on the ledger.
 func (w *World) over(id string) bool {
 	for _, n := range w.nodes {
-		if x := n.store.image.Work(id); x != nil && (x.State == coord.Dispatched || x.State == coord.Submitted) {
+		if x := n.store.image.Work(id); x != nil && mayGo[x.State] {
 			return false
 		}
 		for _, x := range n.store.core {

@@ -19,7 +19,7 @@ func (w *World) send(m *coord.Message) {
 		}
 		return
 	}
-	if w.chance(0.12) {
+	if w.chance(w.Plan.Loss) {
 		return
 	}
 	copies := 1
@@ -28,7 +28,7 @@ func (w *World) send(m *coord.Message) {
 	}
 	for range copies {
 		delay := w.between(time.Millisecond, 150*time.Millisecond)
-		if w.chance(0.06) {
+		if w.chance(w.Plan.Late) {
 			delay = w.between(time.Second, 12*time.Second)
 		}
 		w.deliver(m, delay)

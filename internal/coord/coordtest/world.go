@@ -103,6 +103,8 @@ type Plan struct {
 	Reorgs   bool
 	Chaos    time.Duration
 	Perfect  bool // nothing goes wrong
+	Loss     float64
+	Late     float64
 }
 
 // Draw draws the plan of a schedule.
@@ -115,6 +117,8 @@ func Draw(seed uint64) Plan {
 		Forger:   r.IntN(4) == 0,
 		Quiet:    r.IntN(5) == 0,
 		Reorgs:   r.IntN(2) == 0,
+		Loss:     0.12,
+		Late:     0.06,
 		Chaos:    time.Duration(15+r.IntN(20)) * time.Second,
 	}
 	var names []string

@@ -1,0 +1,77 @@
+package coordtest_test
+
+import (
+	"testing"
+
+	"github.com/postern-dev/postern/internal/coord"
+	"github.com/postern-dev/postern/internal/coord/coordtest"
+)
+
+// faults are planted one by one, each in schedules in which it can do harm.
+var faults = []struct {
+	fault  coord.Fault
+	change func(*coordtest.Plan)
+}{
+	{coord.PermitNotChecked, nil},
+	{coord.TwoPermits, nil},
+	{coord.StaleKeyBelieved, late},
+	{coord.OutrankByOwnHeight, quiet},
+	{coord.ForeignYesBelieved, forged},
+	{coord.OldInstallBelieved, restored},
+	{coord.GenerationNotCompared, late},
+	{coord.OldBeatBelieved, late},
+	{coord.NeverAsks, lossy},
+	{coord.FailsWhileOthersGo, guarded},
+	{coord.TimeoutIsRevert, func(p *coordtest.Plan) { p.Timeouts = true }},
+	{coord.ProducersForgotten, nil},
+	{coord.RestoreNotNoticed, restored},
+	{coord.AbsenceClosesPermits, restored},
+	{coord.DependentsNotHeld, nil},
+	{coord.StillAnswers, restored},
+	{coord.GoneInputsTaken, nil},
+}
+
+func late(p *coordtest.Plan) { p.Late, p.Settings.Mode = 0.4, coord.Endorser }
+
+func lossy(p *coordtest.Plan) {
+	p.Loss, p.Restores, p.Timeouts = 0.4, "none", false
+}
+
+func quiet(p *coordtest.Plan) {
+	p.Quiet, p.Settings.Mode, p.Settings.KeepsActive, p.Restores = true, coord.Endorser, false, "none"
+}
+
+func forged(p *coordtest.Plan) { p.Forger = true }
+
+func restored(p *coordtest.Plan) {
+	if p.Restores == "none" {
+		p.Restores = "cold"
+	}
+	p.Settings.Mode = coord.Endorser
+}
+
+func guarded(p *coordtest.Plan) { p.Settings.Once = coord.Ledger }
+
+// Each fault breaks a promise within some hundred schedules, and the schedule that finds it breaks none without it.
+func TestEachPlantedFaultIsFound(t *testing.T) {
+	const most, step = 4000, 40
+	for _, c := range faults {
+		t.Run(string(c.fault), func(t *testing.T) {
+			for from := uint64(1); from < most; from += step {
+				for n, all := range play(from, step, c.fault, c.change) {
+					plan := coordtest.Draw(n)
+					if c.change != nil {
+						c.change(&plan)
+					}
+					if b := coordtest.New(n, plan, "").Run(); len(b) > 0 {
+						t.Errorf("%s: without the fault, too: %s", coordtest.Command(n, ""), b[0])
+						continue
+					}
+					t.Logf("found by schedule %d: %s", n, all[0])
+					return
+				}
+			}
+			t.Fatalf("%d schedules found nothing", most)
+		})
+	}
+}
