@@ -185,9 +185,22 @@ func (n *Node) restore(known bool) {
 			n.up, n.frozen = true, time.Time{}
 			n.handle(coord.Event{Lever: coord.Quarantine})
 			n.up = false
+			n.start()
+			return
 		}
-		n.start()
+		n.startAmongAll()
 	})
+}
+
+// startAmongAll starts a node once all others are there.
+func (n *Node) startAmongAll() {
+	for _, other := range n.w.nodes {
+		if other != n && (!other.up || other.frozen.After(n.w.now) || other.store.image.Still()) {
+			n.w.after(500*time.Millisecond, n.startAmongAll)
+			return
+		}
+	}
+	n.start()
 }
 
 // serve has the domain's service answer a call.

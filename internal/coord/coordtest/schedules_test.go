@@ -16,7 +16,7 @@ import (
 var (
 	seed  = flag.Uint64("seed", 0, "the one schedule to play, and to tell what happens in it")
 	runs  = flag.Uint64("runs", 0, "how many schedules to play, from -from on; 0: as many as fit a test run")
-	whole = flag.Bool("perfect", false, "nothing goes wrong in the schedule of -seed")
+	kind  = flag.String("kind", "", "what the schedules are made to be: perfect, late, lossy, quiet, forged, restored, guarded")
 	first = flag.Uint64("from", 1, "the first schedule to play")
 )
 
@@ -67,6 +67,17 @@ func perfect(p *coordtest.Plan) {
 	p.Perfect, p.Restores, p.Timeouts, p.Forger, p.Reorgs = true, "none", false, false, false
 }
 
+// kinds make schedules to be of one kind.
+var kinds = map[string]func(*coordtest.Plan){
+	"perfect":  perfect,
+	"late":     late,
+	"lossy":    lossy,
+	"quiet":    quiet,
+	"forged":   forged,
+	"restored": restored,
+	"guarded":  guarded,
+}
+
 func TestOnAPerfectWireAllGetReceipts(t *testing.T) {
 	report(t, play(1, 200, "", perfect))
 }
@@ -75,8 +86,8 @@ func TestSchedules(t *testing.T) {
 	start := time.Now()
 	if *seed != 0 {
 		plan := coordtest.Draw(*seed)
-		if *whole {
-			perfect(&plan)
+		if change := kinds[*kind]; change != nil {
+			change(&plan)
 		}
 		w := coordtest.New(*seed, plan, "")
 		w.Trace = func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
@@ -90,6 +101,6 @@ func TestSchedules(t *testing.T) {
 	if n == 0 {
 		n = 2000
 	}
-	report(t, play(*first, n, "", nil))
+	report(t, play(*first, n, "", kinds[*kind]))
 	t.Logf("%d schedules in %s", n, time.Since(start))
 }
