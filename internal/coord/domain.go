@@ -50,6 +50,7 @@ type Peer struct {
 	Beat    int64 // highest heard of that install
 	GapFrom int64 // what it said between the two was said by a life that it has lost, or not at all
 	GapTo   int64
+	Before  int64     // the highest beat that was heard before the node told of the gap
 	Greeted bool      // it has answered our hello
 	HeardAt time.Time // its last message
 

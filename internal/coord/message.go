@@ -70,8 +70,8 @@ type Message struct {
 	Successor   string
 	Points      []string
 
-	GapFrom, GapTo    int64 // of Hello
-	Seen, SeenInstall int64 // of Greeting: the highest that was heard before
+	GapFrom, GapTo    int64 // no beat between the two was said by the sender's present life
+	Seen, SeenInstall int64 // of Greeting: the highest that was heard before the gap ended
 }
 
 // Delegation is one intent that is handed to a coordinator, in the order of its originator.
@@ -99,7 +99,9 @@ func (m *Message) Slot() string {
 
 // send marks a message and sends it. What is for this node itself is handled in the same step.
 func (t *turn) send(m Message) {
-	m.From, m.Install, m.Beat, m.Height, m.Digest = t.d.Self, t.d.Seat.Install, t.beat(), t.d.Height, t.d.digest()
+	s := &t.d.Seat
+	m.From, m.Install, m.Height, m.Digest, m.GapFrom, m.GapTo = t.d.Self, s.Install, t.d.Height, t.d.digest(), s.GapFrom, s.GapTo
+	m.Beat = t.beat()
 	if m.To == t.d.Self {
 		t.raise(func() { t.receive(&m) })
 		return
@@ -178,11 +180,10 @@ func (t *turn) hear(p *Peer, m *Message) string {
 		return "old_install"
 	case m.Install > p.Install:
 		t.newInstall(p, m.Install)
+	}
+	switch t.gap(p, m); {
 	case m.Beat > p.GapFrom && m.Beat < p.GapTo && !believe:
 		return "lost_life"
-	}
-	if m.Install == p.Install {
-		p.Beat = max(p.Beat, m.Beat)
 	}
 	p.heard(t.now)
 	if m.Height > p.Height {

@@ -38,7 +38,7 @@ func (t *turn) started() {
 func (t *turn) hello() {
 	for _, p := range t.d.Peers {
 		if !p.Greeted && p.Node != t.d.Self && t.d.Seat.GapTo > 0 {
-			t.send(Message{Kind: Hello, To: p.Node, GapFrom: t.d.Seat.GapFrom, GapTo: t.d.Seat.GapTo})
+			t.send(Message{Kind: Hello, To: p.Node})
 		}
 	}
 }
@@ -59,15 +59,24 @@ func (t *turn) greeted() {
 }
 
 func (t *turn) onHello(p *Peer, m *Message) {
-	seen, install := p.Beat, p.Install
 	if m.Install > p.Install {
 		t.newInstall(p, m.Install)
 	}
-	if m.Install == p.Install {
-		p.GapFrom, p.GapTo, p.Beat = m.GapFrom, m.GapTo, max(p.Beat, m.Beat)
+	if t.gap(p, m); m.Install == p.Install {
 		p.heard(t.now)
 	}
-	t.send(Message{Kind: Greeting, To: p.Node, Seen: seen, SeenInstall: install, Echo: m.Beat})
+	t.send(Message{Kind: Greeting, To: p.Node, Seen: p.Before, SeenInstall: p.Install, Echo: m.Beat})
+}
+
+// gap keeps which beats a node says that it has not used, and the highest that was heard of it before it said so.
+func (t *turn) gap(p *Peer, m *Message) {
+	if m.Install != p.Install {
+		return
+	}
+	if m.GapTo > p.GapTo {
+		p.GapFrom, p.GapTo, p.Before = m.GapFrom, m.GapTo, p.Beat
+	}
+	p.Beat = max(p.Beat, m.Beat)
 }
 
 func (t *turn) onGreeting(p *Peer, m *Message) {
@@ -128,7 +137,7 @@ func (d *Domain) Still() bool { return d.Paused || !d.Seat.HelloAt.IsZero() }
 // dispatched, and what it had of ours and holds no permit for goes elsewhere.
 func (t *turn) newInstall(p *Peer, install int64) {
 	first := p.Install == 0
-	p.Install, p.Beat, p.GapFrom, p.GapTo, p.State, p.StateBeat = install, 0, 0, 0, "", 0
+	p.Install, p.Beat, p.GapFrom, p.GapTo, p.Before, p.State, p.StateBeat = install, 0, 0, 0, 0, "", 0
 	if first {
 		return
 	}
