@@ -246,13 +246,12 @@ func (t *turn) birth(f fact, g Delegation, before string) {
 	t.d.Works = slices.DeleteFunc(t.d.Works, func(w *Work) bool { return w.ID == g.ID })
 	t.d.Seat.Place++
 	w := &Work{
-		ID:            g.ID,
-		Origin:        f.p.Node,
-		OriginInstall: f.m.Install,
-		Place:         t.d.Seat.Place,
-		Since:         t.now,
-		Generation:    g.Generation,
-		After:         before,
+		ID:         g.ID,
+		Origin:     f.p.Node,
+		Place:      t.d.Seat.Place,
+		Since:      t.now,
+		Generation: g.Generation,
+		After:      before,
 	}
 	t.d.Works = append(t.d.Works, w)
 	t.work(w, OnReceived, fact{})

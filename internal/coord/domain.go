@@ -119,17 +119,16 @@ type Attestation struct {
 
 // Work is a coordinator's transaction for an intent.
 type Work struct {
-	ID            string
-	Origin        string // the node of the intent
-	OriginInstall int64
-	Place         int64
-	State         State
-	Since         time.Time
-	After         string // the work before it in its delegation: an order dependency until that is assembled
-	Generation    int64
-	Install       int64 // ours when this generation began
-	SentAt        int64 // the beat of the confirmation request of this generation
-	NotBefore     time.Time
+	ID         string
+	Origin     string // the node of the intent
+	Place      int64
+	State      State
+	Since      time.Time
+	After      string // the work before it in its delegation: an order dependency until that is assembled
+	Generation int64
+	Install    int64 // ours when this generation began
+	SentAt     int64 // the beat of the confirmation request of this generation
+	NotBefore  time.Time
 
 	Assembled Assembled
 	Offered   []string // states that the assembler was told it may use, of works on their way

@@ -95,8 +95,7 @@ func (t *turn) pending() (outputs, spent []string) {
 // stale says whether an answer is not to the request that waits for one, or not from the node that was asked, or was
 // meant for the life before.
 func (t *turn) stale(w *Work, m *Message) bool {
-	foreign := m.From != w.Origin || m.Install != w.OriginInstall && m.From != t.d.Self
-	if foreign && !t.planted(ForeignYesBelieved) {
+	if m.From != w.Origin && !t.planted(ForeignYesBelieved) {
 		return true
 	}
 	if m.For != 0 && m.For != t.d.Seat.Install && !t.planted(OldInstallBelieved) {

@@ -141,7 +141,7 @@ func (t *turn) newInstall(p *Peer, install int64) {
 	if first {
 		return
 	}
-	t.dropEarly(func(w *Work) bool { return w.Origin == p.Node && w.OriginInstall < install }, "its originator has lost rows")
+	t.dropEarly(func(w *Work) bool { return w.Origin == p.Node }, "its originator has lost rows")
 	for _, i := range t.d.Intents {
 		if i.Delegate == p.Node {
 			t.intent(i, OnCoordinatorChanged, fact{text: p.Node + " has lost rows"})

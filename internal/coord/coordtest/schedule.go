@@ -13,6 +13,7 @@ type order struct {
 	dependsOn []string
 	bad, park bool
 	resumed   bool
+	posted    bool
 	stored    bool // false: its store went back to a time before it was submitted
 	receipt   *coord.Receipt
 }
@@ -55,6 +56,7 @@ func (w *World) post(o *order) {
 		}
 	}
 	n.handle(coord.Event{Created: &coord.Intent{ID: o.id, DependsOn: o.dependsOn}})
+	o.posted = true
 	o.stored = n.store.image.Intent(o.id) != nil
 	w.tell("%s has intent %s, behind %v", n.name, o.id, o.dependsOn)
 	if o.park {
