@@ -50,6 +50,11 @@ FUZZTIME ?= 10s
 fuzz: ## each fuzz target for FUZZTIME (10s), one after the other, against a real PostgreSQL where one needs it (TARGETS=FuzzParse for some)
 	$(GO) run ./internal/pgtest/cmd/with-postgres -- $(GO) run ./internal/pgtest/cmd/fuzz -time $(FUZZTIME) $(TARGETS)
 
+# A schedule is drawn by its number. What breaks a promise is printed with the command that plays it again and tells it.
+.PHONY: sim
+sim: ## 100,000 schedules of domains: wires, nodes, stores and a ledger that fail (ARGS="-seed 7" tells one, "-runs 500 -kind late")
+	$(GO) test ./internal/coord/coordtest -run TestSchedules -count=1 -timeout 180m -v -args $(or $(ARGS),-runs 100000)
+
 .PHONY: chaos-twins
 chaos-twins: ## programs with one planted fault each, and whether the harness finds it (ARGS="-twins short" for some); writes test/chaos/twins.md
 	$(GO) build -tags twin -o bin/postern-twin ./cmd/postern

@@ -42,6 +42,7 @@ var floors = map[string]struct {
 	"internal/leader":    {2, "decides seed 1: no I/O, no clock, no context"},
 	"internal/processor": {2, "decides seed 4: no I/O, no clock, no context"},
 	"internal/flow":      {2, "decides seed 5: no I/O, no clock, no context"},
+	"internal/coord":     {2, "decides seed 3: no I/O, no clock, no context"},
 
 	"internal/pg":        {3, "stores what floor 2 decides; knows no HTTP"},
 	"internal/remote":    {3, "clients of workers, tools and peers; knows no rows"},
@@ -71,6 +72,7 @@ var floors = map[string]struct {
 	"internal/machine/machinetest": {support, "which edges diagrams draw, and checks in SQL let in"},
 	"internal/scenario":            {support, "stories in the seeds' words"},
 	"internal/remotetest":          {support, "fake workers, and the suite that every worker passes"},
+	"internal/coord/coordtest":     {support, "a wire, a ledger and clocks for domains: one number, one schedule"},
 	"internal/chaos":               {support, "crashes, freezes, partitions"},
 }
 

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Permit is the yes of an intent's originator: this node, of this install, may post the public transaction of this
-// generation. While it is open, none is given to another.
+// Permit is the yes of an intent's originator (S3.18): this node, of this install, may post the public transaction of
+// this generation. While it is open, none is given to another.
 //
 // It is closed when its dispatch has ended and the holder says so, or when the ledger has the intent, or by an operator.
 // Those end it, too. On a ledger that refuses the second public transaction of an intent, it is also closed when its

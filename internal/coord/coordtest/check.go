@@ -2,6 +2,7 @@ package coordtest
 
 import (
 	"slices"
+	"time"
 
 	"github.com/postern-dev/postern/internal/coord"
 )
@@ -14,6 +15,25 @@ func (w *World) receipt(n *Node, r coord.Receipt) {
 		w.breaks("%s has two receipts: %s %q, then %s %q", r.ID, o.receipt.Outcome, o.receipt.Text, r.Outcome, r.Text)
 	}
 	o.receipt = &r
+}
+
+// yield is a node that gives the seat up for another.
+type yield struct {
+	from, to string
+	at       time.Time
+}
+
+// latest is how late a message may be.
+const latest = 13 * time.Second
+
+// yield keeps who gave up for whom. While no height changes, two nodes do not give up for one another.
+func (w *World) yield(from, to string) {
+	for _, y := range w.yields {
+		if y.from == to && y.to == from && w.now.Sub(y.at) < 3*time.Second && w.moving.Before(y.at.Add(-latest)) {
+			w.breaks("%s and %s give the seat up for one another", from, to)
+		}
+	}
+	w.yields = append(w.yields, yield{from, to, w.now})
 }
 
 // settled says whether all that is stored has its receipt, and nothing is on its way.

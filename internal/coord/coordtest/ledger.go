@@ -64,6 +64,7 @@ func (l *Ledger) block() {
 		l.reorg(1 + l.w.rng.IntN(finality-1))
 	}
 	l.height++
+	l.w.moving = l.w.now
 	for _, tx := range l.order {
 		if tx.block == 0 && l.w.chance(0.6) {
 			l.include(tx)

@@ -83,6 +83,11 @@ func (n *Node) told(s coord.Step) {
 	for _, r := range s.Receipts {
 		n.w.receipt(n, r)
 	}
+	for _, m := range s.Moves {
+		if m.From == coord.Active && m.To == coord.Flush && m.Node != "" {
+			n.w.yield(n.name, m.Node)
+		}
+	}
 	if n.w.Trace == nil {
 		return
 	}

