@@ -34,6 +34,7 @@ type Seat struct {
 	HelloAt time.Time // since when it waits until the others have said what they heard; zero: it waits no more
 
 	TickedAt  time.Time // the last heartbeat interval
+	DownAt    time.Time // the last one before all processes were down
 	Successor string    // who coordinates next, as the one that flushes says
 	Rival     string    // from whom the seat is to be taken over
 	RivalAt   time.Time // since when

@@ -2,6 +2,7 @@ package coord
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/internal/machine"
@@ -111,19 +112,21 @@ type fact struct {
 	text  string
 }
 
-// Handle runs what happened to its rest: each event with all that follows from it before the next, then what is due by
-// now. It changes nothing of the image that it is given. Outcomes: a step; an error where a step did not come to its
+// Handle runs what happened to its rest: each event with all that follows from it before the next, then the timers that
+// are due by now. It changes nothing of the image that it is given. Outcomes: a step; an error where a step did not come to its
 // rest, which is a fault of ours: then nothing is stored, and the domain is paused.
 func Handle(d *Domain, events []Event, now time.Time, height int64) (Step, error) {
 	t := &turn{d: d.Clone(), now: now, height: height}
+	parts := slices.Clone(clocks)
 	for _, e := range events {
-		t.take(e)
-		if err := t.rest(); err != nil {
-			return Step{}, err
+		if part := func(t *turn) { t.take(e) }; e.Started || e.Lever == Quarantine {
+			parts = slices.Insert(parts, 0, part) // before anything is said in this life
+		} else {
+			parts = append(parts, part)
 		}
 	}
-	for _, due := range timers {
-		due(t)
+	for _, part := range append(parts, timers...) {
+		part(t)
 		if err := t.rest(); err != nil {
 			return Step{}, err
 		}
@@ -210,7 +213,9 @@ func fire[T any](t *turn, b *binding[T], x T, at *State, since *time.Time, id st
 	from := *at
 	r, err := b.table.Next(string(from), string(on), func(name string) bool { return b.guards[name](t, x, f) })
 	if err != nil {
-		t.ignore(b.table.Name+" "+string(from), string(on))
+		if f.m != nil || f.ans != nil || f.core != nil {
+			t.ignore(b.table.Name+" "+string(from), string(on))
+		}
 		return false
 	}
 	if to := State(r.To); to != from {

@@ -27,7 +27,7 @@ func (t *turn) started() {
 	if t.planted(RestoreNotNoticed) {
 		return
 	}
-	s.HelloAt = t.now
+	s.HelloAt, s.DownAt = t.now, s.TickedAt
 	for _, p := range t.d.Peers {
 		p.Greeted = p.Node == t.d.Self
 	}
@@ -46,7 +46,7 @@ func (t *turn) hello() {
 // greeted ends the wait when all have answered, or the grace is over.
 func (t *turn) greeted() {
 	s := &t.d.Seat
-	if s.HelloAt.IsZero() {
+	if s.HelloAt.IsZero() || t.d.Paused {
 		return
 	}
 	for _, p := range t.d.Peers {
@@ -55,6 +55,7 @@ func (t *turn) greeted() {
 		}
 	}
 	s.HelloAt = noTime
+	t.awaySince(s.DownAt)
 	t.raise(t.delegate)
 }
 

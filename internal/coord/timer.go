@@ -2,10 +2,11 @@ package coord
 
 import "time"
 
-// timers are what is looked for in each step, in this order: who was away learns that before all else.
+// clocks are read before the events of a step: a node that was away learns that before all else.
+var clocks = []func(*turn){(*turn).blocks, (*turn).away}
+
+// timers are looked at behind them, in this order.
 var timers = []func(*turn){
-	(*turn).blocks,
-	(*turn).away,
 	(*turn).greeted,
 	(*turn).interval,
 	(*turn).requests,
@@ -16,7 +17,7 @@ var timers = []func(*turn){
 func (t *turn) still() bool { return t.d.Still() }
 
 func (t *turn) blocks() {
-	if t.height > t.d.Height {
+	if t.height > t.d.Height && !t.still() {
 		t.d.Height = t.height
 		t.originator(OnNewBlock, fact{})
 		t.coordinator(OnNewBlock, fact{})
@@ -25,8 +26,13 @@ func (t *turn) blocks() {
 
 // away is for an Active that has not beaten: others may have taken over.
 func (t *turn) away() {
-	s := &t.d.Seat
-	if !t.still() && !s.TickedAt.IsZero() && t.now.Sub(s.TickedAt) > t.d.Settings.grace() && s.Coordinator == Active {
+	if !t.still() {
+		t.awaySince(t.d.Seat.TickedAt)
+	}
+}
+
+func (t *turn) awaySince(beaten time.Time) {
+	if !beaten.IsZero() && t.now.Sub(beaten) > t.d.Settings.grace() && t.d.Seat.Coordinator == Active {
 		t.coordinator(OnAway, fact{})
 	}
 }

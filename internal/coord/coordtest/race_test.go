@@ -1,0 +1,5 @@
+//go:build race
+
+package coordtest_test
+
+func init() { slow = true }
