@@ -183,9 +183,6 @@ func (t *turn) dropped(p *Peer, m *Message) {
 	for _, i := range t.d.Intents {
 		listed := slices.ContainsFunc(m.Entries, func(e Entry) bool { return e.ID == i.ID })
 		if i.Delegate == p.Node && i.Acked != 0 && m.Beat > i.Acked && !listed && !i.Ended() {
-			if t.planted(AbsenceClosesPermits) {
-				t.givenBack(i, p, m, Entry{ID: i.ID})
-			}
 			t.intent(i, OnCoordinatorChanged, fact{m: m, text: p.Node + " does not have it"})
 		}
 	}

@@ -20,7 +20,6 @@ const (
 	TimeoutIsRevert       Fault = "a public transaction whose outcome is unknown counts as reverted"
 	ProducersForgotten    Fault = "a public transaction does not wait for those that make its inputs"
 	RestoreNotNoticed     Fault = "a restored store goes on as if it had lost nothing"
-	AbsenceClosesPermits  Fault = "a heartbeat that lacks an intent closes its permit"
 	DependentsNotHeld     Fault = "an intent is delegated before those that it depends on have succeeded"
 )
 

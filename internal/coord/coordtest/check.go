@@ -23,11 +23,12 @@ type yield struct {
 	at       time.Time
 }
 
-// latest is how late a message may be.
-const latest = 13 * time.Second
-
 // yield keeps who gave up for whom. While no height changes, two nodes do not give up for one another.
 func (w *World) yield(from, to string) {
+	latest := 13 * time.Second // a message is not later
+	if w.Plan.Perfect {
+		latest = 100 * time.Millisecond
+	}
 	for _, y := range w.yields {
 		if y.from == to && y.to == from && w.now.Sub(y.at) < 3*time.Second && w.moving.Before(y.at.Add(-latest)) {
 			w.breaks("%s and %s give the seat up for one another", from, to)

@@ -16,7 +16,7 @@ var faults = []struct {
 	{coord.PermitNotChecked, nil, 1},
 	{coord.TwoPermits, nil, 1},
 	{coord.StaleKeyBelieved, late, 1},
-	{coord.OutrankByOwnHeight, quiet, 961},
+	{coord.OutrankByOwnHeight, boundary, 1},
 	{coord.ForeignYesBelieved, forged, 1},
 	{coord.OldInstallBelieved, restored, 1},
 	{coord.GenerationNotCompared, late, 1},
@@ -26,9 +26,8 @@ var faults = []struct {
 	{coord.TimeoutIsRevert, func(p *coordtest.Plan) { p.Timeouts = true }, 1},
 	{coord.ProducersForgotten, nil, 1},
 	{coord.RestoreNotNoticed, restored, 1},
-	{coord.AbsenceClosesPermits, restored, 1961},
 	{coord.DependentsNotHeld, nil, 1},
-	{coord.StillAnswers, restored, 921},
+	{coord.StillAnswers, restored, 3641},
 	{coord.GoneInputsTaken, nil, 1},
 }
 
@@ -40,6 +39,13 @@ func lossy(p *coordtest.Plan) {
 
 func quiet(p *coordtest.Plan) {
 	p.Quiet, p.Settings.Mode, p.Settings.KeepsActive, p.Restores = true, coord.Endorser, false, "none"
+}
+
+// boundary has all begin at once, on both sides of a boundary, on a wire without loss.
+func boundary(p *coordtest.Plan) {
+	quiet(p)
+	perfect(p)
+	p.Boundary = true
 }
 
 func forged(p *coordtest.Plan) { p.Forger = true }

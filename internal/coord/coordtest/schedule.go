@@ -39,7 +39,11 @@ func (w *World) submit() {
 		}
 		last[n.name] = o.id
 		w.orders = append(w.orders, o)
-		w.after(w.between(time.Second, w.Plan.Chaos*6/10), func() { w.post(o) })
+		at := w.between(time.Second, w.Plan.Chaos*6/10)
+		if w.Plan.Boundary {
+			at = w.between(time.Second, 1010*time.Millisecond)
+		}
+		w.after(at, func() { w.post(o) })
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -105,6 +106,7 @@ type Plan struct {
 	Reorgs   bool
 	Chaos    time.Duration
 	Perfect  bool // nothing goes wrong
+	Boundary bool // all begin at once, where one block is the first of a range
 	Loss     float64
 	Late     float64
 }
@@ -152,11 +154,14 @@ func New(seed uint64, plan Plan, fault coord.Fault) *World {
 	w := &World{Seed: seed, Plan: plan, rng: rand.New(rand.NewPCG(seed, 2)), now: epoch, fault: fault,
 		cuts: map[[2]string]time.Time{}}
 	w.ledger = &Ledger{w: w, height: 3 + w.rng.IntN(12), txs: map[string]*ledgerTx{}, spent: map[string]bool{}}
-	for _, name := range plan.Settings.Nodes {
+	for i, name := range plan.Settings.Nodes {
 		n := &Node{name: name, w: w}
 		if !plan.Perfect {
 			n.offset = w.between(-5*time.Second, 5*time.Second)
 			n.lag = int64(w.rng.IntN(3))
+		}
+		if plan.Boundary {
+			w.ledger.height, n.lag = boundaryOf(plan.Settings), int64(i%2)
 		}
 		d := coord.New("tok", name, plan.Settings, 1)
 		coord.Plant(d, fault)
@@ -164,6 +169,19 @@ func New(seed uint64, plan Plan, fault coord.Fault) *World {
 		w.nodes = append(w.nodes, n)
 	}
 	return w
+}
+
+// boundaryOf is the first block of a range in which the second node outranks the first, which outranked it before.
+func boundaryOf(s coord.Settings) int {
+	second := func(at int64) bool {
+		list := coord.Priority(s.Nodes, at)
+		return slices.Index(list, s.Nodes[1]) < slices.Index(list, s.Nodes[0])
+	}
+	at := s.BlockRange
+	for second(at-s.BlockRange) || !second(at) {
+		at += s.BlockRange
+	}
+	return int(at)
 }
 
 // Run plays a schedule to its end, and returns what it broke.
