@@ -105,7 +105,9 @@ var coordinatorGuards = map[string]func(*turn, *Seat, fact) bool{
 	"rival_gone":    func(_ *turn, s *Seat, f fact) bool { return f.p.Node == s.Rival && gone(f.m.State) },
 	"rival_flushes": func(_ *turn, s *Seat, f fact) bool { return f.p.Node == s.Rival && f.m.State == Flush },
 	"waited_long":   func(t *turn, s *Seat, _ fact) bool { return t.now.Sub(s.RivalAt) > t.d.Settings.StateTimeout },
-	"flushed_long":  func(t *turn, s *Seat, _ fact) bool { return t.now.Sub(s.CoordinatorSince) > t.d.Settings.FlushGrace },
+	"flushed_long": func(t *turn, s *Seat, _ fact) bool {
+		return t.now.Sub(s.CoordinatorSince) > t.d.Settings.FlushGrace
+	},
 	"nothing_in_flight": func(t *turn, _ *Seat, _ fact) bool {
 		return !slices.ContainsFunc(t.d.Works, func(w *Work) bool { return !w.over() })
 	},
@@ -113,8 +115,8 @@ var coordinatorGuards = map[string]func(*turn, *Seat, fact) bool{
 		return f.m.State == Active && t.outranks(f.p.Node, t.d.Self, f.p)
 	},
 	"asker_outranks": func(t *turn, s *Seat, f fact) bool {
-		tenure := t.now.Sub(s.CoordinatorSince)
-		return t.outranks(f.p.Node, t.d.Self, f.p) && tenure >= t.d.Settings.HeartbeatInterval*nanos(t.d.Settings.MinTenure)
+		tenure, least := t.now.Sub(s.CoordinatorSince), t.d.Settings.HeartbeatInterval*nanos(t.d.Settings.MinTenure)
+		return t.outranks(f.p.Node, t.d.Self, f.p) && tenure >= least
 	},
 	"something_dispatched": func(t *turn, _ *Seat, _ fact) bool { return t.anyDispatched() },
 	"nothing_dispatched":   func(t *turn, _ *Seat, _ fact) bool { return !t.anyDispatched() },
@@ -241,7 +243,7 @@ func (t *turn) pool(f fact) {
 	t.send(answer)
 }
 
-// birth makes a work, at the back of the pool. What is left of an earlier one that was given back goes.
+// birth makes a work, at the back of the pool. The row of an earlier one that was given back goes.
 func (t *turn) birth(f fact, g Delegation, before string) {
 	t.d.Works = slices.DeleteFunc(t.d.Works, func(w *Work) bool { return w.ID == g.ID })
 	t.d.Seat.Place++
@@ -281,8 +283,8 @@ func (t *turn) selectNext() {
 		if w.State == Assembling {
 			return
 		}
-		p := t.d.peer(w.Origin)
-		if w.State == Pooled && !w.NotBefore.After(t.now) && !p.Silent.After(t.now) && (next == nil || w.Place < next.Place) {
+		may := w.State == Pooled && !w.NotBefore.After(t.now) && !t.d.peer(w.Origin).Silent.After(t.now)
+		if may && (next == nil || w.Place < next.Place) {
 			next = w
 		}
 	}
@@ -349,8 +351,8 @@ func (t *turn) tickOff(p *Peer, m *Message) {
 	}
 }
 
-// seatAfterLoss puts the seat where a node that has lost rows begins: it watches what it has dispatched, and coordinates
-// nothing.
+// seatAfterLoss puts the seat where a node that has lost rows begins: it watches its public transactions, and
+// coordinates nothing.
 func (t *turn) seatAfterLoss() {
 	s := &t.d.Seat
 	if s.Coordinator == Active {

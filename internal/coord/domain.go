@@ -90,7 +90,7 @@ type Intent struct {
 	Acked       int64     // the beat of the delegate's word that it has it; 0: none
 	Generation  int64     // highest seen
 	Key         string
-	Response    *Message // what was answered to that key
+	Response    *Message // the answer to that key
 	Assembled   Assembled
 	Nonce       int64
 	Hash        string // newest of its public transaction

@@ -113,8 +113,8 @@ type fact struct {
 }
 
 // Handle runs what happened to its rest: each event with all that follows from it before the next, then the timers that
-// are due by now. It changes nothing of the image that it is given. Outcomes: a step; an error where a step did not come to its
-// rest, which is a fault of ours: then nothing is stored, and the domain is paused.
+// are due by now. It changes nothing of the image that it is given. Outcomes: a step; an error where a step does not
+// come to its rest, which is a fault of ours: then nothing is stored, and the caller pauses the domain.
 func Handle(d *Domain, events []Event, now time.Time, height int64) (Step, error) {
 	t := &turn{d: d.Clone(), now: now, height: height}
 	parts := slices.Clone(clocks)

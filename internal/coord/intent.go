@@ -272,7 +272,7 @@ func (t *turn) holds(i *Intent, node string, e Entry) *Permit {
 	return found
 }
 
-// held says whether a node has ever had the permit for a generation: what has landed has landed.
+// held says whether a node has ever had the permit for a generation: a success counts, whatever became of the permit.
 func (t *turn) held(i *Intent, node string, e Entry) bool {
 	return slices.ContainsFunc(t.d.Permits, func(p *Permit) bool {
 		return p.ID == i.ID && p.Node == node && (p.Generation == e.Generation || p.Generation == 0)

@@ -97,11 +97,11 @@ func (m *Message) Slot() string {
 	return string(m.Kind) + "/" + m.ID + "/" + m.Name + "/" + m.Party
 }
 
-// send marks a message and sends it. What is for this node itself is handled in the same step.
+// send marks a message and sends it. A message to this node itself is handled in the same step.
 func (t *turn) send(m Message) {
 	s := &t.d.Seat
-	m.From, m.Install, m.Height, m.Digest, m.GapFrom, m.GapTo = t.d.Self, s.Install, t.d.Height, t.d.digest(), s.GapFrom, s.GapTo
-	m.Beat = t.beat()
+	m.From, m.Height, m.Digest = t.d.Self, t.d.Height, t.d.digest()
+	m.Install, m.Beat, m.GapFrom, m.GapTo = s.Install, t.beat(), s.GapFrom, s.GapTo
 	if m.To == t.d.Self {
 		t.raise(func() { t.receive(&m) })
 		return
@@ -144,8 +144,8 @@ func init() {
 	}
 }
 
-// receive takes a message: it is handled, or ignored with the reason. What is ignored is never an error, since the wire
-// may bring anything, late and twice.
+// receive takes a message: it is handled, or ignored with the reason. To ignore one is no error, since the wire may
+// bring anything, late and twice.
 func (t *turn) receive(m *Message) {
 	p := t.d.peer(m.From)
 	handle := handlers[m.Kind]

@@ -151,12 +151,13 @@ func (i *Intent) signer(node string) string {
 
 // refusal says why a request to assemble does not count, or "".
 func (t *turn) refusal(i *Intent, m *Message) string {
+	ahead, most := m.Height-t.d.Height, t.d.Settings.BlockHeightTolerance
 	switch {
 	case i.State == Parked || i.State == Pending:
 		return TransactionUnknown
 	case m.From != i.Delegate || m.Generation <= i.Generation && !t.planted(GenerationNotCompared):
 		return NotCurrentDelegate
-	case m.Height > t.d.Height+t.d.Settings.BlockHeightTolerance || m.Height < t.d.Height-t.d.Settings.BlockHeightTolerance:
+	case ahead > most || ahead < -most:
 		return HeightTolerance
 	}
 	why := ""
@@ -171,8 +172,8 @@ func (t *turn) refusal(i *Intent, m *Message) string {
 	return why
 }
 
-// overBy says whether a request for a newer generation means that the dispatch of a permit is over: the holder asks only
-// then. One that is presumed may be of any generation, and is not ended by a request, which may be an old one.
+// overBy says whether a request for a newer generation means that the dispatch of a permit is over: the holder asks
+// only then. A presumed permit may be of any generation, and a request, which may be an old one, does not end it.
 func (t *turn) overBy(p *Permit, m *Message) bool {
 	newer := m.Generation > p.Generation || t.planted(GenerationNotCompared)
 	return p.Generation != 0 && p.Node == m.From && p.Install == m.Install && newer

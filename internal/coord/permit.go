@@ -8,12 +8,12 @@ import (
 // Permit is the yes of an intent's originator (S3.18): this node, of this install, may post the public transaction of
 // this generation. While it is open, none is given to another.
 //
-// It is closed when its dispatch has ended and the holder says so, or when the ledger has the intent, or by an operator.
+// It is closed when its dispatch has ended and the holder says so, when the ledger has the intent, or by an operator.
 // Those end it, too. On a ledger that refuses the second public transaction of an intent, it is also closed when its
 // holder is silent, and then has not ended: its dispatch may still land, and so the intent may not fail.
 type Permit struct {
 	ID         string
-	Generation int64 // 0: presumed, of a node that may have got one of which this store has lost the row
+	Generation int64 // 0: presumed; the node may have got one, and this store has lost the row
 	Node       string
 	Install    int64
 	Beat       int64 // of the request; of one that is presumed: our own when it was
@@ -90,7 +90,7 @@ func (t *turn) presume(i *Intent) {
 	for _, p := range t.d.Peers {
 		install := p.Install
 		if p.Node == t.d.Self {
-			install = -1 // of the life that is lost: nobody can say that it ended
+			install = -1 // of the life that is lost: no node can say that it ended
 		}
 		at := Permit{
 			ID:       i.ID,

@@ -25,8 +25,8 @@ func (t *turn) askAssemble(w *Work) {
 // askEndorsements asks all parties that have not answered.
 func (t *turn) askEndorsements(w *Work) { t.nudge(w) }
 
-// askPermit asks the originator whether this generation may go out. It is asked only with what the domain's service has
-// prepared: what has the permit can go at once.
+// askPermit asks the originator whether this generation may go out. It asks only once the domain's service has prepared
+// the public transaction, so that a work with a permit can go at once.
 func (t *turn) askPermit(w *Work) {
 	w.Prepared = true
 	if !slices.ContainsFunc(w.Asks, func(a *Ask) bool { return a.Kind == ConfirmationRequest }) {
@@ -117,7 +117,11 @@ func (t *turn) onAssembleAnswer(_ *Peer, m *Message) {
 	}
 	on := map[Kind]On{AssembleError: OnAssembleError, AssembleRejected: OnAssembleRejected}[m.Kind]
 	if m.Kind == AssembleResponse {
-		on = map[string]On{OK: OnAssembleSuccess, Revert: OnAssembleRevertResponse, Park: OnAssembleParkResponse}[m.Result]
+		on = map[string]On{
+			OK:     OnAssembleSuccess,
+			Revert: OnAssembleRevertResponse,
+			Park:   OnAssembleParkResponse,
+		}[m.Result]
 	}
 	t.work(w, on, fact{m: m, text: m.Reason})
 }

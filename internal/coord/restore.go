@@ -1,20 +1,20 @@
 package coord
 
-// A store may go back in time under its node: it is restored, or fails over to a standby that lacks commits. What was
-// said in the meantime others have heard, and the node does not know. Permits make that dangerous: a holder that has
-// forgotten its dispatch would dispatch again, and an originator that has forgotten its yes would give another.
+// A store may go back in time under its node: it is restored, or fails over to a standby that lacks commits. Others
+// have heard words that the node does not know any more. Permits make that dangerous: a holder that has forgotten its
+// dispatch would dispatch again, and an originator that has forgotten its yes would give another.
 //
 // So a node that starts after all its processes were down does nothing before it has said hello. It tells the others
-// which beats it cannot have used: those between the last one that its store knows and now. Who has heard one of those
-// says so: then the store has lost something. The others drop what still comes from the gap.
+// which beats it cannot have used: those between the last one that its store knows and now. A node that has heard one
+// of those says so: then the store has lost something. The others drop messages that still come from the gap.
 //
-// Who learns that it has lost something stops, and goes on under a new install once an operator says so. Others keep
-// the permits that the old install holds: what the new one says of them counts only where it still has the row. And
-// for each live intent of its own it assumes that every node holds a permit, itself too, until that node says that it
-// does not.
+// A node that learns that it has lost something stops, and goes on under a new install once an operator says so. Others
+// keep the permits that the old install holds: words of the new one about them count only where it still has the row.
+// And for each live intent of its own it presumes that every node holds a permit, itself too, until that node says that
+// it does not.
 //
-// What cannot be known here is lost: where the holder cannot be reached while the originator starts from a store that
-// was restored and nobody told it, and the other way round.
+// This has a limit. If no operator and no witness tells a node that its store was restored, and those who have heard of
+// the life that is lost cannot be reached for the grace after its start, it goes on and may dispatch a second time.
 
 // started says hello to all others.
 func (t *turn) started() {

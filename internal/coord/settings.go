@@ -41,7 +41,7 @@ type Settings struct {
 	AssembleErrorThreshold, EndorseRejectThreshold, BaseLedgerRevertThreshold, Batch int
 }
 
-// Defaults are the settings of a domain of which nothing else is said.
+// Defaults are the settings of a domain whose owner says nothing else.
 func Defaults(nodes ...string) Settings {
 	return Settings{
 		Nodes:                     nodes,

@@ -15,46 +15,61 @@ func Tables() []machine.Table {
 }
 
 // Meanings says in one line what each state means, under "table.state".
-var Meanings = map[string]string{
-	"originator.Idle":      "Has nothing to send, and knows of no node that coordinates.",
-	"originator.Observing": "Has nothing to send, and knows of a node that coordinates.",
-	"originator.Sending":   "Has intents without a receipt: they are, or are to be, with a coordinator.",
+var Meanings = meanings(map[string]map[State]string{
+	"originator": {
+		Idle:      "Has nothing to send, and knows of no node that coordinates.",
+		Observing: "Has nothing to send, and knows of a node that coordinates.",
+		Sending:   "Has intents without a receipt: they are, or are to be, with a coordinator.",
+	},
+	"originator_transaction": {
+		Pending:              "Stored. Waits for what it depends on, for its permit to end, or for a coordinator.",
+		Delegated:            "Handed to the node that coordinates. That asks for it when its turn comes.",
+		Assembling:           "The coordinator has asked for it to be assembled; the domain's service is called.",
+		Signing:              "Assembled; the domain's service is called for the signature of this node's party.",
+		EndorsementGathering: "Assembled and answered; the coordinator gathers endorsements.",
+		Prepared:             "The coordinator has the permit to post its public transaction.",
+		Dispatched:           "The coordinator has posted its public transaction.",
+		Sequenced:            "Its public transaction has a nonce.",
+		Submitted:            "Its public transaction has gone out. Waits for finality.",
+		Confirmed:            "Ended well.",
+		Reverted:             "Ended badly; the receipt says why.",
+		Parked:               "The domain's service is not ready for it. Others overtake it until it is resumed.",
+	},
+	"coordinator": {
+		Idle:      "Does not coordinate, and knows of no node that does.",
+		Observing: "Another node coordinates.",
+		Standby:   "Is to coordinate, and waits until its height has come near that of the node before it.",
+		Elect:     "Is to coordinate, and has asked the node before it to hand over.",
+		Prepared:  "The node before it has handed over; what that has dispatched is not all confirmed.",
+		Active:    "Selects, has assembled, endorsed and confirmed, and dispatches.",
+		Flush:     "Dispatches nothing more; waits for the end of what is dispatched.",
+		Closing:   "Has flushed, and says so for some heartbeats.",
+	},
+	"coordinator_transaction": {
+		Pooled:             "Waits for its turn to be assembled.",
+		PreAssemblyBlocked: "Waits until the one before it in its delegation is assembled.",
+		Assembling:         "Its originator was asked to assemble it. One of a domain is here at a time.",
+		Gathering:          "Assembled; parties are asked to endorse it.",
+		Blocked:            "Endorsed; waits for those that make its inputs.",
+		ConfirmingDispatch: "Prepared, or being prepared; its originator is asked for the permit.",
+		ReadyForDispatch:   "Has the permit; waits for room among what is dispatched.",
+		Dispatched:         "Its public transaction is with the core.",
+		Submitted:          "Its public transaction has gone out at least once.",
+		Confirmed:          "Its public transaction has succeeded; the originator is told until it says that it knows.",
+		Reverted:           "Ended badly; the originator is told until it says that it knows.",
+		Final:              "Over: nothing is told any more unless somebody asks.",
+		Evicted:            "Given back to its originator: it was not dispatched.",
+	},
+})
 
-	"originator_transaction.Pending":              "Stored. Waits for what it depends on, for its permit to end, or for a coordinator.",
-	"originator_transaction.Delegated":            "Handed to the node that coordinates. That asks for it to be assembled when its turn comes.",
-	"originator_transaction.Assembling":           "The coordinator has asked for it to be assembled; the domain's service is called.",
-	"originator_transaction.Signing":              "Assembled; the domain's service is called for the signature of this node's party.",
-	"originator_transaction.EndorsementGathering": "Assembled and answered; the coordinator gathers endorsements.",
-	"originator_transaction.Prepared":             "The coordinator has the permit to post its public transaction.",
-	"originator_transaction.Dispatched":           "The coordinator has posted its public transaction.",
-	"originator_transaction.Sequenced":            "Its public transaction has a nonce.",
-	"originator_transaction.Submitted":            "Its public transaction has gone out. Waits for finality.",
-	"originator_transaction.Confirmed":            "Ended well.",
-	"originator_transaction.Reverted":             "Ended badly; the receipt says why.",
-	"originator_transaction.Parked":               "The domain's service is not ready for it. Others overtake it until it is resumed.",
-
-	"coordinator.Idle":      "Does not coordinate, and knows of no node that does.",
-	"coordinator.Observing": "Another node coordinates.",
-	"coordinator.Standby":   "Is to coordinate, and waits until its height has come near that of the node before it.",
-	"coordinator.Elect":     "Is to coordinate, and has asked the node before it to hand over.",
-	"coordinator.Prepared":  "The node before it has handed over; what that has dispatched is not all confirmed.",
-	"coordinator.Active":    "Selects, has assembled, endorsed and confirmed, and dispatches.",
-	"coordinator.Flush":     "Dispatches nothing more; waits for the end of what is dispatched.",
-	"coordinator.Closing":   "Has flushed, and says so for some heartbeats.",
-
-	"coordinator_transaction.Pooled":                "Waits for its turn to be assembled.",
-	"coordinator_transaction.PreAssembly_Blocked":   "Waits until the one before it in its delegation is assembled.",
-	"coordinator_transaction.Assembling":            "Its originator was asked to assemble it. One of a domain is here at a time.",
-	"coordinator_transaction.Endorsement_Gathering": "Assembled; parties are asked to endorse it.",
-	"coordinator_transaction.Blocked":               "Endorsed; waits for those that make its inputs.",
-	"coordinator_transaction.Confirming_Dispatch":   "Prepared, or being prepared; its originator is asked for the permit.",
-	"coordinator_transaction.Ready_For_Dispatch":    "Has the permit; waits for room among what is dispatched.",
-	"coordinator_transaction.Dispatched":            "Its public transaction is with the core.",
-	"coordinator_transaction.Submitted":             "Its public transaction has gone out at least once.",
-	"coordinator_transaction.Confirmed":             "Its public transaction has succeeded; the originator is told until it says that it knows.",
-	"coordinator_transaction.Reverted":              "Ended badly; the originator is told until it says that it knows.",
-	"coordinator_transaction.Final":                 "Over: nothing is told any more unless somebody asks.",
-	"coordinator_transaction.Evicted":               "Given back to its originator: it was not dispatched.",
+func meanings(tables map[string]map[State]string) map[string]string {
+	all := map[string]string{}
+	for table, states := range tables {
+		for state, text := range states {
+			all[table+"."+string(state)] = text
+		}
+	}
+	return all
 }
 
 // rule is one line of a table.
@@ -75,9 +90,11 @@ func each(from []State, on On, when string, to State, do ...string) []machine.Ru
 	return rules
 }
 
-// table puts the lines together. What is done on entry of a state is added to each line that enters it from another
-// one, so that it can be read where it happens.
-func table(name string, initial State, terminal []State, entry map[State][]string, parts ...[]machine.Rule) machine.Table {
+// table puts the lines together. The entry actions of a state are added to each line that enters it from another one,
+// so that they can be read where they happen.
+func table(
+	name string, initial State, terminal []State, entry map[State][]string, parts ...[]machine.Rule,
+) machine.Table {
 	t := machine.Table{Name: name, Follows: "the distributed sequencer of Paladin", Initial: string(initial)}
 	for _, s := range terminal {
 		t.Terminal = append(t.Terminal, string(s))

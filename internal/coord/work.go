@@ -166,8 +166,10 @@ func (a Attestation) needs() int {
 func (w *Work) planOpen(m *Message) bool {
 	if w.State == Assembling {
 		for _, a := range m.Assembled.Plan {
-			if slices.ContainsFunc(a.Parties, func(p string) bool { return a.Type != "sign" || nodeOf(p) != w.Origin }) {
-				return true
+			for _, p := range a.Parties {
+				if a.Type != "sign" || nodeOf(p) != w.Origin {
+					return true
+				}
 			}
 		}
 		return false
@@ -206,8 +208,8 @@ func (t *turn) post(w *Work) {
 	t.tell(w)
 }
 
-// Post is the public transaction of a work that is dispatched. What was posted before its process died is posted again:
-// the uid names it.
+// Post is the public transaction of a work that is dispatched. A process that starts posts them again: the core knows
+// them by their uids.
 func (d *Domain) Post(w *Work, alone bool) Post {
 	p := Post{
 		ID:         w.ID,

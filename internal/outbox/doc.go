@@ -92,4 +92,16 @@
 //   - authorization: which actors may send batches, of what, and how many.
 //   - peer: another installation that may send batches to a processor. An envelope is a batch as it is sent there.
 //   - notice: the number under which subscribers are told of a timeout of a batch, which may have several.
+//
+// Domains (internal/coord):
+//
+//   - domain: what several installations agree on, each with a database of its own. There an installation is called a
+//     node, whichever of its processes acts. A processor calls the chain that it serves its domain, too.
+//   - intent: what a client of a node wants done once. It ends with one receipt.
+//   - work: the coordinator's transaction for an intent, under the same id. Each time it is assembled anew begins a
+//     generation.
+//   - permit: the yes of an intent's node to one generation of a work. Without it no public transaction goes out.
+//   - seat: the originator and the coordinator of a node, as machines.
+//   - install: a number for the life of a node's rows. A new one is drawn when they may have gone back in time.
+//   - beat: a number for each message of a node, which rises, and so says which of two words is the later one.
 package outbox

@@ -92,7 +92,7 @@ func (l *Ledger) include(tx *ledgerTx) {
 	l.w.tell("ledger: block %d has %s: %v %s", l.height, tx.uid, tx.ok, tx.reason)
 }
 
-// reorg takes the last blocks away: what was in them is to be included again.
+// reorg takes the last blocks away: their transactions are to be included again.
 func (l *Ledger) reorg(depth int) {
 	l.w.tell("ledger: a reorg of %d", depth)
 	for _, tx := range l.order {

@@ -12,9 +12,9 @@ type Node struct {
 	name    string
 	w       *World
 	store   store
-	moments []store // what the store was at earlier times
+	moments []store // the store at earlier times
 	up      bool
-	life    int // rises when it dies: what was under way then is lost
+	life    int // rises when it dies: whatever is under way then is lost
 	frozen  time.Time
 	inbox   []coord.Event
 	offset  time.Duration
@@ -118,7 +118,7 @@ func (n *Node) sleep(due time.Time) {
 	})
 }
 
-// start begins a life of the node: what was to be called and posted is called and posted again.
+// start begins a life of the node: calls and posts that are open are made again.
 func (n *Node) start() {
 	if n.up {
 		return

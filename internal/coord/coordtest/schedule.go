@@ -94,8 +94,8 @@ func (w *World) times(n int, f func()) {
 	}
 }
 
-// restores draws which stores go back in time. Where nobody tells the node, only one goes back, the others can be reached
-// when it starts, and have heard something of the life that is lost: what they have heard is all that can be known.
+// restores draws which stores go back in time. Where no operator tells the node, only one goes back, the others can
+// be reached when it starts, and have heard something of the life that is lost: nothing else can be known.
 func (w *World) restores() {
 	switch w.Plan.Restores {
 	case "known":
@@ -165,8 +165,8 @@ func (w *World) heal() {
 	w.after(time.Second, w.operate)
 }
 
-// operate is what people do: they resume what is parked, release what is in quarantine, and say what became of what no
-// node can know. Without restores and timeouts the last is not needed.
+// operate does the work of people: they resume parked intents, end quarantines, and say how dispatches ended that no
+// node can know of. Without restores and timeouts the last is not needed.
 func (w *World) operate() {
 	w.after(time.Second, w.operate)
 	for _, n := range w.nodes {

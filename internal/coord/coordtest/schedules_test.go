@@ -16,7 +16,7 @@ import (
 var (
 	seed  = flag.Uint64("seed", 0, "the one schedule to play, and to tell what happens in it")
 	runs  = flag.Uint64("runs", 0, "how many schedules to play, from -from on; 0: as many as fit a test run")
-	kind  = flag.String("kind", "", "what the schedules are made to be: perfect, boundary, late, lossy, quiet, forged, restored, guarded")
+	kind  = flag.String("kind", "", "perfect, boundary, late, lossy, quiet, forged, restored, guarded: all are so")
 	first = flag.Uint64("from", 1, "the first schedule to play")
 )
 

@@ -10,7 +10,7 @@ import (
 func (w *World) send(m *coord.Message) {
 	w.Sent++
 	if m.Kind == coord.Hello || m.Kind == coord.Greeting {
-		w.tell("%s says %s to %s: gap %d to %d, seen %d, beat %d", m.From, m.Kind, m.To, m.GapFrom, m.GapTo, m.Seen, m.Beat)
+		w.tell("%s says %s to %s: gap %d to %d, seen %d", m.From, m.Kind, m.To, m.GapFrom, m.GapTo, m.Seen)
 	}
 	if w.Plan.Perfect || w.whole {
 		w.deliver(m, w.between(time.Millisecond, 30*time.Millisecond))

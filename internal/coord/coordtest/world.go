@@ -198,7 +198,7 @@ func (w *World) Run() []string {
 	w.run(epoch.Add(w.Plan.Chaos), nil)
 	w.heal()
 	w.run(w.now.Add(4*time.Minute), w.settled)
-	w.run(w.now.Add(5*time.Second), nil) // what is late may still come
+	w.run(w.now.Add(5*time.Second), nil) // late messages may still come
 	if len(w.broken) == 0 {
 		w.check()
 	}
@@ -223,7 +223,7 @@ func (w *World) node(name string) *Node {
 	return nil
 }
 
-// hash draws from words: the same words, the same number.
+// hash draws a number from words: the same words, the same number.
 func hash(words ...string) uint64 {
 	h := uint64(14695981039346656037)
 	for _, b := range []byte(strings.Join(words, " ")) {
