@@ -84,6 +84,7 @@ func (n *Node) told(s coord.Step) {
 		n.w.receipt(n, r)
 	}
 	for _, m := range s.Moves {
+		n.w.Visited[m.Machine+": "+string(m.From)+" -> "+string(m.To)] = true
 		if m.From == coord.Active && m.To == coord.Flush && m.Node != "" {
 			n.w.yield(n.name, m.Node)
 		}

@@ -28,7 +28,7 @@ var faults = []struct {
 	{coord.RestoreNotNoticed, restored, 1},
 	{coord.DependentsNotHeld, nil, 1},
 	{coord.StillAnswers, restored, 3641},
-	{coord.GoneInputsTaken, nil, 1},
+	{coord.GoneInputsTaken, nil, 250},
 }
 
 func late(p *coordtest.Plan) { p.Late, p.Settings.Mode = 0.4, coord.Endorser }

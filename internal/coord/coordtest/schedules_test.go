@@ -3,7 +3,9 @@ package coordtest_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/coord"
 	"github.com/postern-dev/postern/internal/coord/coordtest"
+	"github.com/postern-dev/postern/internal/machine/machinetest"
 )
 
 var (
@@ -93,6 +96,45 @@ var kinds = map[string]func(*coordtest.Plan){
 
 func TestOnAPerfectWireAllGetReceipts(t *testing.T) {
 	report(t, play(1, few(200, 20), "", perfect))
+}
+
+// One number is one schedule: played again, it is the same to the last word.
+func TestAScheduleIsTheSameEachTime(t *testing.T) {
+	for n := uint64(1); n <= few(40, 8); n++ {
+		var told [2]strings.Builder
+		for i := range told {
+			w := coordtest.New(n, coordtest.Draw(n), "")
+			w.Trace = func(format string, args ...any) { fmt.Fprintf(&told[i], format+"\n", args...) }
+			w.Run()
+		}
+		if told[0].String() != told[1].String() {
+			t.Errorf("schedule %d is not the same twice", n)
+		}
+	}
+}
+
+// rare are moves of the tables that the schedules do not come to.
+var rare = map[string]string{}
+
+// The schedules come to every move of the tables: what no schedule comes to is not tried.
+func TestTheSchedulesComeToEveryMove(t *testing.T) {
+	visited := map[string]bool{}
+	for n := uint64(1); n <= few(600, 600); n++ {
+		w := coordtest.New(n, coordtest.Draw(n), "")
+		w.Run()
+		maps.Copy(visited, w.Visited)
+	}
+	for _, table := range coord.Tables() {
+		for _, m := range machinetest.Edges(table) {
+			move := table.Name + ": " + m.From + " -> " + m.To
+			if m.From != m.To && !visited[move] && rare[move] == "" {
+				t.Errorf("no schedule comes to %s", move)
+			}
+			if visited[move] && rare[move] != "" {
+				t.Logf("%s is listed as rare, and was visited", move)
+			}
+		}
+	}
 }
 
 func TestSchedules(t *testing.T) {

@@ -34,6 +34,7 @@ type World struct {
 	yields []yield
 
 	Steps, Sent, Levers int
+	Visited             map[string]bool // machine, state and the one before
 }
 
 // item is something that happens at a time.
@@ -152,7 +153,7 @@ func Draw(seed uint64) Plan {
 // New begins the schedule of a number.
 func New(seed uint64, plan Plan, fault coord.Fault) *World {
 	w := &World{Seed: seed, Plan: plan, rng: rand.New(rand.NewPCG(seed, 2)), now: epoch, fault: fault,
-		cuts: map[[2]string]time.Time{}}
+		cuts: map[[2]string]time.Time{}, Visited: map[string]bool{}}
 	w.ledger = &Ledger{w: w, height: 3 + w.rng.IntN(12), txs: map[string]*ledgerTx{}, spent: map[string]bool{}}
 	for i, name := range plan.Settings.Nodes {
 		n := &Node{name: name, w: w}
