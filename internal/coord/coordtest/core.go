@@ -72,7 +72,9 @@ func (n *Node) advance(core []coreTx, x *coreTx) (words []coord.CoreWord) {
 			x.state, x.sentAt, x.nonce = "sent", n.w.now, int64(len(core))
 			n.w.tell("%s sends %s", n.name, x.post.UID)
 			word(coord.CoreNonce, "", false)
-			word(coord.CoreSubmitted, "", false)
+			if n.w.chance(0.5) { // else it is told that it went out with its end
+				word(coord.CoreSubmitted, "", false)
+			}
 		}
 	case "sent":
 		tx := n.w.ledger.txs[x.post.UID]

@@ -63,6 +63,10 @@ func (w *World) post(o *order) {
 	o.posted = true
 	o.stored = n.store.image.Intent(o.id) != nil
 	w.tell("%s has intent %s, behind %v", n.name, o.id, o.dependsOn)
+	if w.chance(0.04) {
+		w.after(w.between(0, 5*time.Second), func() { n.handle(coord.Event{Lever: coord.Cancel, ID: o.id}) })
+	}
+	w.after(20*time.Second, func() { o.resumed = true })
 	if o.park {
 		w.after(w.between(3*time.Second, 8*time.Second), func() { o.resumed = true })
 	}

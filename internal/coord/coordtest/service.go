@@ -13,6 +13,13 @@ func (w *World) answer(_ *Node, c *coord.Call) coord.Answer {
 	switch c.Kind {
 	case "assemble":
 		w.assemble(c, &a)
+	case "sign":
+		switch hash("sign", c.Key) % 50 {
+		case 0:
+			a.Result, a.Reason = coord.Revert, "will not sign"
+		case 1:
+			a.Result, a.Reason = coord.Park, "cannot sign yet"
+		}
 	case "endorse":
 		if hash("endorse", c.Key)%25 == 0 {
 			a.Result, a.Reason = coord.Revert, "no"
