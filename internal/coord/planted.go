@@ -15,7 +15,6 @@ const (
 	OldBeatBelieved       Fault = "an older word of the holder closes a permit"
 	NeverAsks             Fault = "the holder of a permit is never asked"
 	FailsWhileOthersGo    Fault = "an intent fails while another dispatch of it may land"
-	StillAnswers          Fault = "the service's answers count while the others have not greeted"
 	GoneInputsTaken       Fault = "an input counts that was offered, and that no work makes any more"
 	TimeoutIsRevert       Fault = "a public transaction whose outcome is unknown counts as reverted"
 	ProducersForgotten    Fault = "a public transaction does not wait for those that make its inputs"

@@ -209,7 +209,7 @@ func (t *turn) look(w *Work) {
 // answered takes what the domain's service says. An answer to a call that is not open is late.
 func (t *turn) answered(a *Answer) {
 	at := slices.IndexFunc(t.d.Calls, func(c *Call) bool { return c.Key == a.Key })
-	if at < 0 || t.d.Still() && !t.planted(StillAnswers) {
+	if at < 0 || t.d.Still() {
 		t.ignore("answer", "stale") // of a domain that is still: it is called again
 		return
 	}

@@ -149,7 +149,12 @@ func (n *Node) again() {
 func (n *Node) die(for_ time.Duration) {
 	n.up, n.inbox = false, nil
 	n.life++
-	n.w.after(for_, n.start)
+	life := n.life
+	n.w.after(for_, func() {
+		if n.life == life { // it was not restored meanwhile
+			n.start()
+		}
+	})
 }
 
 // freeze stops a node for a while, as a debugger or a hypervisor does.
@@ -179,10 +184,8 @@ func (n *Node) restore(known bool) {
 		return
 	}
 	n.w.tell("%s is restored, known: %v", n.name, known)
-	if n.up {
-		n.up, n.inbox = false, nil
-		n.life++
-	}
+	n.up, n.inbox = false, nil
+	n.life++
 	n.store = back
 	coord.Plant(n.store.image, n.w.fault)
 	n.w.forget(n)

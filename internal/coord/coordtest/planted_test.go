@@ -27,7 +27,6 @@ var faults = []struct {
 	{coord.ProducersForgotten, nil, 1},
 	{coord.RestoreNotNoticed, restored, 1},
 	{coord.DependentsNotHeld, nil, 1},
-	{coord.StillAnswers, restored, 3641},
 	{coord.GoneInputsTaken, nil, 250},
 }
 
