@@ -188,7 +188,8 @@ func TestThePageAboutFlowsWorksAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	said := play(t, "flows.md", append(installation(t), "POSTERN_STATE_DIR="+state))
-	mustSay(t, said, "\nreport of 2026-11\n", "need_open", "changed=yes", `"3.stdout":"42\n"`, "j2 --> j3", `result {"stdout":"2\n"}`)
+	mustSay(t, said, "\nreport of 2026-11\n", "need_open", "changed=yes", `"3.stdout":"42\n"`, "j2 --> j3",
+		`result {"stdout":"2\n"}`)
 }
 
 func TestThePageAboutFlowsInSQLWorksAsItIsWritten(t *testing.T) {

@@ -54,7 +54,7 @@ func TestAPrerequisiteEndsThoughItsSweepIsCutOff(t *testing.T) {
 	for _, at := range []cut.Where{cut.Before, cut.After, cut.Answered} {
 		w := newWorld(t)
 		j, err := w.S.Flows.PostJob(w.Ctx, w.By, flow.Spec{Script: "1", ScriptType: "python", Timeout: time.Minute,
-			Prerequisites: []string{"ok"}, NeedTimeout: time.Hour})
+			Prerequisites: []string{"ok"}, NeedTimeout: time.Hour}, "")
 		w.Must(err)
 		w.offer()
 		w.Later(2 * time.Hour)

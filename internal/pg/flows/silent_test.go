@@ -21,7 +21,7 @@ func TestNoRunnerIsSilentBeforeItKillsItsScripts(t *testing.T) {
 			w.Must(err)
 			w.register("a")
 			spec := flow.Spec{Script: "1", ScriptType: "python", Timeout: 2 * time.Hour}
-			_, err = w.S.Flows.PostJob(w.Ctx, w.By, spec)
+			_, err = w.S.Flows.PostJob(w.Ctx, w.By, spec, "")
 			w.Must(err)
 			w.offer()
 			v := w.one("a")
