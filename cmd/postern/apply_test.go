@@ -84,7 +84,7 @@ func TestADeploymentIsAFile(t *testing.T) {
 		t.Error("a secret is shown")
 	}
 	one("# all of it is gone\n").want(t, 1, "there is no document in it", "leave one that may stay")
-	postern(t, at, "apply", "-f", "nowhere.yaml").want(t, 1, "nowhere.yaml")
+	postern(t, at, "apply", "-f", "nowhere.yaml").want(t, 2, "nowhere.yaml")
 	postern(t, at, "apply").want(t, 2, "-f FILE")
 	postern(t, at, "apply", "-f", less, "--prune").want(t, 2, "--label")
 }

@@ -243,6 +243,14 @@ func TestTablesFit80Columns(t *testing.T) {
 			"state": "pending", "tries": json.Number("12"),
 			"created_at": "2020-01-01T00:00:00Z", "next_at": "2050-01-01T00:00:00Z", "subscription": long,
 			"transaction": long, "cursor": long, "error": long},
+		"jobs": {"id": "0193f0e1-7a2b-8c3d-9e4f-123456789012", "ref": json.Number("1"), "uid": long, "status": "dispatched",
+			"script_type": "python", "runner": long, "tries": json.Number("12"), "created_at": "2020-01-01T00:00:00Z",
+			"flow": "0193f0e1-7a2b-8c3d-9e4f-123456789012", "error": map[string]any{"code": long, "message": long}},
+		"flows": {"id": "0193f0e1-7a2b-8c3d-9e4f-123456789012", "ref": json.Number("1"), "status": "dispatched",
+			"job_count": json.Number("1000"), "created_at": "2020-01-01T00:00:00Z",
+			"error": map[string]any{"code": long, "message": long}},
+		"runners": {"name": long, "state": "live", "slots": json.Number("4"), "held": json.Number("4"),
+			"seen_at": "2020-01-01T00:00:00Z", "script_types": []any{"python", "osis"}},
 		"others": {"name": long, "a": "short", "b": long, "c": json.Number("1"), "d": map[string]any{"x": "y"}},
 	}
 	for noun := range layouts {

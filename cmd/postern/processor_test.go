@@ -23,7 +23,7 @@ func TestAProcessorIsWorkedFromTheCommandLine(t *testing.T) {
 	postern(t, env, "processor", "insert", "main", "[]").want(t, 2, "want a JSON object")
 	postern(t, []string{at}, "processor", "show", "main", "--line", "Med", "-o", "json").want(t, 0, `"length":3`)
 	postern(t, env, "processor", "show", "main", "--line", "Med", "--from", "1", "--to", "2").want(t, 0, "Queued", "Med")
-	postern(t, env, "processor", "show", "main", "--line", "Med", "--to", "9").want(t, 1, "Invalid range")
+	postern(t, env, "processor", "show", "main", "--line", "Med", "--to", "9").want(t, 2, "Invalid range")
 	postern(t, env, "processor", "show", "main", "--to", "2").want(t, 2, "--line")
 	postern(t, env, "processor", "ls").want(t, 0, "main", "Active", "3")
 	postern(t, env, "processor", "pause", "main", "--reason", "audit").want(t, 0, "done")

@@ -88,12 +88,14 @@ func TestEveryVariableIsOneThatTheSurfaceNames(t *testing.T) {
 		t.Skip("the design is not here, so its list of variables is not compared: ", err)
 	}
 	later := map[string]string{
-		"POSTERN_SOURCE_SCHEMAS": "the page lets an admin of a context name any table that the role of the process may read",
-		"POSTERN_CONFIG_FILE":    "a deployment is a file",
-		"POSTERN_CONFIG_LABEL":   "as above: what the file names no more can be removed",
-		"POSTERN_CONFIG_PRUNE":   "as above",
-		"POSTERN_UI":             "the dashboard came after the page",
-		"POSTERN_DRAIN_DELAY":    "that restarts lose no request was found wanting when it was tried",
+		"POSTERN_SOURCE_SCHEMAS":     "the page lets an admin of a context name any table that the role of the process may read",
+		"POSTERN_CONFIG_FILE":        "a deployment is a file",
+		"POSTERN_CONFIG_LABEL":       "as above: what the file names no more can be removed",
+		"POSTERN_CONFIG_PRUNE":       "as above",
+		"POSTERN_UI":                 "the dashboard came after the page",
+		"POSTERN_OIDC_CLIENT_ID":     "as above: people sign in to it",
+		"POSTERN_OIDC_CLIENT_SECRET": "as above",
+		"POSTERN_DRAIN_DELAY":        "that restarts lose no request was found wanting when it was tried",
 	}
 	for _, f := range Fields() {
 		if later[f.Env] == "" && !strings.Contains(string(page), f.Env) && !strings.Contains(string(page), "`--"+f.Name+"`") { // each is both
