@@ -25,7 +25,9 @@ func (s *Store) FailAtOnce(n int) { s.failAtOnce = n }
 
 // NamedSQL are the statements of the lists by name, with context, the name to go on from and the limit.
 var NamedSQL = map[string]func(contextID int32) (string, []any){
-	"queues":  func(c int32) (string, []any) { return queuesSQL, []any{c, "q5", "", "", []string{}, nil, 0, 51, "0", nil} },
+	"queues": func(c int32) (string, []any) {
+		return queuesSQL, []any{c, "q5", "", "", []string{}, nil, 0, 51, "0", nil}
+	},
 	"senders": func(c int32) (string, []any) { return sendersSQL, []any{c, "", nil, "acct-5", 51} },
 	"pools":   func(c int32) (string, []any) { return poolsSQL, []any{c, nil, "p5", 51} },
 }

@@ -27,10 +27,11 @@ var granted = []struct{ grants, because string }{
 	{"postern_submit SELECT(account context_id sender_id) postern.sender", "feed tells of senders; no address"},
 	{"postern_submit SELECT(context_id dropped include kind name newest removed_at subscription_id) " +
 		"postern.subscription", "feed and ack look for it; no secret"},
-	{"postern_submit SELECT(actor cause context_id created_at ended_at error error_code finished flow_id jobs " +
-		"redrive_of ref result started_at) postern.flow", "feed tells of flows; no environment"},
-	{"postern_submit SELECT(actor cause context_id created_at ended_at error error_code exit_code flow_id " +
-		"job_id queue ref result script_type started_at tx_id uid) postern.job", "feed tells of jobs; no script and no environment"},
+	{"postern_submit SELECT(actor cause context_id created_at ended_at error error_code finished " +
+		"flow_id jobs redrive_of ref result started_at) postern.flow", "feed tells of flows; no environment"},
+	{"postern_submit SELECT(actor cause context_id created_at ended_at error error_code exit_code " +
+		"flow_id job_id queue ref result script_type started_at tx_id uid) postern.job",
+		"feed tells of jobs; no script and no environment"},
 	// writing: a trigger judges each row
 	{"postern_submit INSERT(callback context_id data depends_on max_retries not_before queue tags type uid) " +
 		"postern.outbox", "judge_staged refuses what POST refuses; its number, actor and time are not given"},
