@@ -41,7 +41,7 @@ var noLever = map[string]string{
 	"POST /events":             "a post: its history names who brought it",
 	"POST /events:redrive":     "as POST /events/{id}/redrive, for many",
 	"POST /jobs":               "a job keeps who posted it",
-	"POST /jobs/{id}/replay":   "a runner must have held it: TestAReplayIsGivenWhatTheRunnerWas of internal/app reads its audit row",
+	"POST /jobs/{id}/replay":   "internal/app reads its audit row: a runner must have held it",
 	"POST /flows":              "so does a flow",
 	"POST /flows/{id}/jobs":    "so do these",
 	"POST /flows/{id}/redrive": "a post of another flow",
