@@ -5,14 +5,13 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/machine"
+	"github.com/postern-dev/postern/internal/machine/machinetest"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -39,19 +38,7 @@ func TestTheTablesAreSoundAndTheirNamesAreBound(t *testing.T) {
 }
 
 func TestThePageBesideTheCodeIsRenderedFromTheTables(t *testing.T) {
-	page, err := machine.Markdown(Tables(), Meanings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if *update {
-		if err := os.WriteFile("machine.md", []byte(page), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	stored, err := os.ReadFile("machine.md")
-	if err != nil || string(stored) != page {
-		t.Errorf("machine.md is not what the tables say (%v): run this test with -update and read the diff", err)
-	}
+	machinetest.Page(t, Tables(), Meanings, *update)
 }
 
 // A try that its runner lost is offered again twice; the third time it has failed. Once its job is to stop, each end of

@@ -3,12 +3,10 @@ package leader
 import (
 	"flag"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/postern-dev/postern/internal/machine"
 	"github.com/postern-dev/postern/internal/machine/machinetest"
 )
 
@@ -46,18 +44,7 @@ func TestEveryNameIsBoundAndEveryBindingUsed(t *testing.T) {
 }
 
 func TestThePageBesideTheCodeIsRenderedFromTheTables(t *testing.T) {
-	page, err := machine.Markdown(Tables(), Meanings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if *update {
-		if err := os.WriteFile("machine.md", []byte(page), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if stored, err := os.ReadFile("machine.md"); err != nil || string(stored) != page {
-		t.Errorf("machine.md is not what the tables say (%v): run this test with -update and read the diff", err)
-	}
+	machinetest.Page(t, Tables(), Meanings, *update)
 }
 
 // seedSteps is every arrow of the seed's two diagrams of the channel, and where it is here: an edge of the

@@ -4,13 +4,12 @@ import (
 	"encoding/json"
 	"flag"
 	"maps"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
-	"github.com/postern-dev/postern/internal/machine"
+	"github.com/postern-dev/postern/internal/machine/machinetest"
 )
 
 func TestTheMachineIsSoundAndItsNamesAreBound(t *testing.T) {
@@ -31,19 +30,7 @@ func TestTheMachineIsSoundAndItsNamesAreBound(t *testing.T) {
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
 func TestThePageBesideTheCodeIsRenderedFromTheTable(t *testing.T) {
-	page, err := machine.Markdown(Tables(), Meanings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if *update {
-		if err := os.WriteFile("machine.md", []byte(page), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	stored, err := os.ReadFile("machine.md")
-	if err != nil || string(stored) != page {
-		t.Errorf("machine.md is not what the table says (%v): run this test with -update and read the diff", err)
-	}
+	machinetest.Page(t, Tables(), Meanings, *update)
 }
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)

@@ -3,7 +3,6 @@ package sequencer
 import (
 	"flag"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,11 +15,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
 func TestTheTablesAreSound(t *testing.T) {
-	for _, table := range Tables() {
-		if err := table.Check(); err != nil {
-			t.Error(err)
-		}
-	}
+	machinetest.Sound(t, Tables())
 }
 
 func TestEveryNameIsBoundAndEveryBindingUsed(t *testing.T) {
@@ -130,28 +125,7 @@ func TestWhatATransactionKnowsSomePhaseOfItsQueueKnows(t *testing.T) {
 }
 
 func TestThePageBesideTheCodeIsRenderedFromTheTables(t *testing.T) {
-	page, err := machine.Markdown(Tables(), Meanings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if *update {
-		if err := os.WriteFile("machine.md", []byte(page), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	stored, err := os.ReadFile("machine.md")
-	if err != nil || string(stored) != page {
-		t.Errorf("machine.md is not what the tables say (%v): run this test with -update and read the diff", err)
-	}
-	ds, err := machinetest.ParseMarkdown(page)
-	if err != nil || len(ds) != len(Tables()) {
-		t.Fatalf("the page has %d diagrams that can be read, %v; want %d", len(ds), err, len(Tables()))
-	}
-	for i, d := range ds {
-		if !slices.Equal(d.Edges, machine.Arrows(Tables()[i])) {
-			t.Errorf("the diagram of %s does not have the edges of its table", Tables()[i].Name)
-		}
-	}
+	machinetest.Page(t, Tables(), Meanings, *update)
 }
 
 // The seed tells its machines in prose and pseudo code, and draws none: there is nothing to compare edge
