@@ -207,7 +207,7 @@ func further(cmd *cobra.Command, err error) (code int, next string) {
 	case "unauthenticated":
 		next = "give the key with POSTERN_API_KEY or --api-key-file"
 	case "not_found":
-		next = "`" + listsWhatIsMeant(cmd) + "` lists what there is; --context says of which tenant"
+		next = "`" + listsWhatIsMeant(cmd) + "` lists those of this context; --context names another context"
 	case "invalid":
 		next = "see `" + cmd.CommandPath() + " -h`"
 	case "forbidden":

@@ -216,7 +216,7 @@ func (a *actors) refusesOfAFlow(p string) {
 		{"ann", "POST /jobs", `{` + p + `, "ref": 9, "timeout": 5, "queue": "never"}`, "", 409, "idempotency_conflict",
 			`"differs":["timeout"]`},
 		{"ann", "DELETE /flows/{flow}/jobs/1", "", "", 409, "wrong_state", "job 2 needs job 1: remove that one first"},
-		{"ann", "POST /jobs/{two}/prerequisites", `{"met": ["ok", "nobody asked"]}`, "", 422, "invalid", "/met/1"},
+		{"ann", "POST /jobs/{two}/prerequisites", `{"met": ["ok", "not asked for"]}`, "", 422, "invalid", "/met/1"},
 		{"ben", "PATCH /flows/{flow}", `{"env_vars": {"A": "1"}}`, "", 403, "forbidden", "only that actor"},
 		{"ben", "POST /flows/{flow}/start", `{}`, "", 403, "forbidden", "only that actor"},
 		{"exe", "POST /flows/{flow}/start", `{}`, "", 403, "forbidden", "admin"},

@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
-// What a newcomer tries or mistypes is answered with the word that is right, or with the next step.
+// The commands answer what a newcomer tries or mistypes with the right word, or with the next step.
 func TestWhatIsTriedOrMistypedHasANextStep(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -247,7 +247,7 @@ func TestAJobWaitsForWhatSomebodyMeets(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	one := fmt.Sprint(b.url, "/jobs/", jobsOf(f)[1]["id"])
-	want(t, 422, "POST", one+"/prerequisites", `{"met": ["ok by finance", "nobody asked"]}`)
+	want(t, 422, "POST", one+"/prerequisites", `{"met": ["ok by finance", "not asked for"]}`)
 	for _, changed := range []bool{true, false} {
 		if v := want(t, 200, "POST", one+"/prerequisites", `{"met": ["ok by finance"]}`); v["changed"] != changed {
 			t.Errorf("%v", v)

@@ -127,7 +127,7 @@ printf '{"nonce":"%s"}' "$NONCE" > "$POSTERN_RESULT"
 say finish
 `
 
-// flowBody is the n-th flow: a chain, or diamonds, each of which has a job that splits and three that join.
+// flowBody is the n-th flow: a chain, or diamonds; each diamond has a job that splits and three that join.
 func (f *flows) flowBody(n int) []byte {
 	var jobs []map[string]any
 	for ref := 1; ref <= flowJobs; ref++ {

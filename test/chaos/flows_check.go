@@ -154,7 +154,7 @@ func (e *flowEvidence) explain(j *flowJob, began map[string]int, n *flowCounts, 
 	}
 }
 
-// explainTry says what is wrong with the executions of a try, of which there are some more than one.
+// explainTry says what is wrong with the executions of a try that was executed more than once.
 func (e *flowEvidence) explainTry(j *flowJob, t flowTry, more int, say found) {
 	const invariant = "each double execution is explained"
 	starts, losses := 0, 0

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/cut"
 )
 
-// What a flow costs grows by two statements for each of its jobs: for its row, and for that of its transaction. Steps,
+// The cost of a flow grows by two statements for each of its jobs: for its row, and for that of its transaction. Steps,
 // edges and the release of its jobs are one statement each, however many jobs there are.
 func TestAFlowCostsTwoStatementsForEachJob(t *testing.T) {
 	t.Parallel()
@@ -42,7 +42,7 @@ func TestAFlowCostsTwoStatementsForEachJob(t *testing.T) {
 	w.Scan(`SELECT (SELECT count(*) FROM postern.flow_step WHERE machine = 'job'),
 		(SELECT count(*) FROM postern.job WHERE frozen IS NOT NULL AND steps = 2 AND tx_open)`, &steps, &frozen)
 	if steps != 2*46 || frozen != 46 {
-		t.Errorf("%d steps of 46 jobs, of which %d are released, want 92 and 46", steps, frozen)
+		t.Errorf("46 jobs have %d steps and %d of them are released, want 92 and 46", steps, frozen)
 	}
 }
 
