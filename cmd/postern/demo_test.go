@@ -51,7 +51,7 @@ func TestTheDemoOfTheLeaderEndsAsItsSamplesSay(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skipf("one of its tools is a script: %v", err)
 	}
-	r := postern(t, nil, "demo", "--leader", "--once", "--ephemeral", "-o", "json")
+	r := postern(t, anyPort, "demo", "--leader", "--once", "--ephemeral", "-o", "json")
 	r.want(t, 0, "events have come from the devnet")
 	var s demo.Summary
 	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil {
@@ -70,7 +70,7 @@ func TestTheDemoOfFlowsEndsAsItsSamplesSay(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skipf("its jobs are scripts: %v", err)
 	}
-	r := postern(t, nil, "demo", "--flow", "--once", "--ephemeral", "-o", "json")
+	r := postern(t, anyPort, "demo", "--flow", "--once", "--ephemeral", "-o", "json")
 	r.want(t, 0, "a runner is killed in the middle of its job")
 	var s demo.Summary
 	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil {

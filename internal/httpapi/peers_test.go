@@ -93,7 +93,7 @@ func TestAPeerSendsABatchOnce(t *testing.T) {
 	c.wants(at, 4, envelope(9, `{"msg": {"sub": {"n": 1}}}`), "422 rejected ")
 	c.wants(at, 4, `{"id": 10}`, "422 rejected ")
 	c.wants(at, 4, envelope(9, `{"msg": {"add": {"n": 1}}}`, `, "surprise": true`), "422 rejected ")
-	c.wants(at, 4, envelope(9, `{"msg": {"add": {"n": "`+strings.Repeat("x", 2<<20)+`"}}}`), "413 rejected ")
+	c.wants(at, 4, envelope(9, `{"msg": {"add": {"n": "`+strings.Repeat("x", 1<<20)+`"}}}`), "413 rejected ")
 	c.wants("main/peers/far", 4, one, "404 rejected ")
 	c.wants("none/peers/near", 4, one, "404 rejected ")
 	c.wants("other/peers/near", 4, one, "403 rejected ")
