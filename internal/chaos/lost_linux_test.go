@@ -125,9 +125,12 @@ func (f *fleet) once(m *member) int {
 
 func tail(s string) string { return s[max(0, len(s)-1000):] }
 
-// restart ends every process in the ordinary way; the supervisor starts it anew.
-func (f *fleet) restart() {
+// restart ends every process in the ordinary way; the supervisor starts it anew. It waits until all are there again: a
+// process that begins while no server takes writes ends at once, as it should.
+func (f *fleet) restart(d *database) {
 	f.t.Helper()
+	nodes, now := 0, 0
+	d.do(`SELECT count(*) FROM postern.node`, &nodes)
 	for _, m := range f.members {
 		m.mu.Lock()
 		_ = m.cmd.Process.Signal(syscall.SIGTERM)
@@ -143,6 +146,14 @@ func (f *fleet) restart() {
 			f.t.Fatal("a process does not stop")
 		}
 	}
+	eventually(f.t, time.Minute, "all processes are there again", func() bool {
+		for _, m := range f.members {
+			if m.api != "" && f.call(http.MethodGet, m.api+"/readyz", "", "") != http.StatusOK {
+				return false
+			}
+		}
+		return d.try(`SELECT count(*) FROM postern.node`, &now) == nil && now == nodes+2
+	})
 }
 
 // call sends a request and returns its status, 0 for none.
@@ -369,7 +380,7 @@ func TestFailoversThatLoseNothing(t *testing.T) {
 		f.awaitLoad(20)
 		f.undisturbed(primary)
 		if n%4 == 3 {
-			f.restart()
+			f.restart(primary)
 		}
 		t.Logf("switchover %d of %d, %d accepted", n+1, times, f.accepted())
 	}
