@@ -419,26 +419,33 @@ func TestLocksDoNotGrowWithAge(t *testing.T) {
 			pgworld.OK(t, err)
 			texts = append(texts, sql)
 		}
-		conn, err := pool.Acquire(t.Context())
-		pgworld.OK(t, err)
-		defer conn.Release()
-		for k, sql := range texts {
-			if sql == "BEGIN" || sql == "COMMIT" {
-				continue
-			}
-			name := fmt.Sprint("s", k)
-			described, err := conn.Conn().Prepare(t.Context(), name, sql)
+		// The least of three connections counts: definitions that others of the server change meanwhile, in databases
+		// of their own, may empty what a connection knows of the catalog.
+		for round := range 3 {
+			acquired, err := pool.Acquire(t.Context())
 			pgworld.OK(t, err)
-			args := strings.Repeat(", NULL", len(described.ParamOIDs))
-			if args != "" {
-				args = "(" + args[2:] + ")"
+			conn := acquired.Hijack()
+			for k, sql := range texts {
+				if sql == "BEGIN" || sql == "COMMIT" {
+					continue
+				}
+				name := fmt.Sprint("s", k)
+				described, err := conn.Prepare(t.Context(), name, sql)
+				pgworld.OK(t, err)
+				args := strings.Repeat(", NULL", len(described.ParamOIDs))
+				if args != "" {
+					args = "(" + args[2:] + ")"
+				}
+				// The text names the span, which differs from day to day, and the database.
+				key := fmt.Sprint(k, " ", strings.Join(strings.Fields(sql), " "))
+				locks, buffers := planned(t, conn, "EXPLAIN (COSTS OFF, BUFFERS, FORMAT JSON) EXECUTE "+name+args)
+				c := costs[key]
+				if round == 0 || buffers < c[i].buffers {
+					c[i] = cost{locks, buffers}
+				}
+				costs[key] = c
 			}
-			// The text names the span, which differs from day to day, and the database.
-			key := fmt.Sprint(k, " ", strings.Join(strings.Fields(sql), " "))
-			c := costs[key]
-			c[i].locks, c[i].buffers = planned(t, conn.Conn(),
-				"EXPLAIN (COSTS OFF, BUFFERS, FORMAT JSON) EXECUTE "+name+args)
-			costs[key] = c
+			pgworld.OK(t, conn.Close(t.Context()))
 		}
 	}
 	if len(costs) < 40 {
