@@ -37,13 +37,14 @@ var roomTables = []string{"queue_name", "queue", "ready", "timer", "sender", "ta
 	"mark", "dependency", "ripple", "idempotency", "audit", "channel", "channel_message", "channel_message_end",
 	"source",
 	"event", "event_move", "event_drop", "tool", "subscription", "checkpoint", "fanout", "processor", "batch_line",
-	"batch_place", "batch_call", "batch", "batch_action", "batch_callback", "batch_step"}
+	"batch_place", "batch_call", "batch", "batch_action", "batch_callback", "batch_step",
+	"runner", "flow", "job", "job_edge", "job_need", "job_due", "job_try", "try_late", "try_log", "flow_step"}
 
 // varies are the values that differ between two runs of one statement: times, clocks, and ids that are drawn or
 // counted.
 var varies = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.+]+|\d{12,}` +
 	`|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}` +
-	`|"(subscription_id|queue_id|on_queue|tool_queue|result_queue|batch_id|audit_id|salt|body_hash|draw)"` +
+	`|"(subscription_id|queue_id|on_queue|tool_queue|result_queue|batch_id|audit_id|salt|on_salt|body_hash|draw)"` +
 	`:("[^"]*"|\d+)`)
 
 // roomOp is what a process does in one step. anew: it is another request each time, so that it is not repeated. reacts:
@@ -239,6 +240,9 @@ func noted(id string) channels.Outgoing[pgworld.Note] {
 
 // rooms are the stages, and the statements that are tried in each.
 var rooms = map[string]func(w *world) []roomOp{
+	"flows":     flowRoom,
+	"results":   resultRoom,
+	"callbacks": callbackRoom,
 	"channels": func(w *world) []roomOp {
 		n := w.Node("n")
 		c := w.Conduit(w.S, func(c *channels.ChannelSettings) { c.Capacity, c.MaxRetries = 3, 2 })
@@ -275,10 +279,18 @@ var rooms = map[string]func(w *world) []roomOp{
 		w.Dispatcher("T", nil)
 		n := w.Node("n")
 		sub := w.Subscribe(outbox.Subscription{Name: "s", Kind: "pull"})
+		read := w.Subscribe(outbox.Subscription{Name: "r", Kind: "pull"})
 		w.CalledBack(n, "q", "a", "http://127.0.0.1:1/a")
 		w.CalledBack(n, "q", "b", "http://127.0.0.1:1/a")
+		_, err := w.S.Deliveries.Deliver(w.Ctx, read.ID, nil, 0)
+		w.Must(err)
 		w.Later(time.Minute)
+		position := deliveries.Cursor{Subscription: read.ID, Position: 1}.String()
 		return []roomOp{
+			{name: "ack", run: func(s *stores.Store) error {
+				_, err := s.Deliveries.AckFeed(w.Ctx, w.ID, "r", position)
+				return err
+			}},
 			{name: "number", run: func(s *stores.Store) error {
 				_, err := s.Deliveries.Deliver(w.Ctx, sub.ID, nil, 0)
 				return err
