@@ -248,7 +248,7 @@ CREATE TABLE postern.job_try (
 CREATE INDEX try_offered ON postern.job_try (context_id, lane, offered_at, try_id) WHERE state = 'Offered';
 CREATE INDEX try_held ON postern.job_try (runner_id) WHERE state = 'Held';
 CREATE INDEX try_by_deadline ON postern.job_try (deadline_at) WHERE state = 'Held';
-CREATE INDEX try_unsettled ON postern.job_try (ended_at) WHERE ended_at IS NOT NULL AND NOT settled;
+CREATE INDEX try_unsettled ON postern.job_try (ended_at, try_id) WHERE ended_at IS NOT NULL AND NOT settled;
 CREATE INDEX try_offered_by_job ON postern.job_try (job_id) WHERE state = 'Offered'; -- to be withdrawn
 CREATE INDEX try_by_job ON postern.job_try (job_id, attempt);
 -- No job is executed again after it has succeeded.

@@ -197,3 +197,34 @@ func TestNoStatementIsAboutJobsWhereThereAreNone(t *testing.T) {
 	}
 	t.Logf("%d statements in 4 s with %d offered jobs, of them %d about jobs", all, offered, n)
 }
+
+// ofUnsettled are the looks for what has ended and the core has not heard of.
+var ofUnsettled = regexp.MustCompile(`NOT (?:t|n)\.settled`)
+
+// A prerequisite that is met while its type is paused stays as it is, since its transaction may not go out: it is looked
+// for as often as all else, and not ten times a second for as long as the pause lasts.
+func TestWhatStaysUnsettledIsLookedForAsRarelyAsAllElse(t *testing.T) {
+	x, through := newTap(t, pgtest.New(t).URL)
+	b := &jobBench{t, clocked(t, map[string]string{"DATABASE_URL": through})}
+	want(t, 201, "POST", b.url+"/jobs", `{"script": "1", "script_type": "python"}`) // it makes the types
+	want(t, 200, "POST", b.url+"/dispatchers/job.need/pause", `{}`)
+	time.Sleep(2 * time.Second) // until each process knows it
+	j := want(t, 201, "POST", b.url+"/jobs", `{"script": "1", "script_type": "python", "prerequisites": ["ok"]}`)
+	want(t, 200, "POST", fmt.Sprint(b.url, "/jobs/", j["id"], "/prerequisites"), `{"met": ["ok"]}`)
+	time.Sleep(7 * time.Second) // it is fresh for five of them
+	const most, seconds = 3, 6
+	n, _, texts := x.during(seconds*time.Second, ofUnsettled)
+	if n == 0 || n > most*seconds {
+		t.Errorf("%d looks in %d s, want %d a second at most: %v", n, seconds, most, texts)
+	}
+	path := fmt.Sprint(b.url, "/transactions/", j["transaction"])
+	if tx := want(t, 200, "GET", path, ""); tx["state"] != "WAITING" {
+		t.Errorf("the transaction of the job is %v", tx["state"])
+	}
+	want(t, 200, "POST", b.url+"/dispatchers/job.need/resume", `{}`)
+	for end := time.Now().Add(time.Minute); want(t, 200, "GET", path, "")["state"] != "REVISION"; {
+		if time.Sleep(50 * time.Millisecond); time.Now().After(end) {
+			t.Fatal("a minute after the pause no runner is offered the job")
+		}
+	}
+}

@@ -14,7 +14,8 @@ import (
 )
 
 // How often a node looks after jobs: at once when it knows of something, else so often; and so often for tries that
-// have ended and that the core has not heard of, while there are any.
+// have ended lately and that the core has not heard of, while there are any. What stays so, since the core may not ask
+// about it now, is looked for as all else is.
 const (
 	jobsEvery      = time.Second
 	jobsRest       = 3 * time.Millisecond // between two turns, so that one takes what several brought
@@ -71,20 +72,20 @@ func (j *Jobs) loop() Loop {
 		Retry:     jobsEvery,
 		RetryMost: 10 * time.Second,
 		Once: func(ctx context.Context) (Turn, error) {
-			n, open, err := j.once(ctx)
-			return nextOfJobs(n, open, time.Until(j.looks)), err
+			n, fresh, err := j.once(ctx)
+			return nextOfJobs(n, fresh, time.Until(j.looks)), err
 		},
 	}
 }
 
-// nextOfJobs says when the turn comes that follows one which did n and left open. The look for all else is not put off
-// by bells that ring before it.
-func nextOfJobs(n, open int, look time.Duration) Turn {
+// nextOfJobs says when the turn comes that follows one which did n and left fresh ones open. The look for all else is
+// not put off by bells that ring before it.
+func nextOfJobs(n, fresh int, look time.Duration) Turn {
 	t := Turn{Did: n, Next: min(max(look, time.Millisecond), jobsEvery)}
 	switch {
 	case n > 0:
 		t.Next = AtOnce
-	case open > 0:
+	case fresh > 0:
 		t.Next = min(t.Next, unsettledEvery)
 	}
 	return t
@@ -98,8 +99,8 @@ func (j *Jobs) round(ctx context.Context) (int, error) {
 }
 
 // once brings jobs to their ends whose transactions have ended, and has the core ask about tries that it has not heard
-// of; open is how many these are. Once a second it looks for all else.
-func (j *Jobs) once(ctx context.Context) (n, open int, err error) {
+// of; fresh is how many of these have ended lately. Once a second it looks for all else.
+func (j *Jobs) once(ctx context.Context) (n, fresh int, err error) {
 	if j.Store.QuarantinedWhole() {
 		return 0, 0, nil
 	}
@@ -107,11 +108,11 @@ func (j *Jobs) once(ctx context.Context) (n, open int, err error) {
 	if n, err = s.Advance(ctx); err != nil {
 		return n, 0, err
 	}
-	if open, err = s.Unsettled(ctx); err != nil || time.Now().Before(j.looks) {
-		return n, open, err
+	if _, fresh, err = s.Unsettled(ctx); err != nil || time.Now().Before(j.looks) {
+		return n, fresh, err
 	}
 	j.looks = time.Now().Add(jobsEvery)
 	lapsed, err := s.Lapse(ctx)
 	posted, failed := s.Repost(ctx)
-	return n + lapsed + posted, open, errors.Join(err, failed, s.TakeBack(ctx))
+	return n + lapsed + posted, fresh, errors.Join(err, failed, s.TakeBack(ctx))
 }

@@ -9,20 +9,20 @@ import (
 // silent for its ttl is found out within a second.
 func TestBellsDoNotPutOffTheLookForSilentRunners(t *testing.T) {
 	for _, c := range []struct {
-		n, open int
-		look    time.Duration
-		want    time.Duration
+		n, fresh int
+		look     time.Duration
+		want     time.Duration
 	}{
 		{look: jobsEvery, want: jobsEvery},
 		{look: 100 * time.Millisecond, want: 100 * time.Millisecond},
 		{look: -time.Second, want: time.Millisecond},
 		{look: time.Hour, want: jobsEvery},
-		{open: 1, look: jobsEvery, want: unsettledEvery},
-		{open: 1, look: time.Millisecond, want: time.Millisecond},
-		{n: 1, open: 1, look: jobsEvery, want: AtOnce},
+		{fresh: 1, look: jobsEvery, want: unsettledEvery},
+		{fresh: 1, look: time.Millisecond, want: time.Millisecond},
+		{n: 1, fresh: 1, look: jobsEvery, want: AtOnce},
 	} {
-		if got := nextOfJobs(c.n, c.open, c.look); got.Next != c.want || got.Did != c.n {
-			t.Errorf("did %d, open %d, the look is due in %s: the next turn comes in %s, want %s", c.n, c.open, c.look,
+		if got := nextOfJobs(c.n, c.fresh, c.look); got.Next != c.want || got.Did != c.n {
+			t.Errorf("did %d, fresh %d, the look is due in %s: the next turn comes in %s, want %s", c.n, c.fresh, c.look,
 				got.Next, c.want)
 		}
 	}

@@ -46,7 +46,7 @@ func TestOneNodeAsksAboutATryThatHasEnded(t *testing.T) {
 			w.Must(err)
 		}
 		for range 3 {
-			if n, err := w.S.Flows.Unsettled(w.Ctx); n != 1 || err != nil {
+			if n, _, err := w.S.Flows.Unsettled(w.Ctx); n != 1 || err != nil {
 				t.Fatalf("%d unsettled, %v", n, err)
 			}
 			if again := poll(second); len(again) != 0 {
@@ -58,7 +58,7 @@ func TestOneNodeAsksAboutATryThatHasEnded(t *testing.T) {
 				t.Fatalf("%+v", status)
 			}
 			w.Must(w.S.Polled(w.Ctx, []int64{first[0].ID().Queue}, []time.Duration{24 * time.Hour}, []string{""}))
-			if n, err := w.S.Flows.Unsettled(w.Ctx); n != 1 || err != nil {
+			if n, _, err := w.S.Flows.Unsettled(w.Ctx); n != 1 || err != nil {
 				t.Fatalf("%d unsettled, %v", n, err)
 			}
 			if first = poll(second); len(first) != 1 {
@@ -71,7 +71,7 @@ func TestOneNodeAsksAboutATryThatHasEnded(t *testing.T) {
 			l.Dispatcher.Dispatcher, 0.5)}
 		a.Result.Hash, a.Result.Done = status.Hash, status.Done
 		w.Settle(a)
-		if n, err := w.S.Flows.Unsettled(w.Ctx); n != 0 || err != nil {
+		if n, _, err := w.S.Flows.Unsettled(w.Ctx); n != 0 || err != nil {
 			t.Errorf("stale %v: %d unsettled, %v", stale, n, err)
 		}
 	}

@@ -146,23 +146,6 @@ func (s *Store) overdueNeeds(ctx context.Context) (int, error) {
 	return int(tag.RowsAffected()), err // the look for those that are not settled has the core ask
 }
 
-// unsettledNeeds has the core ask about prerequisites that are met, or not waited for any more, until their
-// transactions have ended; it returns how many there are.
-func (s *Store) unsettledNeeds(ctx context.Context) (int, error) {
-	rows, err := s.Looks.Query(ctx, `SELECT n.queue_id
-		FROM postern.job_need n
-		WHERE (n.met_at IS NOT NULL OR n.ended_at IS NOT NULL) AND NOT n.settled AND n.queue_id IS NOT NULL
-		LIMIT 500`)
-	if err != nil {
-		return 0, db.Known(err)
-	}
-	queues, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil || len(queues) == 0 {
-		return 0, db.Known(err)
-	}
-	return len(queues), s.Hasten(ctx, queues)
-}
-
 // needStatuses reads what the core is told of prerequisites, by what it knows them by.
 func (s *Store) needStatuses(ctx context.Context, hashes []string, found map[string]outbox.Status) error {
 	var jobs []uuid.UUID

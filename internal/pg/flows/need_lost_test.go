@@ -78,11 +78,11 @@ func TestAPrerequisiteEndsThoughItsSweepIsCutOff(t *testing.T) {
 			}
 			w.Scan(`SELECT ended_at IS NOT NULL FROM postern.job_need`, &ended)
 		}
-		if n, err := w.S.Flows.Unsettled(w.Ctx); n != 1 || err != nil {
+		if n, _, err := w.S.Flows.Unsettled(w.Ctx); n != 1 || err != nil {
 			t.Fatalf("%s: the core was to ask about %d prerequisites (%v), want 1", at, n, err)
 		}
 		w.pollNeed()
-		if n, err := w.S.Flows.Unsettled(w.Ctx); n != 1 || err != nil {
+		if n, _, err := w.S.Flows.Unsettled(w.Ctx); n != 1 || err != nil {
 			t.Errorf("%s: before the end of its transaction is read %d are open (%v), want 1", at, n, err)
 		}
 		_, err = w.S.Flows.Advance(w.Ctx)
@@ -92,7 +92,7 @@ func TestAPrerequisiteEndsThoughItsSweepIsCutOff(t *testing.T) {
 		if got.Status != flow.JobError || got.Code != flow.CodeNeedTimeout {
 			t.Errorf("%s: the job is %s %q, want error %q", at, got.Status, got.Code, flow.CodeNeedTimeout)
 		}
-		if n, err := w.S.Flows.Unsettled(w.Ctx); n != 0 || err != nil {
+		if n, _, err := w.S.Flows.Unsettled(w.Ctx); n != 0 || err != nil {
 			t.Errorf("%s: %d are open (%v), want none", at, n, err)
 		}
 	}

@@ -307,7 +307,7 @@ func TestAClaimWhoseAnswerIsLost(t *testing.T) {
 // settleEnd has the core ask about the one try that has ended, and end its transaction.
 func (w *world) settleEnd() {
 	w.T.Helper()
-	n, err := w.S.Flows.Unsettled(w.Ctx)
+	n, _, err := w.S.Flows.Unsettled(w.Ctx)
 	w.Must(err)
 	woken, err := w.S.Wake(w.Ctx, w.node, 10, 10)
 	w.Must(err)
@@ -343,7 +343,7 @@ func TestTwoThatAdvanceAtOneTime(t *testing.T) {
 	if got.Status != flow.JobFinished || string(got.Result) != `{"n": "1"}` || got.TxOpen {
 		t.Errorf("%s %s", got.Status, got.Result)
 	}
-	if n, err := w.S.Flows.Unsettled(w.Ctx); n != 0 || err != nil {
+	if n, _, err := w.S.Flows.Unsettled(w.Ctx); n != 0 || err != nil {
 		t.Errorf("%d %v", n, err)
 	}
 }

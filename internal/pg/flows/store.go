@@ -25,6 +25,7 @@ type Store struct {
 	deliveries *deliveries.Store
 	told       atomic.Bool // subscriptions may have heard since they were last waited for
 	fronts
+	looked looked
 }
 
 // Jobs and Runners are kinds that most installations have none of.
