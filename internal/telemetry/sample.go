@@ -103,8 +103,9 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descWaiting     = describe("waiting", "Transactions that wait, as of a sample of at most 15 s ago.")
-	descOldestHead  = describe("oldest_head_seconds", "How long the head has not moved that has stood longest; what is paused or not yet due does not count.")
+	descWaiting    = describe("waiting", "Transactions that wait, as of a sample of at most 15 s ago.")
+	descOldestHead = describe("oldest_head_seconds", "How long the head has not moved that has stood longest; what is paused or not yet due does not count, nor "+
+		"a job that a runner has, or that waits for one.")
 	descHeadByState = describe("oldest_head_by_state_seconds", "The same, by state of the queue.", "state")
 	descQueues      = describe("queues", "Queues with work, by state.", "state")
 	descSenders     = describe("senders", "Senders, by pool and state.", "pool", "state")

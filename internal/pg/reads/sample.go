@@ -66,11 +66,22 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 	return v, db.Known(err)
 }
 
-// sampleQueues counts queues and waiting transactions by the phase of the queue.
+// sampleQueues counts queues and waiting transactions by the phase of the queue. A job is with its runner, or waits for
+// one, for as long as that takes, and its transaction waits for inclusion: such a head does not stand still. What is
+// wrong with offers and runners has numbers of its own.
 func (s *Store) sampleQueues(b *pgx.Batch, v *Sample) {
-	b.Queue(`SELECT phase, count(*), coalesce(sum(tail_seq - head_seq + 1 - CASE WHEN cur_seq IS NULL THEN 0 ELSE 1 END), 0)::bigint,
-			coalesce(extract(epoch FROM coalesce($1::timestamptz, clock_timestamp()) - min(entered_at) FILTER (WHERE NOT paused AND phase <> 'HELD')), 0)::float8
-		FROM postern.queue WHERE phase <> 'IDLE' GROUP BY phase`, s.Clock()).Query(func(rows pgx.Rows) error {
+	b.Queue(`SELECT q.phase, count(*),
+			coalesce(sum(q.tail_seq - q.head_seq + 1 - CASE WHEN q.cur_seq IS NULL THEN 0 ELSE 1 END), 0)::bigint,
+			coalesce(extract(epoch FROM coalesce($1::timestamptz, clock_timestamp())
+				- min(q.entered_at) FILTER (WHERE NOT q.paused AND q.phase <> 'HELD'
+					AND (q.phase <> 'WAITING_INCLUSION' OR q.lane IS NULL OR q.lane NOT IN (
+						SELECT l.lane_id
+						FROM postern.lane l
+						JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id
+						WHERE d.type LIKE 'job.%')))), 0)::float8
+		FROM postern.queue q
+		WHERE q.phase <> 'IDLE'
+		GROUP BY q.phase`, s.Clock()).Query(func(rows pgx.Rows) error {
 		var phase outbox.Phase
 		var n, waiting int64
 		var oldest float64
