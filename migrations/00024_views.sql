@@ -116,8 +116,17 @@ SELECT context, queue, seq AS position, placed_before, id, uid, actor, type, sta
 FROM postern.tx
 WHERE context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]) AND received_at > '-infinity';
 
+-- The data of a transaction as it is shown and told: that of one which carries a job without the values of its
+-- environment, which may be secrets.
+CREATE FUNCTION postern.shown_data(of_type text, data jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN $1 LIKE 'job.%' AND jsonb_typeof($2->'env_vars') = 'object'
+        THEN jsonb_set($2, '{env_vars}', (SELECT coalesce(jsonb_object_agg(k.name, '***'), '{}')
+            FROM jsonb_object_keys($2->'env_vars') k(name)))
+        ELSE $2 END
+$$;
+
 CREATE VIEW postern.bodies WITH (security_barrier) AS
-SELECT context, id, uid, data, result
+SELECT context, id, uid, postern.shown_data(type, data) AS data, result
 FROM postern.tx
 WHERE context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
 
@@ -161,6 +170,7 @@ WHERE s.removed_at IS NULL AND s.context_id = ANY ((SELECT postern.contexts_of(c
 DROP VIEW postern.senders;
 DROP VIEW postern.queues;
 DROP VIEW postern.bodies;
+DROP FUNCTION postern.shown_data;
 DROP VIEW postern.transactions;
 DROP VIEW postern.tx;
 DROP FUNCTION postern.place_of;

@@ -53,15 +53,6 @@ CREATE FUNCTION postern.rfc3339(at timestamptz) RETURNS text LANGUAGE sql STABLE
     SELECT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
 $$;
 
--- The data of a transaction as it is told: that of one which carries a job without the values of its environment, which
--- may be secrets.
-CREATE FUNCTION postern.shown_data(of_type text, data jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN $1 LIKE 'job.%' AND jsonb_typeof($2->'env_vars') = 'object'
-        THEN jsonb_set($2, '{env_vars}', (SELECT coalesce(jsonb_object_agg(k.name, '***'), '{}')
-            FROM jsonb_object_keys($2->'env_vars') k(name)))
-        ELSE $2 END
-$$;
-
 -- What is told of an event: the transaction as it was right after it, from task and outcome alone, so that it
 -- reads the same however late and however often it is told. NULL if the transaction is gone.
 CREATE FUNCTION postern.event_data(of_queue bigint, of_seq bigint, of_day date, event text, at timestamptz, include text[])
@@ -221,7 +212,6 @@ DROP FUNCTION postern.most_acked;
 DROP FUNCTION postern.feed;
 DROP FUNCTION postern.pulled;
 DROP FUNCTION postern.event_data;
-DROP FUNCTION postern.shown_data;
 DROP FUNCTION postern.rfc3339;
 DROP TABLE postern.fanout;
 DROP TABLE postern.checkpoint;

@@ -63,6 +63,13 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- The data of a transaction that carries a job has the values of its environment, which may be secrets: where it lies as
+-- it was posted, it is seen by executors alone. postern.bodies shows it to readers, without these values.
+ALTER POLICY tenant ON postern.task USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[])
+    AND (type NOT LIKE 'job.%' OR context_id = ANY ((SELECT postern.contexts_of(current_user, 'executor'))::int[])));
+ALTER POLICY tenant ON postern.outbox USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[])
+    AND (type NOT LIKE 'job.%' OR context_id = ANY ((SELECT postern.contexts_of(current_user, 'executor'))::int[])));
+
 -- What has none belongs to something that has. (OFFSET 0 as in 00024: tasks are looked for by their key.)
 ALTER TABLE postern.attempt ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.attempt USING (EXISTS (SELECT FROM postern.task t WHERE (t.queue_id, t.seq, t.day) = (attempt.queue_id, attempt.seq, attempt.day) OFFSET 0));

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 // Limits of what somebody writes of a job.
@@ -164,7 +165,7 @@ type Carried struct {
 // CarriedIn reads the data of such a transaction, as far as it can be read. why is empty for a job that can be run.
 func CarriedIn(data json.RawMessage) (s Spec, why string) {
 	c := Carried{Timeout: int64(DefaultTimeout / time.Second)}
-	if err := json.Unmarshal(data, &c); err != nil {
+	if err := strict.Read(data, &c); err != nil { // env_vars alone is shown without values, and Env_Vars is not
 		return Spec{Timeout: DefaultTimeout}, fmt.Sprintf("its data is not that of a job: %s",
 			strings.TrimPrefix(err.Error(), "json: "))
 	}

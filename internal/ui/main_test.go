@@ -35,6 +35,7 @@ type house struct {
 	url   string
 	root  string // a key of an admin of system, where keys are wanted
 	stop  chan struct{}
+	said  *logged
 
 	mu    sync.Mutex
 	calls map[string]int // requests to the API, by method and path
@@ -44,8 +45,8 @@ func newHouse(t *testing.T, auth string, providers ...*idp) *house {
 	t.Helper()
 	t.Parallel()
 	s := pgtest.New(t).Store(t, 8)
-	h := &house{t: t, store: s, calls: map[string]int{}, stop: make(chan struct{})}
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	h := &house{t: t, store: s, calls: map[string]int{}, stop: make(chan struct{}), said: &logged{}}
+	log := slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), h.said), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	local := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	c := httpapi.Config{
 		Store:    s,
@@ -103,6 +104,24 @@ func newHouse(t *testing.T, auth string, providers ...*idp) *house {
 		}
 	}
 	return h
+}
+
+// logged is what a log has said.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // called is how often the API was asked something.
