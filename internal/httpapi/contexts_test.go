@@ -150,3 +150,36 @@ func TestTheAuditSaysWhoDidWhat(t *testing.T) {
 		t.Error(r)
 	}
 }
+
+// A context that wants a key of each post, and declared queues only, wants them of jobs and flows, too: these are named
+// by a key, or by a ref, which is their caller's own.
+func TestAContextAsksJobsAndFlowsForWhatItAsksTransactions(t *testing.T) {
+	d := newDoor(t)
+	d.want(201, "PUT", "/contexts/shop", `{"require_key": true, "declared_queues": true}`)
+	d.want(201, "PUT", "/queues/q", `{}`, "Postern-Context: shop")
+	const in, key = "Postern-Context: shop", "Idempotency-Key: a"
+	job := func(more string) string { return `{"script": "1", "script_type": "python"` + more + `}` }
+	flow := func(more, job string) string { return `{"jobs": [` + job + `]` + more + `}` }
+	one := job(`, "ref": 1`)
+	elsewhere := job(`, "ref": 1, "queue": "r"`)
+	d.refused(400, "key_required", "POST", "/jobs", job(""), in)
+	d.refused(422, "unknown_queue", "POST", "/jobs", job(`, "queue": "r"`), in, key)
+	d.refused(400, "key_required", "POST", "/flows", flow("", one), in)
+	d.refused(422, "unknown_queue", "POST", "/flows", flow("", elsewhere), in, key)
+	d.refused(422, "unknown_queue", "POST", "/flows:validate", flow("", elsewhere), in)
+	if n := len(d.want(200, "GET", "/jobs", "", in).body["items"].([]any)); n != 0 {
+		t.Errorf("%d jobs were stored", n)
+	}
+	d.want(201, "POST", "/jobs", job(`, "queue": "q"`), in, key)
+	d.want(200, "POST", "/jobs", job(`, "queue": "q"`), in, key)
+	d.want(201, "POST", "/jobs", job(`, "ref": 7`), in)
+	d.want(201, "POST", "/flows", flow(`, "ref": 7`, one), in)
+	f := d.want(201, "POST", "/flows", flow("", one), in, key)
+	path := "/flows/" + f.str("id")
+	d.refused(422, "unknown_queue", "POST", path+"/jobs", flow("", job(`, "ref": 2, "queue": "r"`)), in)
+	d.want(200, "POST", path+"/cancel", `{}`, in)
+	d.refused(400, "key_required", "POST", path+"/redrive", `{}`, in)
+	d.want(201, "POST", path+"/redrive", `{"ref": 8}`, in)
+	d.want(200, "POST", path+"/redrive", `{"ref": 8}`, in)
+	d.want(201, "POST", "/jobs", job("")) // another context asks for nothing
+}

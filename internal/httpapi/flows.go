@@ -64,6 +64,21 @@ func specsOf(list []flowJob) ([]flow.Spec, error) {
 	return specs, nil
 }
 
+// wantAllDeclared asks of the queues of jobs what wantsDeclared asks of one.
+func (a *API) wantAllDeclared(ctx context.Context, jobs []flow.Spec) error {
+	seen := map[string]bool{}
+	for i, j := range jobs {
+		if seen[j.Queue] {
+			continue
+		}
+		seen[j.Queue] = true
+		if err := a.wantsDeclared(ctx, fmt.Sprintf("/jobs/%d/queue", i), j.Queue); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // spec checks what no schema can.
 func (in *flowInput) spec() (s flows.FlowSpec, err error) {
 	if in.Ref != nil && (*in.Ref < 0 || *in.Ref > flow.MaxRef) {
@@ -171,6 +186,12 @@ func (a *API) postFlow(ctx context.Context, in *postFlowInput) (*flowOutput, err
 	if spec.Key, err = keyOf(in.Key); err != nil {
 		return nil, err
 	}
+	if err := a.wantsKey(ctx, spec.Key != "" || spec.Ref != nil, "Idempotency-Key or ref"); err != nil {
+		return nil, err
+	}
+	if err := a.wantAllDeclared(ctx, spec.Jobs); err != nil {
+		return nil, err
+	}
 	f, err := a.Store.Flows.PostFlow(ctx, by(ctx, ""), spec)
 	if err != nil {
 		return nil, err
@@ -212,6 +233,9 @@ type validFlowOutput struct {
 func (a *API) validateFlow(ctx context.Context, in *validateFlowInput) (*validFlowOutput, error) {
 	spec, err := in.Body.spec()
 	if err != nil {
+		return nil, err
+	}
+	if err := a.wantAllDeclared(ctx, spec.Jobs); err != nil {
 		return nil, err
 	}
 	out := &validFlowOutput{}
@@ -482,6 +506,12 @@ func (a *API) redriveFlow(ctx context.Context, in *redriveFlowInput) (*flowOutpu
 			return nil, err
 		}
 	}
+	if err := a.wantsKey(ctx, ref != nil, "ref"); err != nil {
+		return nil, err
+	}
+	if err := a.wantAllDeclared(ctx, specs); err != nil {
+		return nil, err
+	}
 	f, err := a.Store.Flows.Redrive(ctx, by(ctx, reason), id, ref, specs, env)
 	if err != nil {
 		return nil, err
@@ -504,6 +534,9 @@ func (a *API) postFlowJobs(ctx context.Context, in *postFlowJobsInput) (*flowOut
 	}
 	specs, err := specsOf(in.Body.Jobs)
 	if err != nil {
+		return nil, err
+	}
+	if err := a.wantAllDeclared(ctx, specs); err != nil {
 		return nil, err
 	}
 	if err := a.Store.Flows.AddJobs(ctx, by(ctx, ""), id, specs); err != nil {

@@ -236,6 +236,12 @@ func (a *API) postJob(ctx context.Context, in *postJobInput) (*jobOutput, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := a.wantsKey(ctx, key != "" || spec.Ref != nil, "Idempotency-Key or ref"); err != nil {
+		return nil, err
+	}
+	if err := a.wantsDeclared(ctx, "/queue", spec.Queue); err != nil {
+		return nil, err
+	}
 	j, err := a.Store.Flows.PostJob(ctx, by(ctx, ""), spec, key)
 	if err != nil {
 		return nil, err

@@ -130,22 +130,38 @@ func (a *API) insertion(ctx context.Context, in *transactionInput) (*pg.Insertio
 
 // wanted checks what a context may want of every transaction.
 func (a *API) wanted(ctx context.Context, in *transactionInput) error {
-	c, queue := scopeOf(ctx).Context, ""
+	queue := ""
 	if in.Queue != nil {
 		queue = string(*in.Queue)
 	}
 	if err := outbox.Reserved(outbox.Anyone, string(in.Type), string(in.UID), queue); err != nil {
 		return err
 	}
-	if c.RequireKey && in.UID == "" {
-		return fault.New(fault.Invalid, "key_required", "context %s wants an idempotency key: send Idempotency-Key or uid", c.Name)
+	if err := a.wantsKey(ctx, in.UID != "", "Idempotency-Key or uid"); err != nil {
+		return err
 	}
-	if !c.DeclaredQueues || in.Queue == nil || *in.Queue == "" {
+	return a.wantsDeclared(ctx, "/queue", queue)
+}
+
+// wantsKey refuses what is not named, in a context that wants a name of each post: a client that repeats one would post
+// twice. by says how it is named.
+func (a *API) wantsKey(ctx context.Context, named bool, by string) error {
+	if c := scopeOf(ctx).Context; c.RequireKey && !named {
+		return fault.New(fault.Invalid, "key_required", "context %s wants an idempotency key: send %s", c.Name, by)
+	}
+	return nil
+}
+
+// wantsDeclared refuses a queue that was not configured, in a context that takes declared ones only.
+func (a *API) wantsDeclared(ctx context.Context, at, queue string) error {
+	c := scopeOf(ctx).Context
+	if !c.DeclaredQueues || queue == "" {
 		return nil
 	}
-	declared, err := a.Store.Declared(ctx, c.ID, string(*in.Queue))
+	declared, err := a.Store.Declared(ctx, c.ID, queue)
 	if err == nil && !declared {
-		f := fault.At("/queue", "queue %q is not configured, and context %s takes declared queues only: PUT /queues/{name} declares one", fault.Clip(string(*in.Queue)), c.Name)
+		f := fault.At(at, "queue %q is not configured, and context %s takes declared queues only: "+
+			"PUT /queues/{name} declares one", fault.Clip(queue), c.Name)
 		f.Code = "unknown_queue"
 		return f
 	}
