@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,15 +34,17 @@ func flowCommand() *cobra.Command {
 
 func flowSubmitCommand() *cobra.Command {
 	var start bool
+	var key string
 	var wait time.Duration
 	cmd := asClient(&cobra.Command{
 		Use:   "submit FILE",
 		Short: "Store a flow, and start it if asked",
 		Long: trim(`
 			Store a flow that a file of JSON describes (- for standard input). With --wait it is followed to its
-			end: exit code 0 if it finishes, 1 if it does not, 4 if it has not ended by then.
+			end: exit code 0 if it finishes, 1 if it does not, 4 if it has not ended by then. With --key, submitting
+			it again is the same flow again, so that is what to do when no answer came.
 
-			  postern flow submit flow.json --start --wait 10m -o json`),
+			  postern flow submit flow.json --start --key report-2026-11 --wait 10m -o json`),
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from := args[0]
@@ -53,25 +56,22 @@ func flowSubmitCommand() *cobra.Command {
 				return usage(cmd, err)
 			}
 			if start {
-				in := map[string]json.RawMessage{}
-				if err := json.Unmarshal(body, &in); err != nil {
+				if body, err = withMember(body, "start", "true"); err != nil {
 					return usage(cmd, fmt.Errorf("FILE: %w", err))
 				}
-				in["start"] = json.RawMessage("true")
-				if body, err = json.Marshal(in); err != nil {
-					return err
-				}
 			}
-			return flowMade(cmd, "/flows", body, wait)
+			return flowMade(cmd, "/flows", body, wait, keyed(key)...)
 		},
 	})
 	cmd.Flags().BoolVar(&start, "start", false, "start it at once")
+	cmd.Flags().StringVar(&key, "key", "", keyFlag)
 	cmd.Flags().DurationVar(&wait, "wait", 0, "follow it to its end for so long")
 	return cmd
 }
 
 func flowRedriveCommand() *cobra.Command {
 	var file string
+	var ref int64
 	var wait time.Duration
 	cmd := asClient(&cobra.Command{
 		Use:   "redrive ID",
@@ -84,10 +84,16 @@ func flowRedriveCommand() *cobra.Command {
 			  postern flow redrive ID --file mended.json --wait 10m`),
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body := json.RawMessage("{}")
+			body := []byte("{}")
 			if file != "" {
 				var err error
 				if body, err = content(cmd, "@"+file); err != nil {
+					return usage(cmd, fmt.Errorf("--file: %w", err))
+				}
+			}
+			if ref >= 0 {
+				var err error
+				if body, err = withMember(body, "ref", strconv.FormatInt(ref, 10)); err != nil {
 					return usage(cmd, fmt.Errorf("--file: %w", err))
 				}
 			}
@@ -95,12 +101,23 @@ func flowRedriveCommand() *cobra.Command {
 		},
 	})
 	cmd.Flags().StringVar(&file, "file", "", "what changes, as JSON")
+	cmd.Flags().Int64Var(&ref, "ref", -1, "your number for the new flow; the same again is the same flow")
 	cmd.Flags().DurationVar(&wait, "wait", 0, "follow it to its end for so long")
 	return cmd
 }
 
-// flowMade makes a flow by a call, and follows it.
-func flowMade(cmd *cobra.Command, path string, body []byte, wait time.Duration) error {
+// withMember sets a member of an object of JSON.
+func withMember(object []byte, name, value string) ([]byte, error) {
+	in := map[string]json.RawMessage{}
+	if err := json.Unmarshal(object, &in); err != nil {
+		return nil, err
+	}
+	in[name] = json.RawMessage(value)
+	return json.Marshal(in)
+}
+
+// flowMade makes a flow by a call, and follows it. more are headers of the call.
+func flowMade(cmd *cobra.Command, path string, body []byte, wait time.Duration, more ...string) error {
 	asked, err := asJSON(cmd)
 	if err != nil {
 		return err
@@ -109,7 +126,7 @@ func flowMade(cmd *cobra.Command, path string, body []byte, wait time.Duration) 
 	if err != nil {
 		return err
 	}
-	_, _, b, err := d.raw(http.MethodPost, path, body)
+	_, _, b, err := d.raw(http.MethodPost, path, body, more...)
 	if err != nil {
 		return err
 	}

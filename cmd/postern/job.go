@@ -25,6 +25,7 @@ type running struct {
 	network       bool
 	prerequisites []string
 	ref           int64
+	key           string
 }
 
 func runCommand() *cobra.Command {
@@ -35,9 +36,10 @@ func runCommand() *cobra.Command {
 		Long: trim(`
 			Post a script as a job. The next runner of its type that has a free slot executes it; without one it
 			waits for as long as it takes (postern api GET /jobs/ID/why says so). With --wait what it writes is
-			shown while it runs, and the exit code is that of the script: 4 if it has not ended by then.
+			shown while it runs, and the exit code is that of the script: 4 if it has not ended by then. With --key,
+			running it again is the same job again, so that is what to do when no answer came.
 
-			  postern run report.py --env MONTH=2026-11 --wait 10m
+			  postern run report.py --env MONTH=2026-11 --key report-2026-11 --wait 10m
 			  postern run report.py --retries 3 --prerequisite 'ok by finance'
 			  postern run deploy --type sal --network --wait 1h`),
 		Args: cobra.ExactArgs(1),
@@ -54,8 +56,20 @@ func runCommand() *cobra.Command {
 	f.StringArrayVar(&r.prerequisites, "prerequisite", nil,
 		"a name that it waits for (postern job met); may be repeated")
 	f.Int64Var(&r.ref, "ref", -1, "your number for it; the same again is the same job")
+	f.StringVar(&r.key, "key", "", keyFlag)
 	f.DurationVar(&r.wait, "wait", 0, "follow it to its end for so long")
 	return asClient(cmd)
+}
+
+// keyFlag says what a key is for.
+const keyFlag = "your name for this request; the same again with the same content makes nothing new"
+
+// keyed is the header of a key, which door.raw takes; none without one.
+func keyed(key string) []string {
+	if key == "" {
+		return nil
+	}
+	return []string{"Idempotency-Key", key}
 }
 
 // run posts a script, and follows it for --wait.
@@ -72,7 +86,7 @@ func (r *running) run(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return err
 	}
-	_, _, b, err := d.raw(http.MethodPost, "/jobs", body)
+	_, _, b, err := d.raw(http.MethodPost, "/jobs", body, keyed(r.key)...)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -131,6 +132,27 @@ func TestRunnersExecuteTheJobsOfAServer(t *testing.T) {
 	}
 }
 
+// losesAnswers is an address in front of the API that passes requests on, and breaks off instead of answering.
+func losesAnswers(t *testing.T, api string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		out, err := http.NewRequestWithContext(r.Context(), r.Method, api+r.URL.Path, r.Body)
+		if err == nil {
+			out.Header = r.Header
+			res, failed := http.DefaultClient.Do(out)
+			if err = failed; err == nil {
+				res.Body.Close()
+			}
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		panic(http.ErrAbortHandler)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
 // What people do with jobs and flows is done with the command alone: a script is run to its exit code, a flow to its
 // result.
 func TestScriptsAndFlowsAreRunByCommands(t *testing.T) {
@@ -152,15 +174,26 @@ func TestScriptsAndFlowsAreRunByCommands(t *testing.T) {
 	postern(t, at, "run", bad, "--wait", "2m").want(t, 3, "oh")
 	postern(t, at, "run", file("x", "1")).want(t, 2, "--type")
 
+	lost := []string{"POSTERN_URL=" + losesAnswers(t, api)}
+	if r := postern(t, lost, "run", good, "--env", "A=1", "--key", "once"); r.code == 0 {
+		t.Errorf("an answer that was lost came: %s", r.stdout)
+	}
+	postern(t, at, "run", good, "--env", "A=1", "--key", "once", "--wait", "2m").want(t, 0, "hello 1")
+	if n := len(calls(t, 200, "GET", api+"/jobs", "")["items"].([]any)); n != 3 {
+		t.Errorf("there are %d jobs, want the two without a key and the one with it", n)
+	}
+	postern(t, at, "run", bad, "--key", "once").want(t, 1, "idempotency_conflict")
+
 	diamond := file("flow.json", `{"jobs": [
 		{"ref": 1, "script_type": "python", "script": "print(1)"},
 		{"ref": 2, "script_type": "python", "dependends": [1], "prerequisites": ["ok"],
 			"script": "import os, json\nprint(json.load(open(os.environ['POSTERN_INPUTS'])))"},
 		{"ref": 3, "script_type": "python", "dependends": [1], "script": "print(3)"},
 		{"ref": 4, "script_type": "python", "dependends": [2, 3], "script": "print(4)"}]}`)
-	r := postern(t, at, "flow", "submit", diamond)
+	r := postern(t, at, "flow", "submit", diamond, "--key", "diamond")
 	r.want(t, 0, "dispatched")
 	id, _, _ := strings.Cut(r.stdout, " ")
+	postern(t, at, "flow", "submit", diamond, "--key", "diamond").want(t, 0, id)
 	postern(t, at, "flow", "start", id).want(t, 0, "changed=yes")
 	f := calls(t, 200, "GET", api+"/flows/"+id, "")
 	two := fmt.Sprint(f["jobs"].([]any)[1].(map[string]any)["id"])
