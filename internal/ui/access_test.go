@@ -57,7 +57,6 @@ var leastFor = map[string]string{
 	"POST /processors/*/retry-execution": "reader",
 	"POST /transactions":                 "executor",
 	"POST /processors/*/pause":           "executor",
-	"POST /jobs/*/replay":                "executor",
 	"POST /processors/*/resume":          "executor",
 	"POST /nodes/*/drain":                "root",
 	"POST /nodes/*/undrain":              "root",

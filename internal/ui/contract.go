@@ -193,11 +193,11 @@ func actions(ops []operation, path string) (list []operation) {
 }
 
 // plain says whether a form can say all that an action needs. What makes a new thing, hands a secret out or is a call
-// of a worker's own kind is for programs.
+// of a worker's own kind is for programs: so is what the runner of a job was given (postern job replay).
 func (x *operation) plain() bool {
 	switch x.segments[len(x.segments)-1] {
 	case "rotate", "rotate-secret", "send", "batches", "insert", "messages", "receive", "ack", "evict", "invoke",
-		"jobs", "prerequisites", "claim", "register", "renew":
+		"jobs", "prerequisites", "claim", "register", "renew", "replay":
 		return false
 	}
 	return true

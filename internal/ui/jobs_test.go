@@ -57,8 +57,12 @@ func TestAJobShowsItsOutputWhileItRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := "/ui/c/default/jobs/" + job
-	if s := b.get(page); s.status != 200 || !strings.Contains(s.text, "none yet") {
-		t.Errorf("%d %s", s.status, s.text)
+	first := b.get(page)
+	if first.status != 200 || !strings.Contains(first.text, "none yet") {
+		t.Errorf("%d %s", first.status, first.text)
+	}
+	if l := first.levers(); len(l) != 1 || l[0] != "POST /jobs/"+job+"/cancel" {
+		t.Errorf("the page has the levers %v, want the one that does something here", l)
 	}
 	h.says(job, markup)
 	s := b.get(page)
