@@ -42,6 +42,7 @@ var floors = map[string]struct {
 	"internal/leader":    {2, "decides seed 1: no I/O, no clock, no context"},
 	"internal/processor": {2, "decides seed 4: no I/O, no clock, no context"},
 	"internal/flow":      {2, "decides seed 5: no I/O, no clock, no context"},
+	"internal/message":   {2, "decides the messages of seed 5: no I/O, no clock, no context"},
 	"internal/coord":     {2, "decides seed 3: no I/O, no clock, no context"},
 
 	"internal/pg":        {3, "stores what floor 2 decides; knows no HTTP"},
@@ -98,7 +99,8 @@ var steps = map[string]struct {
 	"internal/pg/batches":    {5, "processors and batches, which post transactions"},
 	"internal/pg/events":     {5, "sources, tools and events, which post transactions"},
 	"internal/pg/flows":      {5, "jobs, their tries and runners; jobs are transactions"},
-	"internal/pg/stores":     {6, "opens all of them"},
+	"internal/pg/messages":   {6, "messages between contexts, which bring jobs"},
+	"internal/pg/stores":     {7, "opens all of them"},
 }
 
 // climbs says why a package of the store may not import another one of it, or "".

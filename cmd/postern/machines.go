@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/message"
 	"github.com/postern-dev/postern/internal/machine"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/sequencer"
@@ -69,7 +70,7 @@ func machinesCommand() *cobra.Command {
 
 // pick returns the tables of that name, or all.
 func pick(args []string) ([]machine.Table, error) {
-	tables := slices.Concat(sequencer.Tables(), leader.Tables(), processor.Tables(), flow.Tables())
+	tables := slices.Concat(sequencer.Tables(), leader.Tables(), processor.Tables(), flow.Tables(), message.Tables())
 	if len(args) == 0 {
 		return tables, nil
 	}
@@ -94,6 +95,7 @@ var pages = []struct {
 	{"internal/leader/machine.md", leader.Tables, leader.Meanings},
 	{"internal/processor/machine.md", processor.Tables, processor.Meanings},
 	{"internal/flow/machine.md", flow.Tables, flow.Meanings},
+	{"internal/message/machine.md", message.Tables, message.Meanings},
 }
 
 // writePages renders every page into the checkout that the working directory is the root of.

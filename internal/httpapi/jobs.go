@@ -4,13 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/pg/flows"
 )
@@ -31,8 +28,6 @@ func (a *API) jobRoutes() {
 	post(a, tag, "/jobs/{id}/replay", "replay-job", "What its runner was given, to execute it elsewhere",
 		a.replayJob, 200)
 }
-
-var scriptTypeRegexp = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,99}$`)
 
 // JobInput is what a client writes of a job.
 type JobInput struct {
@@ -67,28 +62,17 @@ func (in *JobInput) spec(at string, dependends []int64) (flow.Spec, error) {
 		s.Queue = string(*in.Queue)
 	}
 	var err error
-	if s.Timeout, err = wholeSeconds(at+"/timeout", in.Timeout, flow.DefaultTimeout); err != nil {
+	if s.Timeout, err = flow.Seconds(at+"/timeout", in.Timeout, flow.DefaultTimeout); err != nil {
 		return s, err
 	}
-	s.NeedTimeout, err = wholeSeconds(at+"/prerequisite_timeout", in.NeedTimeout, flow.DefaultNeedTimeout)
+	s.NeedTimeout, err = flow.Seconds(at+"/prerequisite_timeout", in.NeedTimeout, flow.DefaultNeedTimeout)
 	if err != nil {
 		return s, err
 	}
-	if err := checkScriptType(at+"/script_type", in.ScriptType); err != nil {
+	if err := flow.CheckScriptType(at+"/script_type", in.ScriptType); err != nil {
 		return s, err
 	}
 	return s, s.Validate(at)
-}
-
-// wholeSeconds reads a length of time; usual where it is left out.
-func wholeSeconds(at string, n *int64, usual time.Duration) (time.Duration, error) {
-	switch most := int64(flow.MaxTimeout / time.Second); {
-	case n == nil:
-		return usual, nil
-	case *n <= 0 || *n > most:
-		return 0, fault.At(at, "%s %d: want 1 to %d, in seconds", at[strings.LastIndexByte(at, '/')+1:], *n, most)
-	}
-	return time.Duration(*n) * time.Second, nil
 }
 
 // jobView is a job as clients read it.

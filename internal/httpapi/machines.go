@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/message"
 	"github.com/postern-dev/postern/internal/machine"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/sequencer"
@@ -59,7 +60,7 @@ type machinesOutput struct {
 
 // tables lists the machines of all systems.
 func tables() []machine.Table {
-	return slices.Concat(sequencer.Tables(), leader.Tables(), processor.Tables(), flow.Tables())
+	return slices.Concat(sequencer.Tables(), leader.Tables(), processor.Tables(), flow.Tables(), message.Tables())
 }
 
 func (a *API) listMachines(context.Context, *struct{}) (*machinesOutput, error) {
@@ -113,7 +114,8 @@ func viewMachine(t machine.Table) machineView {
 	}
 	for _, s := range t.States() {
 		v.States = append(v.States, stateView{s, cmp.Or(sequencer.Meanings[t.Name+"."+s], leader.Meanings[t.Name+"."+s],
-			processor.Meanings[t.Name+"."+s], flow.Meanings[t.Name+"."+s])})
+			processor.Meanings[t.Name+"."+s], flow.Meanings[t.Name+"."+s],
+			message.Meanings[t.Name+"."+s])})
 	}
 	for _, r := range t.Rules {
 		v.Rules = append(v.Rules, ruleView{r.From, r.On, r.When, r.To, list(r.Do)})

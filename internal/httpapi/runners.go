@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/flows"
@@ -144,7 +145,7 @@ func madeRunner(_ context.Context, called string, s runnerSettings) (*flows.Runn
 		*s.Local, Topic: string(s.Topic),
 		Slots: s.Slots, PublicKey: s.PublicKey, Address: s.Address}
 	for i, t := range r.ScriptTypes {
-		if err := checkScriptType(fmt.Sprintf("/script_types/%d", i), t); err != nil {
+		if err := flow.CheckScriptType(fmt.Sprintf("/script_types/%d", i), t); err != nil {
 			return nil, err
 		}
 	}
@@ -156,14 +157,6 @@ func madeRunner(_ context.Context, called string, s runnerSettings) (*flows.Runn
 		r.TTL = d
 	}
 	return &flows.Runner{RunnerSettings: r.WithDefaults()}, nil
-}
-
-func checkScriptType(at, name string) error {
-	if !scriptTypeRegexp.MatchString(name) || name == "need" {
-		return fault.At(at, "script type %q: want a name such as python, 1 to 100 of a-z 0-9 _ -, the first a "+
-			"letter", fault.Clip(name))
-	}
-	return nil
 }
 
 type registerRunnerInput struct {
@@ -189,7 +182,7 @@ type registerRunnerOutput struct {
 // registerRunner begins an epoch: 200; 409 runner_live while another process is seen under the name.
 func (a *API) registerRunner(ctx context.Context, in *registerRunnerInput) (*registerRunnerOutput, error) {
 	for i, t := range in.Body.ScriptTypes {
-		if err := checkScriptType(fmt.Sprintf("/script_types/%d", i), t); err != nil {
+		if err := flow.CheckScriptType(fmt.Sprintf("/script_types/%d", i), t); err != nil {
 			return nil, err
 		}
 	}

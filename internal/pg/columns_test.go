@@ -16,7 +16,6 @@ var unbuilt = map[string]string{
 	"report.jobs.caller_id":   "the caller is that of its flow",
 	"report.jobs.lease_until": "a try lives by the heartbeat of its runner: report.runners.seen_age",
 	"report.jobs.runner":      "why names it; report.runners says how many jobs each holds",
-	"report.messages":         "it comes with messages between installations",
 }
 
 // Every column of the design's views is there, or unbuilt says why it is not.

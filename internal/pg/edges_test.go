@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/machine/machinetest"
+	"github.com/postern-dev/postern/internal/message"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/sequencer"
@@ -34,6 +35,7 @@ func TestTheSchemaAllowsTheEdgesOfTheMachinesAndNoOther(t *testing.T) {
 		{"00048_job.sql", machinetest.CheckSQL(flow.Job, "was", "status", nil)},
 		{"00048_job.sql", machinetest.CheckSQL(flow.Flow, "was", "status", nil)},
 		{"00048_job.sql", machinetest.CheckSQL(flow.Try, "was", "state", nil)},
+		{"00050_message.sql", machinetest.CheckSQL(message.Message, "was", "status", nil)},
 	} {
 		text, err := fs.ReadFile(migrations.FS, c.file)
 		pgworld.OK(t, err)

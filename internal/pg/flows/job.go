@@ -21,6 +21,7 @@ type Job struct {
 	Actor     string
 	UID       string     // of what came as a transaction, that one's
 	Flow      *uuid.UUID // nil: it is in none
+	Message   *uuid.UUID // that it was made of; nil: of none
 	Removed   bool       // from its flow
 	Own       map[string]string
 	Status    flow.JobStatus
@@ -59,7 +60,7 @@ const jobColumns = `j.job_id, j.context_id, j.actor, j.ref, coalesce(j.uid, ''),
 	j.status, j.steps, j.unfit, j.result, j.exit_code, j.error_code, j.error, j.cause, coalesce(j.tx_id::text, ''),
 		coalesce(j.queue_id, 0), coalesce(j.seq, 0),
 	coalesce(j.day, '1970-01-01'), j.tx_open, j.stop_at, j.stop_why, j.created_at, j.started_at, j.ended_at,
-		j.updated_at, j.body_hash, coalesce(j.request_key, '')`
+		j.updated_at, j.body_hash, coalesce(j.request_key, ''), j.message_id`
 
 func (j *Job) fields() []any {
 	return []any{&j.ID, &j.context, &j.Actor, &j.Ref, &j.UID, &j.Flow, &j.Removed, &j.Script, &j.ScriptType,
@@ -68,7 +69,7 @@ func (j *Job) fields() []any {
 		&j.Status, &j.steps, &j.Unfit, (*[]byte)(&j.Result), &j.ExitCode, &j.Code, &j.Error, &j.Cause, &j.Tx,
 		&j.queue, &j.seq,
 		&j.day, &j.TxOpen, &j.StopAt, &j.StopWhy, &j.CreatedAt, &j.StartedAt, &j.EndedAt, &j.UpdatedAt, &j.hash,
-		&j.key}
+		&j.key, &j.Message}
 }
 
 func scanJob(row pgx.CollectableRow) (*Job, error) {
@@ -148,6 +149,9 @@ func (s *Store) moveJob(b *pgx.Batch, j *Job, c change) error {
 		j.Code, j.Error, j.Cause, j.StopAt, j.StopWhy, j.TxOpen)
 	s.note(b, j, was, c)
 	s.tellOf(b, j, c)
+	if j.Message != nil && j.Status.Ended() {
+		s.oneEnded(b, *j.Message)
+	}
 	return nil
 }
 

@@ -217,12 +217,12 @@ func (s *Store) insertJob(b *pgx.Batch, j *Job, c change) error {
 	j.Status, j.CreatedAt, j.steps = created.To, c.now, 1
 	b.Queue(`INSERT INTO postern.job (job_id, context_id, actor, ref, uid, flow_id, script, script_type, queue, timeout,
 			retries, network, env, need_time, status, steps, unfit, tx_open, created_at, updated_at, body_hash,
-			request_key, topic)
+			request_key, topic, message_id)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::text::jsonb, $14, $15, $16, $17, $18, $19, $19,
-			$20, $21, $22)`,
+			$20, $21, $22, $23)`,
 		j.ID, j.context, j.Actor, j.Ref, db.Nullable(j.UID), j.Flow, j.Script, j.ScriptType, db.Nullable(j.Queue),
 		j.Timeout, j.Retries, j.Network, string(env), j.NeedTimeout, string(j.Status), j.steps, j.Unfit, j.TxOpen,
-		c.now, j.hash, db.Nullable(j.key), db.Nullable(j.Topic))
+		c.now, j.hash, db.Nullable(j.key), db.Nullable(j.Topic), j.Message)
 	for n, name := range j.Prerequisites {
 		b.Queue(`INSERT INTO postern.job_need (job_id, n, name) VALUES ($1, $2, $3)`, j.ID, n+1, name)
 	}

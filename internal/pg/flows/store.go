@@ -20,6 +20,9 @@ type Store struct {
 	Ended func()
 	// Lapsed is told, after the commit, how many tries were taken back from a runner that was silent; nil: it is not.
 	Lapsed     func(int)
+	// MessageEnded is told that a job of a message has ended here; nil: looks go by the clock alone. It must not wait.
+	MessageEnded func()
+	ofMessages   atomic.Bool // jobs of messages may have ended since that was last told
 	bells      bells
 	reads      *reads.Store
 	deliveries *deliveries.Store
@@ -80,8 +83,12 @@ func (s *Store) tell(b *pgx.Batch, contextID int32, id outbox.ID, event outbox.E
 	}
 }
 
-// heard wakes the loops that deliver, where subscriptions may have heard of something that has committed.
+// heard wakes the loops that deliver, where subscriptions may have heard of something that has committed, and the one
+// that looks after messages.
 func (s *Store) heard() {
+	if s.ofMessages.Swap(false) && s.MessageEnded != nil {
+		s.MessageEnded()
+	}
 	if s.told.Swap(false) {
 		s.RingHere()
 	}

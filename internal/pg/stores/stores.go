@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/pg/flows"
 	"github.com/postern-dev/postern/internal/pg/labels"
+	"github.com/postern-dev/postern/internal/pg/messages"
 	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
@@ -30,6 +31,7 @@ type Store struct {
 	Events     *events.Store
 	Batches    *batches.Store
 	Flows      *flows.Store
+	Messages   *messages.Store
 }
 
 // Open makes the stores over a migrated database; the pool stays the caller's. See pg.Store.Start.
@@ -43,5 +45,6 @@ func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, er
 	s.Batches = batches.New(s.Store, s.Reads, s.Deliveries)
 	s.Events = events.New(s.Store, s.Reads, s.Channels)
 	s.Flows = flows.New(s.Store, s.Reads, s.Deliveries)
+	s.Messages = messages.New(s.Store, s.Flows)
 	return s, s.Start(ctx)
 }

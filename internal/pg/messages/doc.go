@@ -1,0 +1,30 @@
+// Package messages stores messages between contexts: what one sends stands in its msg_out, and what is delivered to one
+// in its msg_in. The decisions are those of the package message.
+//
+// # Words
+//
+//   - message: one row, which both of its contexts read. Of a message to a peer, or from one, the other installation has
+//     a row of its own.
+//   - route: the look at rights behind the lock of a message, in the commit that delivers it or lets it go to a peer.
+//   - lease: a receiver has a message until a time, under a fence. Without an acknowledgement another one is handed it.
+//   - settle: all jobs of a message have ended, and its result is made of their ends.
+//   - late: what comes after the end of a message, or under a stale fence.
+//
+// # Tables
+//
+// message, message_step, message_late and message_log; column message_id of job.
+//
+// # Lock order
+//
+// Messages in the order of their ids, and behind them jobs that belong to no message. The end of a job locks that job,
+// and then its message. Nothing here waits while it holds a row of a queue.
+//
+// # Failures
+//
+//   - A process dies between a POST and the route: the loop of another one routes it.
+//   - A process dies behind the commit that makes jobs of a message: the look for jobs without transactions posts them.
+//   - A receiver dies: its lease ends, and the message is handed to another one under a higher fence. What the first
+//     one says afterwards has an old fence, changes nothing, and is kept as late.
+//   - A receiver dies after its acknowledgement: timeout_result ends the message, or its sender cancels it.
+//   - The sender loses its role before the route: the message ends refused.
+package messages

@@ -1,0 +1,121 @@
+package messages
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// Get returns one message of a box of a context, or NotFound.
+func (s *Store) Get(ctx context.Context, contextID int32, id uuid.UUID) (*Message, error) {
+	list, err := s.query(ctx, `WHERE m.message_id = $1
+		AND (m.context_id = $2 OR m.target_id = $2 AND m.delivered_at IS NOT NULL)`, id, contextID)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, none(id.String())
+	}
+	return list[0], nil
+}
+
+// ResultOf returns the message that answers another one, nil if none does.
+func (s *Store) ResultOf(ctx context.Context, id uuid.UUID) (*Message, error) {
+	list, err := s.query(ctx, `WHERE m.reply_to = $1 AND m.type = 'result'`, id)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return list[0], nil
+}
+
+func (s *Store) query(ctx context.Context, where string, args ...any) ([]*Message, error) {
+	rows, err := s.Db(ctx).Query(ctx, `SELECT `+messageColumns+` FROM postern.message m `+where, args...)
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanMessage)
+	return list, db.Known(err)
+}
+
+// Boxes of a context.
+const (
+	Out = "out"
+	In  = "in"
+)
+
+// Filter narrows a list of messages. Empty fields do not narrow.
+type Filter struct {
+	Box, Status, Type, Actor, Peer string
+	Ref                            *int64
+	ReplyTo                        *uuid.UUID
+	After                          *Place // list what was made before it
+	Limit                          int
+}
+
+// Place is where a message stands in a list.
+type Place struct {
+	At time.Time `json:"at"`
+	ID uuid.UUID `json:"id"`
+}
+
+// List lists messages of a box of a context, the newest first.
+func (s *Store) List(ctx context.Context, contextID int32, f Filter) ([]*Message, error) {
+	after := f.After
+	if after == nil {
+		after = &Place{At: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
+	}
+	box := `m.context_id = $1`
+	if f.Box == In {
+		box = `m.target_id = $1 AND m.delivered_at IS NOT NULL`
+	}
+	return s.query(ctx, `WHERE `+box+`
+			AND ($2 = '' OR m.status = $2)
+			AND ($3 = '' OR m.type = $3)
+			AND ($4 = '' OR m.actor = $4)
+			AND ($5 = '' OR m.peer = $5)
+			AND ($6::bigint IS NULL OR m.ref = $6)
+			AND ($7::uuid IS NULL OR m.reply_to = $7)
+			AND (m.created_at, m.message_id) < ($8, $9)
+		ORDER BY m.created_at DESC, m.message_id DESC
+		LIMIT $10`, contextID, f.Status, f.Type, f.Actor, f.Peer, f.Ref, f.ReplyTo, after.At, after.ID, f.Limit)
+}
+
+// Step is what happened to a message. One that came too late has no status.
+type Step struct {
+	At                           time.Time
+	Was, Event, Status, By, Text string
+}
+
+// History lists what happened to a message, the first first, and what came too late.
+func (s *Store) History(ctx context.Context, contextID int32, id uuid.UUID) (steps []Step, late []Late, err error) {
+	if _, err := s.Get(ctx, contextID, id); err != nil {
+		return nil, nil, err
+	}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT at, was, event, status, by, detail FROM postern.message_step WHERE message_id = $1 ORDER BY n`, id).
+		Query(func(rows pgx.Rows) (err error) {
+			steps, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Step])
+			return err
+		})
+	b.Queue(`SELECT at, event, fence, by, body FROM postern.message_late WHERE message_id = $1 ORDER BY at, event, fence`,
+		id).Query(func(rows pgx.Rows) (err error) {
+		late, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Late, err error) {
+			return l, row.Scan(&l.At, &l.Event, &l.Fence, &l.By, (*[]byte)(&l.Body))
+		})
+		return err
+	})
+	return steps, late, db.Known(s.Db(ctx).SendBatch(ctx, b).Close())
+}
+
+// Late is what came too late to change a message.
+type Late struct {
+	At        time.Time
+	Event, By string
+	Fence     int64
+	Body      json.RawMessage
+}

@@ -1,0 +1,158 @@
+package messages
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/message"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// Posted is a message that somebody sends. It was checked, and so were the rights of its sender.
+type Posted struct {
+	message.Spec
+	Target    int32 // 0: it goes to a peer
+	Jobs      json.RawMessage
+	ReplyTo   *uuid.UUID
+	Envelope  []byte
+	CallerKey []byte
+	Key       string // of the request
+}
+
+// content is what a second request under one name must have in common with the first.
+func (p *Posted) content() []named {
+	return []named{
+		{"ref", p.Ref}, {"to", p.To}, {"message_type", p.Type}, {"message_format_type", p.Format}, {"message", p.Body},
+		{"job", string(p.Jobs)}, {"timeout", p.Timeouts.Deliver}, {"timeout_ack", p.Timeouts.Ack},
+		{"timeout_result", p.Timeouts.Result}, {"reply_to", p.ReplyTo},
+	}
+}
+
+type named struct {
+	Name  string
+	Value any
+}
+
+// sums are the digests of the parts, four bytes each: enough to name what differs. The first 32 are of all of them.
+func (p *Posted) sums() ([]byte, error) {
+	parts := p.content()
+	all := sha256.New()
+	var tail []byte
+	for _, c := range parts {
+		text, err := json.Marshal(c)
+		if err != nil {
+			return nil, err
+		}
+		one := sha256.Sum256(text)
+		all.Write(one[:])
+		tail = append(tail, one[:4]...)
+	}
+	return append(all.Sum(nil), tail...), nil
+}
+
+// Post stores a message in msg_out. The same key of the request, or the same ref, with the same content again is the
+// same message. Conflict "idempotency_conflict", with what differs.
+func (s *Store) Post(ctx context.Context, by db.By, p Posted) (*Message, error) {
+	if p.To.Peer != "" {
+		if s.Peers == nil {
+			return nil, noPeer(p.To.Peer)
+		}
+		if err := s.Peers.Knows(ctx, by.Context, p.To.Peer); err != nil {
+			return nil, err
+		}
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, err
+	}
+	hash, err := p.sums()
+	if err != nil {
+		return nil, err
+	}
+	var m *Message
+	err = s.Run(ctx, func(t *db.Txn) error {
+		m = &Message{ID: id, Context: by.Context, Target: p.Target, Peer: p.To.Peer, ToContext: p.To.Context,
+			ToActor: p.To.Actor, Topic: p.To.Topic, Actor: by.Actor, CallerKey: p.CallerKey, Ref: p.Ref, ReplyTo: p.ReplyTo,
+			Type: p.Type, Format: p.Format, Body: p.Body, Jobs: p.Jobs, Timeouts: p.Timeouts, Envelope: p.Envelope,
+			hash: hash, key: p.Key}
+		there, now, err := s.same(ctx, t, by, p.Ref, p.Key)
+		if err != nil {
+			return err
+		}
+		if there != nil {
+			if !bytes.Equal(there.hash, hash) {
+				return p.differs(there, hash)
+			}
+			there.Replay, m = true, there
+			return t.Rollback(ctx)
+		}
+		b := &pgx.Batch{}
+		if err := s.Insert(b, m, Change{On: message.OnCreated, By: by.Actor, Now: now}); err != nil {
+			return err
+		}
+		s.AuditIn(b, by, "post", path(m.ID))
+		return t.Commit(ctx, b)
+	})
+	if err != nil || m.Replay {
+		return m, err
+	}
+	if !s.Has(Messages) && db.JointOf(ctx) == nil {
+		err = s.Reconfigured(ctx)
+	}
+	s.ring()
+	return m, err
+}
+
+func noPeer(name string) error {
+	return fault.At("/to/peer", "to.peer %q: this context has no peer of that name", fault.Clip(name))
+}
+
+// same finds the message that a request of an actor with a key has made, or to which it has given a ref; nil for none.
+func (s *Store) same(ctx context.Context, t *db.Txn, by db.By, ref *int64, key string) (there *Message, now time.Time,
+	err error) {
+	b := &pgx.Batch{}
+	s.ReadNow(b, &now)
+	if ref != nil || key != "" {
+		var found []*Message
+		b.Queue(`SELECT `+messageColumns+`
+			FROM postern.message m
+			WHERE (m.context_id, m.actor, m.request_key) = ($1, $2, $3)
+			UNION ALL
+			SELECT `+messageColumns+`
+			FROM postern.message m
+			WHERE (m.context_id, m.actor, m.ref) = ($1, $2, $4)`, by.Context, by.Actor, db.Nullable(key), ref).
+			Query(func(rows pgx.Rows) error {
+				err := collect(&found)(rows)
+				if err == nil && len(found) > 0 {
+					there = found[0]
+				}
+				return err
+			})
+	}
+	return there, now, t.Send(ctx, b)
+}
+
+// differs refuses a key or a ref that names another message, and says in what that differs.
+func (p *Posted) differs(there *Message, hash []byte) error {
+	names := []string{}
+	for i, c := range p.content() {
+		if at := sha256.Size + 4*i; len(there.hash) < at+4 || !bytes.Equal(there.hash[at:at+4], hash[at:at+4]) {
+			names = append(names, c.Name)
+		}
+	}
+	name := fmt.Sprintf("Idempotency-Key %q", fault.Clip(p.Key))
+	if p.Key == "" || there.key != p.Key {
+		name = fmt.Sprintf("ref %d", *p.Ref)
+	}
+	return fault.New(fault.Conflict, "idempotency_conflict",
+		"%s names message %s, which differs: choose another one, or send the same content", name, there.ID).
+		With("existing", map[string]string{"id": there.ID.String()}).With("differs", names)
+}

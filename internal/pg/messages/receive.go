@@ -1,0 +1,102 @@
+package messages
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/message"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// Receiving is what a receiver asks for.
+type Receiving struct {
+	Max   int
+	Lease time.Duration
+	Topic string // "": any
+}
+
+// maxReceived is how many bytes of texts one receive hands out, beyond the first message.
+const maxReceived = 4 << 20
+
+// inboxSQL finds what of the msg_in of a context $1 a receiver $2 may be handed now, the oldest delivery first: what is
+// for everybody there or for it alone, has the topic $3 if that is not empty, no deadline that is over by the clock $4,
+// and no lease by that of leases $5.
+const inboxSQL = `FROM postern.message m
+	WHERE m.target_id = $1
+		AND m.status = 'dispatched'
+		AND m.delivered_at IS NOT NULL
+		AND m.type <> 'job'
+		AND (m.to_actor IS NULL OR m.to_actor = $2)
+		AND ($3 = '' OR m.topic = $3)
+		AND (m.due_at IS NULL OR m.due_at > coalesce($4::timestamptz, clock_timestamp()))
+		AND (m.lease_until IS NULL OR m.lease_until <= coalesce($5::timestamptz, clock_timestamp()))`
+
+// Receive hands a receiver up to Max messages of the msg_in of its context, the oldest first, each under a fence and for
+// a time: without an acknowledgement another one is handed it then.
+//
+// Two receivers skip what the other has locked. Behind the lock the row is read as it is now: a message that another one
+// has been handed meanwhile is not in the answer, since its lease no longer fits the condition.
+func (s *Store) Receive(ctx context.Context, by db.By, r Receiving) (list []*Message, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
+		var found []*Message
+		var now, lease time.Time
+		b := &pgx.Batch{}
+		b.Queue(`SELECT `+messageColumns+` `+inboxSQL+`
+			ORDER BY m.delivered_at, m.message_id
+			LIMIT $6
+			FOR UPDATE SKIP LOCKED`, by.Context, by.Actor, r.Topic, s.Clock(), s.LeaseNow(), r.Max).Query(collect(&found))
+		b.Queue(`SELECT coalesce($1::timestamptz, clock_timestamp()), coalesce($2::timestamptz, clock_timestamp())`,
+			s.Clock(), s.LeaseNow()).QueryRow(func(row pgx.Row) error { return row.Scan(&now, &lease) })
+		if err := t.Send(ctx, b); err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return t.Rollback(ctx)
+		}
+		list = nil
+		size := 0
+		b = &pgx.Batch{}
+		for _, m := range found {
+			if size += len(m.Body); size > maxReceived && len(list) > 0 {
+				break
+			}
+			if err := s.Move(b, m, Change{On: message.OnReceived, By: by.Actor, Now: now,
+				Lease: lease.Add(r.Lease)}); err != nil {
+				return err
+			}
+			list = append(list, m)
+		}
+		return t.Commit(ctx, b)
+	})
+	return list, err
+}
+
+// Await waits until there is a message for a receiver, for a time or until end is closed. It looks once a second, and
+// is woken by deliveries of this process.
+func (s *Store) Await(ctx context.Context, by db.By, topic string, length time.Duration, end <-chan struct{}) error {
+	over := time.NewTimer(length)
+	defer over.Stop()
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	for {
+		rung := s.bells.of(by.Context)
+		var there bool
+		err := s.Db(ctx).QueryRow(ctx, `SELECT EXISTS (SELECT `+inboxSQL+`)`, by.Context, by.Actor, topic, s.Clock(),
+			s.LeaseNow()).Scan(&there)
+		if err != nil || there {
+			return db.Known(err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-end:
+			return nil
+		case <-over.C:
+			return nil
+		case <-rung:
+		case <-look.C:
+		}
+	}
+}

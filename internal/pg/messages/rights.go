@@ -1,0 +1,103 @@
+package messages
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/message"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// Role is what an actor may in a context; each may what those before it may.
+type Role int
+
+// The roles of an actor.
+const (
+	NoRole Role = iota
+	Reader
+	Executor
+	Admin
+)
+
+// Needs is the role that the sender of a message of a type has in the context that it is for: to have scripts executed
+// there it posts jobs, and to write to those who work there it is one of them.
+func Needs(typ string) Role {
+	if typ == message.Job {
+		return Admin
+	}
+	return Reader
+}
+
+// roleSQL is the role of an actor $1 in a context $2, where $3 is the context system and $4 a time. An API key is an
+// actor, too.
+const roleSQL = `SELECT coalesce(max(CASE x.role WHEN 'admin' THEN 3 WHEN 'executor' THEN 2 ELSE 1 END), 0)
+	FROM (
+		SELECT r.context_id, r.role FROM postern.member r WHERE r.actor_id = $1
+		UNION ALL
+		SELECT k.context_id, k.role
+		FROM postern.api_key k
+		WHERE k.prefix = substr($1, 5)
+			AND starts_with($1, 'key:')
+			AND (k.expires_at IS NULL OR k.expires_at > coalesce($4::timestamptz, clock_timestamp()))) x
+	WHERE x.context_id = $2 OR x.context_id = $3 AND x.role = 'admin'`
+
+// readRole adds to b a reading of the role that an actor has in a context now.
+func (s *Store) readRole(b *pgx.Batch, actor string, contextID int32, role *Role) {
+	var system int32
+	if c := s.Context(pg.System); c != nil {
+		system = c.ID
+	}
+	b.Queue(roleSQL, actor, contextID, system, s.Clock()).QueryRow(func(row pgx.Row) error { return row.Scan(role) })
+}
+
+// RoleOf returns the role that an actor has in a context now.
+func (s *Store) RoleOf(ctx context.Context, actor string, contextID int32) (role Role, err error) {
+	if s.Open {
+		return Admin, nil
+	}
+	b := &pgx.Batch{}
+	s.readRole(b, actor, contextID, &role)
+	return role, db.Known(s.Db(ctx).SendBatch(ctx, b).Close())
+}
+
+// allowed says for each message why its sender may not send it any more, nil if it may: it is an admin where it sends
+// from, and has the role that the message needs where that is for. It reads in t, behind the locks of the messages, and
+// so does the clock that it returns.
+func (s *Store) allowed(ctx context.Context, t *db.Txn, list []*Message) (refusals []*fault.Error, now time.Time,
+	err error) {
+	roles := make([]struct{ from, to Role }, len(list))
+	b := &pgx.Batch{}
+	s.ReadNow(b, &now)
+	for i, m := range list {
+		r := &roles[i]
+		r.from, r.to = Admin, Admin
+		if m.Context != 0 && !s.Open {
+			s.readRole(b, m.Actor, m.Context, &r.from)
+		}
+		if m.Target != 0 && !s.Open {
+			s.readRole(b, m.Actor, m.Target, &r.to)
+		}
+	}
+	if err := t.Send(ctx, b); err != nil {
+		return nil, now, err
+	}
+	refusals = make([]*fault.Error, len(list))
+	for i, m := range list {
+		switch {
+		case m.Target != 0 && s.ContextByID(m.Target) == nil, m.Context != 0 && s.ContextByID(m.Context) == nil:
+			refusals[i] = fault.New(fault.Forbidden, message.CodeForbidden, "one of its contexts was removed")
+		case roles[i].from < Admin:
+			refusals[i] = fault.New(fault.Forbidden, message.CodeForbidden,
+				"%q is no admin any more of the context that sent it", fault.Clip(m.Actor))
+		case roles[i].to < Needs(m.Type):
+			refusals[i] = fault.New(fault.Forbidden, message.CodeForbidden,
+				"%q has no role any more in context %q that lets it send a %s there", fault.Clip(m.Actor),
+				fault.Clip(m.ToContext), m.Type)
+		}
+	}
+	return refusals, now, nil
+}

@@ -1,0 +1,124 @@
+package messages
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/flows"
+)
+
+// Store keeps messages. It is safe for concurrent use.
+type Store struct {
+	*pg.Store
+	// Ring is told that there may be something to route or to settle; nil: looks go by the clock alone. It must not
+	// wait.
+	Ring func()
+	// Passed is told, after the commit, that deadlines were over, by their names; nil: it is not.
+	Passed func(code string)
+	// Open says that whoever asks may do everything, as in development without authentication.
+	Open bool
+	// Peers carries messages to other installations; nil: there are none.
+	Peers Peers
+
+	flows *flows.Store
+	bells bells
+}
+
+// Peers carries messages to other installations.
+type Peers interface {
+	// Knows refuses a peer that a context does not have: Invalid.
+	Knows(ctx context.Context, contextID int32, peer string) error
+	// Route is told, after its commit, that a message was let go to a peer.
+	Route(ctx context.Context, m *Message) error
+}
+
+// Messages is a kind that most installations have none of.
+const Messages pg.Kind = "messages"
+
+// New registers messages with a store that has not started.
+func New(core *pg.Store, jobs *flows.Store) *Store {
+	s := &Store{Store: core, flows: jobs}
+	jobs.MessageEnded = s.ring
+	core.Make(pg.Made{Maker: forgetter{s: s}, Owns: func(string, string) bool { return false }})
+	core.RegisterKind(Messages, `EXISTS (SELECT FROM postern.message)`)
+	return s
+}
+
+func (s *Store) ring() {
+	if s.Ring != nil {
+		s.Ring()
+	}
+}
+
+// bells wake the receivers of this process that wait for a context. Another process sees a delivery by its look, a
+// second later at most.
+type bells struct {
+	mu   sync.Mutex
+	news map[int32]chan struct{}
+}
+
+// of is closed when something is delivered to a context here.
+func (b *bells) of(contextID int32) <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.news == nil {
+		b.news = map[int32]chan struct{}{}
+	}
+	if b.news[contextID] == nil {
+		b.news[contextID] = make(chan struct{})
+	}
+	return b.news[contextID]
+}
+
+func (b *bells) ring(contextID int32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c := b.news[contextID]; c != nil {
+		close(c)
+		delete(b.news, contextID)
+	}
+}
+
+// forgetter forgets messages in the course of retention. No transaction is theirs, so that no lever asks it.
+type forgetter struct {
+	pg.Maker
+	s *Store
+}
+
+// Forget removes messages that ended before a time, in chunks. One whose jobs have not ended stays until they have.
+func (f forgetter) Forget(ctx context.Context, before time.Time) error {
+	if !f.s.Has(Messages) {
+		return nil
+	}
+	return f.s.InChunks(ctx, func(atOnce int) (int, error) {
+		tag, err := f.s.Exec(ctx, forgetSQL, before, atOnce)
+		return int(tag.RowsAffected()), err
+	})
+}
+
+const forgetSQL = `WITH old AS MATERIALIZED (
+		SELECT m.message_id
+		FROM postern.message m
+		WHERE m.ended_at < $1 AND m.jobs_open IS NULL
+		ORDER BY m.ended_at
+		LIMIT $2),
+	steps AS (DELETE FROM postern.message_step s USING old WHERE s.message_id = old.message_id),
+	late AS (DELETE FROM postern.message_late l USING old WHERE l.message_id = old.message_id),
+	logs AS (DELETE FROM postern.message_log l USING old WHERE l.message_id = old.message_id)
+	DELETE FROM postern.message m USING old WHERE m.message_id = old.message_id`
+
+// now reads the clock by which is decided, behind the locks of t.
+func (s *Store) now(ctx context.Context, t *db.Txn) (now time.Time, err error) {
+	b := &pgx.Batch{}
+	s.ReadNow(b, &now)
+	return now, t.Send(ctx, b)
+}
+
+// path is where a message is, as levers and the audit name it.
+func path(id uuid.UUID) string { return "/messages/" + id.String() }
