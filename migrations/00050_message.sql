@@ -92,6 +92,7 @@ CREATE INDEX message_inbox ON postern.message (target_id, delivered_at, message_
 CREATE INDEX message_to_peer ON postern.message (context_id, peer, message_id)
     WHERE ended_at IS NULL AND context_id IS NOT NULL AND peer IS NOT NULL;
 CREATE INDEX message_from_peer ON postern.message (target_id, peer, cursor) WHERE context_id IS NULL;
+CREATE INDEX message_open ON postern.message (created_at) WHERE ended_at IS NULL; -- what metrics count
 CREATE INDEX message_due ON postern.message (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX message_jobs_ended ON postern.message (message_id) WHERE jobs_open = 0;
 CREATE INDEX message_sent ON postern.message (context_id, created_at, message_id) WHERE context_id IS NOT NULL;

@@ -25,6 +25,7 @@ func (a *App) newEngine(version string) *work.Engine {
 		Grace:       a.cfg.ShutdownGrace,
 		Retention:   a.cfg.Retention.Long(),
 	})
+	a.store.Messages.Open = a.cfg.Auth == "none"
 	deliveries := work.NewDeliveries(e, work.DeliveriesConfig{
 		Webhook:    a.remote.Webhook,
 		SigningKey: ed25519.PrivateKey(a.cfg.SigningKey),
@@ -36,6 +37,7 @@ func (a *App) newEngine(version string) *work.Engine {
 		work.NewBatches(e).System(),
 		work.NewChannels(e).System(),
 		work.NewJobs(e).System(),
+		work.NewMessages(e).System(),
 	)
 	return e
 }

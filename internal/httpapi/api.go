@@ -164,6 +164,9 @@ func (a *API) routes() {
 	a.runnerRoutes()
 	a.tryRoutes()
 
+	// messages
+	a.messageRoutes()
+
 	// leader
 	a.sourceRoutes()
 	a.eventRoutes()

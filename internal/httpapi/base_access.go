@@ -247,6 +247,19 @@ var access = map[string]rule{
 	"finish-try":      {least: executors},
 	"fail-try":        {least: executors},
 
+	"post-message":        {least: admins, post: true}, // and in the context that it is for, a role there
+	"list-messages":       {least: readers},
+	"get-message":         {least: readers},
+	"get-message-history": {least: readers},
+	"get-message-why":     {least: readers},
+	"get-message-logs":    {least: readers},
+	"cancel-message":      {least: admins},
+	"receive-messages":    {least: executors},
+	"ack-message":         {least: executors},
+	"processed-message":   {least: executors},
+	"reply-message":       {least: executors, post: true},
+	"reject-message":      {least: executors},
+
 	"apply": {least: admins}, // and of each document what its PUT wants, in its context
 
 	"list-contexts":  {least: anyone, where: nowhere}, // those in which one has a role

@@ -32,8 +32,11 @@ func (a *API) readBody(next http.Handler) http.Handler {
 			return
 		}
 		limit, name := a.Limits.Body, "request"
-		if r.URL.Path == batchPath {
+		switch {
+		case r.URL.Path == batchPath:
 			limit, name = a.Limits.Batch, "batch"
+		case strings.HasPrefix(r.URL.Path, messagesPath): // the text of one alone may have as much as another body
+			limit, name = a.Limits.Batch, "message"
 		}
 		var body []byte
 		var err error

@@ -198,4 +198,3 @@ func (s *Store) lock(ctx context.Context, t *db.Txn, id uuid.UUID) (m *Message, 
 	now, err = s.now(ctx, t)
 	return list[0], now, err
 }
-

@@ -119,3 +119,35 @@ type Late struct {
 	Fence     int64
 	Body      json.RawMessage
 }
+
+// Line is a piece of the output of the jobs of a message.
+type Line struct {
+	At                time.Time
+	Job, Stream, Text string
+}
+
+// Logs lists the last lines that the jobs of a message have written, here or at a peer, in their order.
+func (s *Store) Logs(ctx context.Context, contextID int32, id uuid.UUID, limit int) ([]Line, error) {
+	if _, err := s.Get(ctx, contextID, id); err != nil {
+		return nil, err
+	}
+	rows, err := s.Db(ctx).Query(ctx, `SELECT x.at, x.job, x.stream, x.text
+		FROM (
+			SELECT l.at, coalesce(j.ref::text, j.job_id::text) AS job, l.stream, l.text, l.n::bigint AS n
+			FROM postern.job j
+			JOIN postern.job_try t ON t.job_id = j.job_id
+			JOIN postern.try_log l ON l.try_id = t.try_id
+			WHERE j.message_id = $1
+			UNION ALL
+			SELECT l.at, '', l.stream, l.text, l.n
+			FROM postern.message_log l
+			WHERE l.message_id = $1
+			ORDER BY at DESC, job DESC, n DESC
+			LIMIT $2) x
+		ORDER BY x.at, x.job, x.n`, id, limit)
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Line])
+	return list, db.Known(err)
+}
