@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/leader"
-	"github.com/postern-dev/postern/internal/message"
 	"github.com/postern-dev/postern/internal/machine"
+	"github.com/postern-dev/postern/internal/message"
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/sequencer"
 )

@@ -231,6 +231,18 @@ var layouts = map[string][]column{
 		{head: "program", cell: field("program"), soft: true},
 		{head: "address", cell: field("address"), soft: true},
 	},
+	"messages": { // those of channels too, which have a set and no status
+		{head: "id", cell: field("id")},
+		{head: "ref", cell: field("ref"), soft: true},
+		{head: "status", cell: firstOf("status", "set")},
+		{head: "type", cell: field("message_type"), soft: true},
+		{head: "from", cell: field("from"), soft: true},
+		{head: "to", cell: field("to.context")},
+		{head: "caller", cell: field("caller_id"), soft: true},
+		{head: "age", cell: since("created_at")},
+		{head: "deadline", cell: ahead("deadline")},
+		{head: "error", cell: codeAndMessage, tail: true},
+	},
 	"machines": {
 		{head: "name", cell: field("name")},
 		{head: "follows", cell: field("follows")},

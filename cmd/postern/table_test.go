@@ -71,6 +71,12 @@ func sampleRows() map[string][]record {
 			{"id": uid, "caller_id": "key:2cwyiweq", "ref": json.Number("7"), "status": "started",
 				"job_count": json.Number("12"), "finished_count": json.Number("3"), "created_at": before(time.Hour)},
 		},
+		"messages": {
+			{"id": uid, "caller_id": "key:2cwyiweq", "ref": json.Number("7"), "status": "dispatched",
+				"message_type": "chat", "from": "default", "to": map[string]any{"context": "shop"},
+				"created_at": before(time.Hour)},
+			{"id": "m-1", "set": "queued", "created_at": before(time.Hour)}, // of a channel
+		},
 		"runners": {
 			{"name": "r1", "type": "python", "state": "live", "slots": json.Number("4"), "held": json.Number("1"),
 				"isolation": "strict", "seen_at": before(3 * time.Second), "claimed_at": before(90 * time.Second),
