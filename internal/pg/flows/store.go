@@ -19,14 +19,14 @@ type Store struct {
 	// must not wait.
 	Ended func()
 	// Lapsed is told, after the commit, how many tries were taken back from a runner that was silent; nil: it is not.
-	Lapsed     func(int)
+	Lapsed func(int)
 	// MessageEnded is told that a job of a message has ended here; nil: looks go by the clock alone. It must not wait.
 	MessageEnded func()
 	ofMessages   atomic.Bool // jobs of messages may have ended since that was last told
-	bells      bells
-	reads      *reads.Store
-	deliveries *deliveries.Store
-	told       atomic.Bool // subscriptions may have heard since they were last waited for
+	bells        bells
+	reads        *reads.Store
+	deliveries   *deliveries.Store
+	told         atomic.Bool // subscriptions may have heard since they were last waited for
 	fronts
 	looked looked
 }
