@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -170,6 +171,8 @@ func (a *App) openAPI(ctx context.Context, role Role) error {
 			ClientID:     a.cfg.OIDCClientID,
 			ClientSecret: a.cfg.OIDCClientSecret,
 		},
+		PublicURL:    strings.TrimSuffix(a.cfg.PublicURL, "/"),
+		Registration: a.cfg.Registration,
 		Reconcile: func(ctx context.Context, by db.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error) {
 			return work.Reconcile(ctx, a.store, remote.Mux{Next: a.remote, Jobs: a.store.Flows}, by, q, anew)
 		},

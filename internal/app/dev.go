@@ -20,6 +20,7 @@ import (
 // DevDefaults are the defaults of dev and demo: no authentication, workers on this machine.
 var DevDefaults = map[string]string{
 	"POSTERN_AUTH":              "none",
+	"POSTERN_REGISTRATION":      "open",
 	"POSTERN_WORKER_ALLOW_CIDR": "127.0.0.0/8,::1/128",
 	"POSTERN_SOURCE_SCHEMAS":    "public",
 	"POSTERN_LOG_LEVEL":         "warn",

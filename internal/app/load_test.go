@@ -109,8 +109,6 @@ func TestEveryVariableIsOneThatTheSurfaceNames(t *testing.T) {
 
 // unbuilt are the settings of the design that do not exist, with the reason.
 var unbuilt = map[string]string{
-	"POSTERN_PUBLIC_URL":          "nothing that is sent or checked names our own address: Location is a path",
-	"POSTERN_REGISTRATION":        "actors do not register themselves before requests are signed",
 	"POSTERN_REPORT_DATABASE_URL": "reports read narrow indexes and figures by the hour of the primary",
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -15,8 +14,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/actors"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/remote/signature"
 )
 
 func (a *API) actorRoutes() {
@@ -26,13 +27,13 @@ func (a *API) actorRoutes() {
 	get(a, tag, "/actors/{id}", "get-actor", "Read one actor", a.getActor)
 	patch(a, tag, "/actors/{id}", "patch-actor", "Change an actor", a.patchActor)
 	remove(a, tag, "/actors/{id}", "delete-actor", "Forget an actor that is no member", a.deleteActor)
+	a.actorKeyRoutes()
 }
 
 // ActorSettings is what people write of an actor.
 type ActorSettings struct {
-	PublicKeys []string      `json:"public_keys,omitempty" maxItems:"2" doc:"Ed25519, base64 of 32 bytes; two for a rotation."`
-	Address    []string      `json:"address,omitempty" maxItems:"10" doc:"URLs under which its node can be reached."`
-	OIDC       *oidcIdentity `json:"oidc,omitempty"`
+	Address []string      `json:"address,omitempty" maxItems:"10" doc:"URLs under which its node can be reached."`
+	OIDC    *oidcIdentity `json:"oidc,omitempty" doc:"Set by system admins alone."`
 }
 
 // oidcIdentity is what an identity provider calls somebody.
@@ -44,13 +45,15 @@ type oidcIdentity struct {
 // newActor is the body of POST /actors.
 type newActor struct {
 	ActorSettings
-	OwnContext name `json:"own_context,omitempty" doc:"Makes a context of this name whose admin it is."`
+	PublicKeys []string `json:"public_keys,omitempty" maxItems:"2" doc:"Ed25519, base64 of 32 bytes each. One that registers itself brings the key that signs the request, or leaves this out."`
+	OwnContext name     `json:"own_context,omitempty" doc:"Makes a context of this name whose admin it is."`
 }
 
 // actorView is an actor as clients read it.
 type actorView struct {
 	ID         string            `json:"id"`
-	PublicKeys []string          `json:"public_keys"`
+	PublicKeys []string          `json:"public_keys" doc:"those that are live"`
+	Keys       []actorKeyView    `json:"keys,omitempty" doc:"live ones first; of one actor, not in lists"`
 	Address    []string          `json:"address"`
 	OIDC       *oidcIdentity     `json:"oidc"`
 	Roles      map[string]string `json:"roles,omitempty" doc:"by context; of one actor, not in lists"`
@@ -59,7 +62,13 @@ type actorView struct {
 }
 
 func viewActor(a *actors.Actor) actorView {
-	v := actorView{ID: a.ID, PublicKeys: a.PublicKeys, Address: a.Address, Version: a.Version, CreatedAt: a.CreatedAt.UTC()}
+	v := actorView{
+		ID:         a.ID,
+		PublicKeys: a.PublicKeys,
+		Address:    a.Address,
+		Version:    a.Version,
+		CreatedAt:  a.CreatedAt.UTC(),
+	}
 	if a.Issuer != "" {
 		v.OIDC = &oidcIdentity{a.Issuer, a.Subject}
 	}
@@ -91,11 +100,11 @@ type actorInput struct {
 
 // getActor reads one's own actor; a system admin reads any.
 func (a *API) getActor(ctx context.Context, in *actorInput) (*actorOutput, error) {
-	s := scopeOf(ctx)
-	if in.ID != s.Actor && s.who.in(nil, a.system()) < systemAdmins {
-		return nil, fault.New(fault.NotFound, "not_found", "no actor %q", fault.Clip(in.ID))
-	}
 	v, err := a.Store.Actors.Actor(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := a.Store.Actors.PublicKeysOf(ctx, v.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -104,6 +113,9 @@ func (a *API) getActor(ctx context.Context, in *actorInput) (*actorOutput, error
 		return nil, err
 	}
 	out := &actorOutput{Status: http.StatusOK, ETag: etag(v.Version), Body: viewActor(v)}
+	for _, k := range keys {
+		out.Body.Keys = append(out.Body.Keys, viewActorKey(k))
+	}
 	out.Body.Roles = map[string]string{}
 	for id, role := range roles {
 		if c := a.Store.ContextByID(id); c != nil {
@@ -119,9 +131,14 @@ type postActorInput struct {
 	Body newActor
 }
 
-// postActor makes an actor, and its own context if it is to have one: 201; 200 when the key was known.
+// postActor makes an actor, and its own context if it is to have one: 201; 200 when the key was known. With open
+// registration one makes itself an actor, by a request that its key has signed.
 func (a *API) postActor(ctx context.Context, in *postActorInput) (*actorOutput, error) {
-	v, err := in.Body.actor()
+	s := scopeOf(ctx)
+	if s.opened && s.who.registers == nil {
+		return a.registered(ctx, string(in.Body.OwnContext))
+	}
+	v, err := in.Body.made(s.who)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +151,13 @@ func (a *API) postActor(ctx context.Context, in *postActorInput) (*actorOutput, 
 		return nil, err
 	}
 	v.ID = id.String()
-	first, replay, err := a.Store.Actors.CreateActor(ctx, by(ctx, ""), v, string(in.Body.OwnContext), once)
+	if v.Registers != nil {
+		s.Actor = v.ID // the audit names it
+		if once.Key != "" {
+			once.Key = s.who.actor + " " + once.Key // of the same name is another's with another key
+		}
+	}
+	first, replay, err := a.Store.Actors.CreateActor(ctx, by(ctx, ""), v, once)
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +170,54 @@ func (a *API) postActor(ctx context.Context, in *postActorInput) (*actorOutput, 
 		}
 	}
 	return out, err
+}
+
+// registered answers an actor that registers itself once more, as after a lost answer: 200.
+func (a *API) registered(ctx context.Context, own string) (*actorOutput, error) {
+	out, err := a.getActor(ctx, &actorInput{scopeOf(ctx).Actor})
+	switch {
+	case err != nil:
+		return nil, err
+	case own != "" && out.Body.Roles[own] != pg.Admin:
+		return nil, fault.New(fault.Conflict, "in_use",
+			"you are the actor %s already: PUT /contexts/%s makes a context", out.Body.ID, own)
+	}
+	out.Location, out.Replay = "/actors/"+out.Body.ID, "true"
+	return out, nil
+}
+
+// made is the actor that a body makes; who registers itself brings one key, that of its signature.
+func (n *newActor) made(who *principal) (actors.NewActor, error) {
+	settings, err := n.actor()
+	v := actors.NewActor{Actor: settings, Own: string(n.OwnContext), Registers: who.registers}
+	if err != nil {
+		return v, err
+	}
+	for i, text := range n.PublicKeys {
+		pointer := "/public_keys/" + itoa(i)
+		key, err := readKey(pointer, text)
+		switch {
+		case err != nil:
+			return v, err
+		case who.registers != nil && !key.Equal(who.registers.Key):
+			return v, fault.At(pointer, "public key %q is not the one that signs this request: one that registers itself "+
+				"brings that alone, and adds another afterwards", fault.Clip(text))
+		case slices.ContainsFunc(v.Keys, func(have ed25519.PublicKey) bool { return have.Equal(key) }):
+			return v, fault.At(pointer, "public key %q is there twice", fault.Clip(text))
+		}
+		v.Keys = append(v.Keys, key)
+	}
+	if who.registers == nil {
+		return v, nil
+	}
+	if n.OIDC != nil {
+		return v, fault.New(fault.Forbidden, "forbidden", "an identity of a provider is given to an actor by system admins")
+	}
+	v.Keys = []ed25519.PublicKey{who.registers.Key}
+	if err := signature.CheckKey(who.registers.Key); err != nil {
+		return v, fault.At("/public_keys", "this public key cannot be taken: %s", err)
+	}
+	return v, nil
 }
 
 // onceOf makes a POST repeatable by its Idempotency-Key.
@@ -162,19 +233,7 @@ func onceOf(header string, body any) (db.Once, error) {
 
 // actor checks what a schema cannot say.
 func (s *ActorSettings) actor() (actors.Actor, error) {
-	v := actors.Actor{PublicKeys: []string{}, Address: []string{}}
-	for _, k := range s.PublicKeys {
-		raw, err := base64.StdEncoding.DecodeString(k)
-		if err != nil {
-			raw, err = base64.RawURLEncoding.DecodeString(k)
-		}
-		if err != nil || len(raw) != ed25519.PublicKeySize {
-			return v, fault.At("/public_keys", "public_keys: %q is no Ed25519 key: want base64 of 32 bytes", fault.Clip(k))
-		}
-		if k = base64.StdEncoding.EncodeToString(raw); !slices.Contains(v.PublicKeys, k) {
-			v.PublicKeys = append(v.PublicKeys, k)
-		}
-	}
+	v := actors.Actor{Address: []string{}}
 	for _, at := range s.Address {
 		u, err := url.Parse(at)
 		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || len(at) > 2000 {
@@ -206,7 +265,7 @@ func (a *API) patchActor(ctx context.Context, in *patchActorInput) (*actorOutput
 	if err := in.check(v.Version); err != nil {
 		return nil, err
 	}
-	have := ActorSettings{PublicKeys: v.PublicKeys, Address: v.Address}
+	have := ActorSettings{Address: v.Address}
 	if v.Issuer != "" {
 		have.OIDC = &oidcIdentity{v.Issuer, v.Subject}
 	}
@@ -223,6 +282,9 @@ func (a *API) patchActor(ctx context.Context, in *patchActorInput) (*actorOutput
 		return nil, err
 	}
 	changed.ID = v.ID
+	if (changed.Issuer != v.Issuer || changed.Subject != v.Subject) && scopeOf(ctx).who.in(nil, a.system()) < systemAdmins {
+		return nil, fault.New(fault.Forbidden, "forbidden", "an identity of a provider is given to an actor by system admins")
+	}
 	if err := a.Store.Actors.PutActor(ctx, by(ctx, ""), changed, v.Version); err != nil {
 		return nil, err
 	}

@@ -40,8 +40,13 @@ type Config struct {
 	DebugClock func(context.Context) error
 	// PublicKey verifies what the installation signs (v1a), as Standard Webhooks writes it; "" for none.
 	PublicKey string
-	OIDC      OIDC           // whose tokens are taken besides API keys
-	Tools     *remote.Client // asks and tries tools; nil for one that dials public addresses alone
+	OIDC      OIDC // whose tokens are taken besides API keys
+	// PublicURL is under which the API is called, without a slash at its end: what signed requests name as their target.
+	// "": an address of the connection itself.
+	PublicURL string
+	// Registration "open" lets everybody make itself an actor, by a request that its key signs, and actors make contexts.
+	Registration string
+	Tools        *remote.Client // asks and tries tools; nil for one that dials public addresses alone
 	// Reconcile asks workers about the next part of what has not ended in a scope in quarantine; nil: this process
 	// calls none.
 	Reconcile func(ctx context.Context, by db.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error)
@@ -181,6 +186,7 @@ func (a *API) routes() {
 	// nodes, quarantine
 	a.nodeRoutes()
 	a.quarantineRoutes()
+	a.identityRoutes()
 
 	// access
 	a.contextRoutes()

@@ -19,6 +19,8 @@ type rule struct {
 	where place
 	own   bool // an executor may do it to what it posted itself
 	post  bool // to a key that is narrowed it is a post; else a GET is a read, and the rest is to operate
+	self  bool // it is about the actor {id}: that one itself may do it, and system admins; to others there is none
+	opens bool // with open registration: one that registers itself may do it, and an actor for what is not there yet
 }
 
 // place says which context an operation is about.
@@ -264,7 +266,7 @@ var access = map[string]rule{
 
 	"list-contexts":  {least: anyone, where: nowhere}, // those in which one has a role
 	"get-context":    {least: readers, where: byPath},
-	"put-context":    {least: admins, where: byPath}, // a new one: a system admin, as the admin of what is not yet
+	"put-context":    {least: admins, where: byPath, opens: true}, // a new one: a system admin
 	"patch-context":  {least: admins, where: byPath},
 	"delete-context": {least: systemAdmins, where: byPath},
 	"pause-context":  {least: admins, where: byPath},
@@ -275,10 +277,15 @@ var access = map[string]rule{
 	"delete-member":  {least: admins, where: byPath},
 
 	"list-actors":  {least: systemAdmins, where: atSystem},
-	"get-actor":    {least: anyone, where: nowhere}, // one's own, else 404
-	"post-actor":   {least: systemAdmins, where: atSystem},
-	"patch-actor":  {least: systemAdmins, where: atSystem},
+	"get-actor":    {least: anyone, where: atSystem, self: true},
+	"post-actor":   {least: systemAdmins, where: atSystem, opens: true},
+	"patch-actor":  {least: anyone, where: atSystem, self: true}, // its oidc: system admins
 	"delete-actor": {least: systemAdmins, where: atSystem},
+
+	"post-actor-key":   {least: anyone, where: atSystem, self: true},
+	"delete-actor-key": {least: anyone, where: atSystem, self: true},
+
+	"get-identity": {least: anyone, where: nowhere},
 
 	"list-nodes":  {least: systemAdmins, where: atSystem},
 	"get-node":    {least: systemAdmins, where: atSystem},
@@ -328,11 +335,14 @@ func (a *API) allowed(ctx huma.Context) error {
 		return nil
 	}
 	s := scopeOf(ctx.Context())
-	if err := a.place(s, r.where, ctx); err != nil {
+	if err := a.place(s, r, ctx); err != nil {
 		return err
 	}
 	if err := a.permitted(s, r); err != nil {
 		return err
+	}
+	if id := ctx.Param("id"); r.self && id != s.Actor && s.who.in(nil, a.system()) < systemAdmins {
+		return fault.New(fault.NotFound, "not_found", "no actor %q", fault.Clip(id))
 	}
 	has := s.who.in(s.Context, a.system())
 	if err := s.who.narrowed(r, op.Method); err != nil {
@@ -349,6 +359,8 @@ func (a *API) allowed(ctx huma.Context) error {
 func (a *API) permitted(s *scope, r rule) error {
 	has := s.who.in(s.Context, a.system())
 	switch {
+	case s.opened:
+		return nil
 	case has <= anyone && r.where == byHeader, has <= anyone && r.where == byPath:
 		return noContext(s.named)
 	case has < r.least:
@@ -386,7 +398,8 @@ func (r rule) verb(method string) string {
 }
 
 // place finds the context that the request is about.
-func (a *API) place(s *scope, where place, ctx huma.Context) error {
+func (a *API) place(s *scope, r rule, ctx huma.Context) error {
+	where := r.where
 	switch where {
 	case nowhere:
 		return nil
@@ -400,7 +413,11 @@ func (a *API) place(s *scope, where place, ctx huma.Context) error {
 		}
 	}
 	s.Context = a.Store.Context(s.named)
-	if s.Context == nil && (where != byPath || s.who.in(nil, a.system()) < systemAdmins) {
+	switch {
+	case s.who.in(nil, a.system()) == systemAdmins && (s.Context != nil || where == byPath):
+	case r.opens && a.Registration == "open" && (s.who.registers != nil || s.who.member) && (s.Context == nil || where == atSystem):
+		s.opened = true
+	case s.Context == nil:
 		return noContext(s.named)
 	}
 	return nil

@@ -31,26 +31,9 @@ func (a *API) readBody(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		limit, name := a.Limits.Body, "request"
+		body, err := a.readAll(r)
 		switch {
-		case r.URL.Path == batchPath:
-			limit, name = a.Limits.Batch, "batch"
-		case strings.HasPrefix(r.URL.Path, messagesPath): // the text of one alone may have as much as another body
-			limit, name = a.Limits.Batch, "message"
-		}
-		var body []byte
-		var err error
-		large := r.ContentLength > limit // then it is not read at all
-		if !large {
-			body, err = io.ReadAll(io.LimitReader(r.Body, limit+1))
-		}
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			err = fault.New(fault.Retry, "body_timeout", "the body did not arrive within %d s", a.Limits.BodyRead)
 		case err != nil:
-			err = fault.New(fault.Invalid, "malformed_json", "the body broke off")
-		case large, int64(len(body)) > limit:
-			err = fault.New(fault.Invalid, "too_large", "the %s has more than %d bytes, the limit of a %s body", name, limit, name)
 		case len(body) > 0:
 			err = a.checkBody(r, body)
 		default:
@@ -64,6 +47,28 @@ func (a *API) readBody(next http.Handler) http.Handler {
 		r.ContentLength = int64(len(body))
 		next.ServeHTTP(w, r)
 	})
+}
+
+// readAll reads the whole body, unless it is larger than its limit.
+func (a *API) readAll(r *http.Request) (body []byte, err error) {
+	limit, name := a.Limits.Body, "request"
+	if r.URL.Path == batchPath {
+		limit, name = a.Limits.Batch, "batch"
+	}
+	large := r.ContentLength > limit // then it is not read at all
+	if !large {
+		body, err = io.ReadAll(io.LimitReader(r.Body, limit+1))
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fault.New(fault.Retry, "body_timeout", "the body did not arrive within %d s", a.Limits.BodyRead)
+	case err != nil:
+		return nil, fault.New(fault.Invalid, "malformed_json", "the body broke off")
+	case large, int64(len(body)) > limit:
+		return nil, fault.New(fault.Invalid, "too_large", "the %s has more than %d bytes, the limit of a %s body",
+			name, limit, name)
+	}
+	return body, nil
 }
 
 // refuseBody answers a request whose body is refused; a worker's caller, in the words of the contract of workers.

@@ -35,6 +35,9 @@ type principal struct {
 	roles map[int32]level // by id of the context
 	only  []string        // read, post, operate; empty: all that the role may
 	home  int32           // the context that is meant where none is named, 0 if that is open
+
+	member    bool           // it is an actor with a row of its own, no key and not the developer
+	registers *actors.Signed // it is no actor yet, and registers itself by this signature
 }
 
 // in returns what the principal may in a context.
@@ -133,14 +136,6 @@ func (a *API) readOtherBearer(r *http.Request) (*principal, error) {
 	return nil, unauthenticated("this bearer credential is not known here: want an API key, " + KeyForm)
 }
 
-// readSignature refuses signed requests: no actor's keys are known to this server.
-func (a *API) readSignature(r *http.Request) (*principal, error) {
-	if r.Header.Get("Signature") == "" && r.Header.Get("Signature-Input") == "" {
-		return nil, nil
-	}
-	return nil, unauthenticated("request signatures are not accepted here: want an API key, " + KeyForm)
-}
-
 // authenticate finds out who asks. A credential that does not hold is refused even where none is needed.
 func (a *API) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -161,7 +156,7 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 		case a.Auth == "none":
 			who = a.developer()
 		case !open(r.URL.Path):
-			a.refuse(w, r, unauthenticated("this needs a credential: Authorization: Bearer and an API key"))
+			a.refuse(w, r, unauthenticated("this needs a credential: Authorization: Bearer and an API key, or a signature of an actor"))
 			return
 		}
 		if s.who = who; who != nil {

@@ -32,6 +32,8 @@ type scope struct {
 	match func(tag string) bool // of If-Match, nil without
 	query url.Values            // of the request
 
+	opened bool // registration is open, and lets it in: the thing that it is about is not there yet
+
 	reason string // of the query
 	timed  *timed // its answer
 }

@@ -44,7 +44,7 @@ func (a *API) readVisit(r *http.Request) (*principal, error) {
 
 // memberOf is an actor with its roles by context.
 func memberOf(actor string, roles map[int32]string) *principal {
-	p := &principal{actor: actor, roles: map[int32]level{}}
+	p := &principal{actor: actor, roles: map[int32]level{}, member: true}
 	for in, role := range roles {
 		p.roles[in] = levels[role]
 	}

@@ -123,6 +123,9 @@ func (a *API) contexts() resource[contextSettings, *pg.Tenant, contextView] {
 		made: madeContext,
 		store: func(ctx context.Context, by db.By, t *pg.Tenant, version int64) (bool, error) {
 			defer a.forget()
+			if scopeOf(ctx).opened {
+				return a.Store.MakeContext(ctx, by, *t)
+			}
 			return a.Store.PutContext(ctx, by, *t, version)
 		},
 		remove: func(ctx context.Context, by db.By, called string) error {

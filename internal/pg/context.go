@@ -159,6 +159,35 @@ func (s *Store) PutContext(ctx context.Context, by pgdb.By, v Tenant, version in
 	return created, s.Reconfigured(ctx)
 }
 
+// MakeContext is PutContext for an actor that makes a context of its own: it is an admin of it, and the name is one that
+// no context has or had, since a deleted one left its audit, and what came for it late.
+func (s *Store) MakeContext(ctx context.Context, by pgdb.By, v Tenant) (created bool, err error) {
+	if !slices.Contains(v.Admins, by.Actor) {
+		v.Admins = append(v.Admins, by.Actor)
+	}
+	err = s.Run(ctx, func(t *pgdb.Txn) error {
+		_, have, err := LockTenant(ctx, t, v.Name)
+		if err != nil {
+			return err
+		}
+		if have != 0 {
+			return fault.New(fault.Conflict, "in_use", "a context %s exists, or did: choose another name", v.Name)
+		}
+		by, err := WriteTenant(ctx, t, by, v)
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		v.Members = v.OrEmpty()
+		s.AuditChange(b, by, "put", "/contexts/"+v.Name, nil, v.Settings())
+		return t.Commit(ctx, b)
+	})
+	if err != nil {
+		return false, err
+	}
+	return true, s.Reconfigured(ctx)
+}
+
 // WriteTenant writes a context and its members, and returns by for its own audit rows.
 func WriteTenant(ctx context.Context, t *pgdb.Txn, by pgdb.By, v Tenant) (pgdb.By, error) {
 	b := &pgx.Batch{}

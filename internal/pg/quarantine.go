@@ -120,9 +120,14 @@ func (s *Store) enterQuarantine(ctx context.Context, t *db.Txn, by db.By, q Quar
 	by.Reason = q.Reason
 	b := &pgx.Batch{}
 	b.Queue(`WITH was AS (SELECT lost_from FROM postern.quarantine WHERE context_id IS NULL AND type IS NULL)
-		UPDATE postern.store SET quarantine = quarantine + 1, life = CASE
-			WHEN $1 AND NOT EXISTS (SELECT FROM was WHERE lost_from <= $2) THEN (random() * 9007199254740991)::bigint
-			ELSE life END`, q.whole(), db.Nullable(q.LostFrom))
+		UPDATE postern.store SET quarantine = quarantine + 1,
+			life = CASE
+				WHEN $1 AND NOT EXISTS (SELECT FROM was WHERE lost_from <= $2) THEN (random() * 9007199254740991)::bigint
+				ELSE life END,
+			signed_after = CASE
+				WHEN $1 THEN greatest(signed_after, least($3::timestamptz, coalesce($4::timestamptz, clock_timestamp())))
+				ELSE signed_after END`,
+		q.whole(), db.Nullable(q.LostFrom), db.Nullable(q.LostUntil), s.Clock())
 	b.Queue(`INSERT INTO postern.quarantine (context_id, type, reason, actor, via, deployment, lost_from, lost_until, entered_at)
 		VALUES ($1, nullif($2, ''), $3, $4, $5, $9, $6, $7, coalesce($8::timestamptz, clock_timestamp()))
 		ON CONFLICT (context_id, type) DO UPDATE

@@ -20,7 +20,7 @@ func TestOfTwoAdminsWhoLeaveAtOnceOneStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, id := range []string{"ann", "bob"} {
-		_, _, err := w.S.Actors.CreateActor(w.Ctx, w.By, actors.Actor{ID: id, PublicKeys: []string{}, Address: []string{}}, "", db.Once{})
+		_, _, err := w.S.Actors.CreateActor(w.Ctx, w.By, actors.NewActor{Actor: actors.Actor{ID: id, Address: []string{}}}, db.Once{})
 		w.Must(err)
 	}
 	_, err := w.S.PutContext(w.Ctx, w.By, pg.Tenant{Context: pg.Context{Name: "shop", MaxDepth: 1}, Members: pg.Members{Admins: []string{"ann", "bob"}}}, 0)
@@ -52,7 +52,7 @@ func TestOfTwoAdminsWhoLeaveAtOnceOneStays(t *testing.T) {
 func TestAnActorDoesNotBecomeAMemberWhileItGoes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	_, _, err := w.S.Actors.CreateActor(w.Ctx, w.By, actors.Actor{ID: "ann", PublicKeys: []string{}, Address: []string{}}, "", db.Once{})
+	_, _, err := w.S.Actors.CreateActor(w.Ctx, w.By, actors.NewActor{Actor: actors.Actor{ID: "ann", Address: []string{}}}, db.Once{})
 	w.Must(err)
 	_, err = w.S.PutContext(w.Ctx, w.By, pg.Tenant{Context: pg.Context{Name: "shop", MaxDepth: 1}}, 0)
 	w.Must(err)

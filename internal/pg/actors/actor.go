@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 // public keys, or with a token in which an identity provider names its issuer and subject.
 type Actor struct {
 	ID              string
-	PublicKeys      []string
+	PublicKeys      []string // those that are live, in base64: read alone
 	Address         []string
 	Issuer, Subject string // both or none
 	Version         int64
@@ -26,17 +27,20 @@ type Actor struct {
 
 // actorSettings is what the audit row keeps of an actor.
 type actorSettings struct {
-	PublicKeys []string `json:"public_keys"`
-	Address    []string `json:"address"`
-	Issuer     string   `json:"issuer,omitempty"`
-	Subject    string   `json:"subject,omitempty"`
+	Address []string `json:"address"`
+	Issuer  string   `json:"issuer,omitempty"`
+	Subject string   `json:"subject,omitempty"`
 }
 
 func (a *Actor) settings() any {
-	return actorSettings{a.PublicKeys, a.Address, a.Issuer, a.Subject}
+	return actorSettings{a.Address, a.Issuer, a.Subject}
 }
 
-const actorSQL = `SELECT actor_id, public_keys, address, coalesce(issuer, ''), coalesce(subject, ''), version, created_at FROM postern.actor`
+const actorSQL = `SELECT actor_id, ARRAY(SELECT encode(k.public_key, 'base64')
+		FROM postern.actor_key k
+		WHERE k.actor_id = actor.actor_id AND k.retired_at IS NULL
+		ORDER BY k.slot), address, coalesce(issuer, ''), coalesce(subject, ''), version, created_at
+	FROM postern.actor`
 
 func scanActor(row pgx.CollectableRow) (*Actor, error) {
 	a := &Actor{}
@@ -82,9 +86,21 @@ func noActor(id string) error {
 	return fault.New(fault.NotFound, "not_found", "no actor %q", fault.Clip(id))
 }
 
-// CreateActor makes an actor, and with own a context of that name whose only admin it is. replay says that
-// the same request was answered before; id is then that of the first.
-func (s *Store) CreateActor(ctx context.Context, by db.By, a Actor, own string, once db.Once) (id string, replay bool, err error) {
+// NewActor is what CreateActor makes.
+type NewActor struct {
+	Actor
+	Keys []ed25519.PublicKey
+	// Own is the name of a context that is made with the actor, whose only admin it is; "" for none.
+	Own string
+	// Registers is the signature of the request by which the actor registers itself; nil: an admin makes it.
+	Registers *Signed
+}
+
+// CreateActor makes an actor with its keys, and its own context. replay says that the same request was answered before;
+// id is then that of the first. One who registers itself again under its key is that actor, and nothing is changed.
+func (s *Store) CreateActor(ctx context.Context, by db.By, a NewActor, once db.Once) (
+	id string, replay bool, err error,
+) {
 	err = s.Run(ctx, func(t *db.Txn) error {
 		id, replay = a.ID, false
 		first, err := t.Replayed(ctx, once, `SELECT actor_id, request_hash FROM postern.actor WHERE request_key = $1`, once.Key)
@@ -96,35 +112,58 @@ func (s *Store) CreateActor(ctx context.Context, by db.By, a Actor, own string, 
 			return t.Rollback(ctx)
 		}
 		b := &pgx.Batch{}
-		b.Queue(`INSERT INTO postern.actor (actor_id, public_keys, address, issuer, subject, request_key, request_hash) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-			a.ID, a.PublicKeys, a.Address, db.Nullable(a.Issuer), db.Nullable(a.Subject), db.Nullable(once.Key), once.Hash)
+		b.Queue(`INSERT INTO postern.actor (actor_id, address, issuer, subject, request_key, request_hash)
+			VALUES ($1, $2, $3, $4, $5, $6)`,
+			a.ID, a.Address, db.Nullable(a.Issuer), db.Nullable(a.Subject), db.Nullable(once.Key), once.Hash)
 		s.AuditChange(b, by, "create", "/actors/"+a.ID, nil, a.settings())
 		if err := t.Send(ctx, b); err != nil {
-			return subjectTaken(err, &a)
+			return subjectTaken(err, &a.Actor)
+		}
+		for i, key := range a.Keys {
+			if err := s.insertKey(ctx, t, by, a.ID, key, i+1); err != nil {
+				return err
+			}
+		}
+		if a.Registers != nil {
+			if err := s.use(ctx, t, *a.Registers); err != nil {
+				return err
+			}
 		}
 		b = &pgx.Batch{}
-		if own != "" {
-			there, _, err := pg.LockTenant(ctx, t, own)
-			if err != nil {
+		if a.Own != "" {
+			if err := s.makeOwn(ctx, t, by, a, b); err != nil {
 				return err
 			}
-			if there != nil {
-				return fault.New(fault.Conflict, "in_use", "context %q exists already: choose another name for own_context", fault.Clip(own))
-			}
-			v := pg.Tenant{Context: pg.Context{Name: own, MaxDepth: DefaultMaxDepth}, Members: pg.Members{Admins: []string{a.ID}}}
-			owner, err := pg.WriteTenant(ctx, t, by, v)
-			if err != nil {
-				return err
-			}
-			v.Members = v.OrEmpty()
-			s.AuditChange(b, owner, "put", "/contexts/"+own, nil, v.Settings())
 		}
 		return t.Commit(ctx, b)
 	})
-	if err != nil || own == "" {
+	if err != nil || a.Own == "" {
 		return id, replay, err
 	}
 	return id, replay, s.Reconfigured(ctx)
+}
+
+// makeOwn makes the context of a new actor, and adds its audit row to b.
+func (s *Store) makeOwn(ctx context.Context, t *db.Txn, by db.By, a NewActor, b *pgx.Batch) error {
+	there, version, err := pg.LockTenant(ctx, t, a.Own)
+	if err != nil {
+		return err
+	}
+	if there != nil || a.Registers != nil && version != 0 {
+		return fault.New(fault.Conflict, "in_use",
+			"context %q exists already, or did: choose another name for own_context", fault.Clip(a.Own))
+	}
+	v := pg.Tenant{
+		Context: pg.Context{Name: a.Own, MaxDepth: DefaultMaxDepth},
+		Members: pg.Members{Admins: []string{a.ID}},
+	}
+	owner, err := pg.WriteTenant(ctx, t, by, v)
+	if err != nil {
+		return err
+	}
+	v.Members = v.OrEmpty()
+	s.AuditChange(b, owner, "put", "/contexts/"+a.Own, nil, v.Settings())
+	return nil
 }
 
 // DefaultMaxDepth is how many transactions a queue of a new context may hold.
@@ -149,8 +188,8 @@ func (s *Store) PutActor(ctx context.Context, by db.By, a Actor, version int64) 
 			return err
 		}
 		b := &pgx.Batch{}
-		b.Queue(`UPDATE postern.actor SET public_keys = $2, address = $3, issuer = $4, subject = $5, version = version + 1 WHERE actor_id = $1`,
-			a.ID, a.PublicKeys, a.Address, db.Nullable(a.Issuer), db.Nullable(a.Subject))
+		b.Queue(`UPDATE postern.actor SET address = $2, issuer = $3, subject = $4, version = version + 1
+			WHERE actor_id = $1`, a.ID, a.Address, db.Nullable(a.Issuer), db.Nullable(a.Subject))
 		s.AuditChange(b, by, "patch", "/actors/"+a.ID, before.settings(), a.settings())
 		if err := t.Send(ctx, b); err != nil {
 			return subjectTaken(err, &a)
@@ -161,7 +200,7 @@ func (s *Store) PutActor(ctx context.Context, by db.By, a Actor, version int64) 
 
 func lockActor(ctx context.Context, t *db.Txn, id string) (a *Actor, err error) {
 	b := &pgx.Batch{}
-	b.Queue(actorSQL+` WHERE actor_id = $1 FOR UPDATE`, id).Query(func(rows pgx.Rows) error {
+	b.Queue(actorSQL+` WHERE actor_id = $1 FOR UPDATE OF actor`, id).Query(func(rows pgx.Rows) error {
 		list, err := pgx.CollectRows(rows, scanActor)
 		if len(list) > 0 {
 			a = list[0]

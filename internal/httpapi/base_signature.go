@@ -1,0 +1,197 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/actors"
+	"github.com/postern-dev/postern/internal/remote/signature"
+)
+
+// nonceMost bounds the text of a nonce, which is a part of a key.
+const nonceMost = 200
+
+// signer is who has signed a request: an actor, or one who registers itself with the key.
+type signer struct {
+	key   *actors.PublicKey // its Actor is "" where the key names nobody
+	label string
+	used  actors.Signed
+}
+
+// readSignature checks the signatures of a request (RFC 9421): all that name a key of an actor must hold, and name one
+// actor. The body is read before, and nothing has decoded it. The nonce is used last, so that only what holds takes a
+// row; the clock is that of the database, which all processes share.
+func (a *API) readSignature(r *http.Request) (*principal, error) {
+	list, err := signature.Parse(r.Header)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "bad_signature_input", "%s", err)
+	}
+	if len(list) == 0 {
+		return nil, nil
+	}
+	keys := map[string]ed25519.PublicKey{} // by label
+	var named [][]byte
+	for _, s := range list {
+		if key, err := signature.ParseKey(s.KeyID); err == nil {
+			keys[s.Label], named = key, append(named, key)
+		}
+	}
+	believing, err := a.Store.Actors.Believing(r.Context(), named...)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]*actors.PublicKey{}
+	for _, k := range believing.Owners {
+		known[string(k.Key)] = k
+	}
+	registers := len(known) == 0 && len(keys) == 1 && a.registration(r)
+	var by []signer
+	for _, s := range list {
+		key := keys[s.Label]
+		of := known[string(key)]
+		if registers && key != nil {
+			of = &actors.PublicKey{Key: key}
+		}
+		if of == nil {
+			continue
+		}
+		if of.RetiredAt != nil {
+			return nil, unauthenticated("signature " + s.Label + ": this key was retired: sign with one that is live")
+		}
+		used := actors.Signed{Key: of.Key, Nonce: s.Nonce, Expires: s.Expires}
+		by = append(by, signer{of, s.Label, used})
+	}
+	if len(by) == 0 {
+		return nil, unauthenticated("no signature of this request names a key of an actor here: keyid is the public key, " +
+			"in base64, and POST /actors registers it")
+	}
+	if err := a.holds(r, list, by, believing); err != nil {
+		return nil, err
+	}
+	if registers {
+		return &principal{actor: "key:" + by[0].key.ID(), registers: &by[0].used}, nil
+	}
+	for _, s := range by {
+		if err := a.Store.Actors.Use(r.Context(), s.used); err != nil {
+			return nil, err
+		}
+	}
+	return a.member(r.Context(), by[0].key.Actor)
+}
+
+// registration says whether a request is one by which somebody may register itself.
+func (a *API) registration(r *http.Request) bool {
+	return a.Registration == "open" && r.Method == http.MethodPost && r.URL.Path == "/actors"
+}
+
+// holds refuses a request whose signatures do not all hold, or are of several actors.
+func (a *API) holds(r *http.Request, list []*signature.Signature, by []signer, believing actors.Believing) error {
+	target, err := a.target(r)
+	if err != nil {
+		return err
+	}
+	body, err := a.rawBody(r)
+	if err != nil {
+		return err
+	}
+	must := []string{"@method", "@target-uri"}
+	if len(body) > 0 {
+		must = append(must, "content-digest")
+	}
+	for _, name := range signature.Says {
+		if len(r.Header.Values(name)) > 0 {
+			must = append(must, name)
+		}
+	}
+	if len(body) > 0 || r.Header.Get("Content-Digest") != "" {
+		if err := signature.CheckDigest(r.Header, body); err != nil {
+			return unauthenticated(err.Error())
+		}
+	}
+	request := signature.Of(r, target, body)
+	for _, s := range list {
+		i := slices.IndexFunc(by, func(b signer) bool { return b.label == s.Label })
+		if i < 0 {
+			continue
+		}
+		about := "signature " + s.Label + ": "
+		switch missing := s.Covers(must...); {
+		case missing != "":
+			return unauthenticated(about + "it does not cover " + missing + ", as a signature of this request must")
+		case s.Nonce == "" || len(s.Nonce) > nonceMost || strings.ContainsRune(s.Nonce, 0):
+			return unauthenticated(about + "want the parameter nonce, of 1 to " + itoa(nonceMost) + " characters")
+		case by[i].key.Actor != by[0].key.Actor:
+			return unauthenticated("the signatures of this request are of different actors")
+		}
+		if err := s.Verify(request, by[i].key.Key); err != nil {
+			return unauthenticated(about + err.Error() + ", for " + r.Method + " " + fault.Clip(target) +
+				" with this body: is it by this key, and was nothing changed on the way?")
+		}
+		if err := s.Fresh(believing.Now); err != nil {
+			return unauthenticated(about + err.Error())
+		}
+		if s.Created.Before(believing.After) {
+			return unauthenticated(about + "this database was restored since it was made, and may have lost that it was " +
+				"used: sign the request anew")
+		}
+	}
+	return nil
+}
+
+// member is an actor with the roles that it has, looked up again after a moment.
+func (a *API) member(ctx context.Context, actor string) (*principal, error) {
+	return a.actors.get("signed "+actor, func() (*principal, error) {
+		roles, err := a.Store.RolesOf(ctx, actor)
+		if err != nil {
+			return nil, err
+		}
+		return memberOf(actor, roles), nil
+	})
+}
+
+// rawBody reads the whole body, as it came and within its limits, and leaves it to those who read it later.
+func (a *API) rawBody(r *http.Request) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	body, err := a.readAll(r)
+	if err != nil {
+		return nil, err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.ContentLength = int64(len(body))
+	return body, nil
+}
+
+// target is the URL of a request as the one who signs it sees it. Without a public URL it is that of a listener on a
+// loopback address or of the address that the connection leads to: a Host of another name would let what was signed for
+// that host in here.
+func (a *API) target(r *http.Request) (string, error) {
+	if !strings.HasPrefix(r.RequestURI, "/") {
+		return "", unauthenticated("a request that is signed names a path, and no whole URL, in its first line")
+	}
+	if a.PublicURL != "" {
+		return strings.TrimSuffix(a.PublicURL, "/") + r.RequestURI, nil
+	}
+	if at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		local, err := netip.ParseAddrPort(at.String())
+		host, port, split := strings.Cut(strings.TrimPrefix(r.Host, "["), "]:")
+		if !split {
+			host, port, _ = strings.Cut(r.Host, ":")
+		}
+		ip, _ := netip.ParseAddr(host)
+		if err == nil && port == itoa(int(local.Port())) && (loopback(host) || ip.IsValid() && ip == local.Addr().Unmap()) {
+			return "http://" + r.Host + r.RequestURI, nil
+		}
+	}
+	return "", unauthenticated("this server does not know the URL " + fault.Clip("http://"+r.Host) + ", under which it was " +
+		"called, as its own: signed requests need POSTERN_PUBLIC_URL")
+}
