@@ -30,6 +30,9 @@ type Client struct {
 	Key     string       // sent as Authorization: Bearer, if there is one
 	Context string       // the tenant, sent as Postern-Context; "" leaves it to the key
 	Agent   string       // sent as User-Agent, if there is one
+
+	// Sign adds the signature of an actor to a request, which is complete but for it; nil: none is signed.
+	Sign func(r *http.Request, body []byte) error
 }
 
 // New makes a client of the API at a URL.
@@ -75,10 +78,30 @@ func (c *Client) Do(ctx context.Context, method, path string, header http.Header
 	if c.Key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Key)
 	}
+	if err := c.sign(req); err != nil {
+		return nil, err
+	}
 	if c.HTTP != nil {
 		return c.HTTP.Do(req)
 	}
 	return http.DefaultClient.Do(req)
+}
+
+// sign has Sign sign a request, whose body it reads for that.
+func (c *Client) sign(req *http.Request) (err error) {
+	if c.Sign == nil {
+		return nil
+	}
+	var body []byte
+	if req.Body != nil {
+		if body, err = io.ReadAll(req.Body); err != nil {
+			return err
+		}
+		req.Body = io.NopCloser(bytes.NewReader(body))
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		req.ContentLength = int64(len(body))
+	}
+	return c.Sign(req, body)
 }
 
 // Refused returns what a response with a status of 400 or above says, as *Problem where it is one, and

@@ -55,7 +55,15 @@ func dial(cmd *cobra.Command) (*door, error) {
 	}
 	// No proxy and no redirect hides which server answers.
 	c.HTTP = &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	return &door{c, cmd.Context()}, nil
+	d := &door{c, cmd.Context()}
+	if file := os.Getenv("POSTERN_ACTOR_KEY_FILE"); file != "" {
+		key, err := actorKey(file)
+		if err != nil {
+			return nil, usage(cmd, err)
+		}
+		d.signs(key)
+	}
+	return d, nil
 }
 
 // urlOf is the address of the API that flag and environment name.
