@@ -27,7 +27,7 @@ func TestTheBlocksOfTheSecurityPageDoWhatItSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	if len(blocks) != 7 {
+	if len(blocks) != 8 {
 		t.Fatalf("the page has %d blocks of shell", len(blocks))
 	}
 	db, dir := pgtest.Empty(t).URL, t.TempDir()
@@ -63,8 +63,9 @@ func TestTheBlocksOfTheSecurityPageDoWhatItSays(t *testing.T) {
 		2: {`"state":"DONE"`, "403\n404\n"},
 		3: {"admin", "403\n", "DONE"},
 		4: {"executor"},
-		5: {`"action":"rotate"`, "till was replaced", `"action":"delete"`},
-		6: {"p-2", "p-1 | DONE"},
+		5: {"name"},
+		6: {`"action":"rotate"`, "till was replaced", `"action":"delete"`},
+		7: {"p-2", "p-1 | DONE"},
 	} {
 		for _, w := range want {
 			if !strings.Contains(said[block], w) {

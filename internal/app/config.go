@@ -24,13 +24,14 @@ type Config struct {
 	Listen           string   `env:"POSTERN_LISTEN" envDefault:"127.0.0.1:8080" group:"http" help:"address of the API"`
 	Auth             string   `env:"POSTERN_AUTH" envDefault:"required" group:"http" help:"required, or none (on loopback addresses only)"`
 	BootstrapKeyFile string   `env:"POSTERN_BOOTSTRAP_KEY_FILE" group:"http" help:"file with the first admin key of the context system"`
-	PublicURL        string   `env:"POSTERN_PUBLIC_URL" group:"http" help:"URL under which clients call the API, as behind a proxy: signed requests name it (that of the listener)"`
-	Registration     string   `env:"POSTERN_REGISTRATION" envDefault:"closed" group:"http" help:"open: everybody may become an actor, by a request signed with the key that it brings, and make contexts; or closed"`
 	OIDCIssuers      []string `env:"POSTERN_OIDC_ISSUERS" group:"http" help:"identity providers whose tokens are taken, as in their iss, with commas between (none)"`
 	OIDCAudiences    []string `env:"POSTERN_OIDC_AUDIENCES" group:"http" help:"audience that such a token must name, as in its aud"`
 
 	OIDCClientID     string `env:"POSTERN_OIDC_CLIENT_ID" group:"http" help:"the dashboard, at the first issuer (none)"`
 	OIDCClientSecret string `env:"POSTERN_OIDC_CLIENT_SECRET" group:"http" secret:"true" help:"its secret there (none)"`
+
+	PublicURL    string `env:"POSTERN_PUBLIC_URL" group:"http" help:"of the API: signed requests name it"`
+	Registration string `env:"POSTERN_REGISTRATION" envDefault:"closed" group:"http" help:"of actors: open or closed"`
 
 	MaxBody  Size `env:"POSTERN_MAX_BODY" envDefault:"1MiB" group:"http" help:"largest body of a request"`
 	MaxBatch int  `env:"POSTERN_MAX_BATCH" envDefault:"1000" group:"http" help:"most transactions in a batch"`
@@ -79,13 +80,6 @@ func (c *Config) Validate() error {
 	if !slices.Contains([]string{"required", "none"}, c.Auth) {
 		return invalid("auth", c.Auth, "want required or none")
 	}
-	if !slices.Contains([]string{"open", "closed"}, c.Registration) {
-		return invalid("registration", c.Registration, "want open or closed")
-	}
-	if u, err := url.Parse(c.PublicURL); c.PublicURL != "" && (err != nil || u.Host == "" || u.User != nil ||
-		u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http") {
-		return invalid("public-url", c.PublicURL, "want http or https, a host and perhaps a path, such as https://postern.example.com")
-	}
 	if !slices.Contains([]string{"on", "off"}, c.UI) {
 		return invalid("ui", c.UI, "want on or off")
 	}
@@ -95,7 +89,7 @@ func (c *Config) Validate() error {
 	if c.Auth == "none" && !loopback(host) {
 		return invalid("listen", c.Listen, "without authentication Postern listens on loopback addresses only, such as 127.0.0.1:8080: set POSTERN_AUTH=required or listen there")
 	}
-	if err := c.validateOIDC(); err != nil {
+	if err := c.validateActors(); err != nil {
 		return err
 	}
 	for _, schema := range c.SourceSchemas {
@@ -132,6 +126,21 @@ func (c *Config) Validate() error {
 		c.NodeName = fmt.Sprintf("%s-%d", name, os.Getpid())
 	}
 	return nil
+}
+
+// validateActors says which setting of those who sign their requests, or bring tokens, cannot be.
+func (c *Config) validateActors() error {
+	if !slices.Contains([]string{"open", "closed"}, c.Registration) {
+		return invalid("registration", c.Registration,
+			"want open, so that everybody may become an actor by a request signed with its key, or closed")
+	}
+	u, err := url.Parse(c.PublicURL)
+	if c.PublicURL != "" && (err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" ||
+		u.Scheme != "https" && u.Scheme != "http") {
+		return invalid("public-url", c.PublicURL,
+			"want http or https, a host and perhaps a path, such as https://postern.example.com")
+	}
+	return c.validateOIDC()
 }
 
 // validateOIDC says which setting of identity providers cannot be.
