@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -54,6 +55,8 @@ type who struct {
 	only    []string
 	owns    bool // it posted the transaction that it asks about
 	foreign bool // its role is one in another context
+
+	key ed25519.PrivateKey // it signs its requests
 }
 
 const (
@@ -86,6 +89,9 @@ func leastFor(method, path string) (least int, own bool) {
 	case path == "/machines", path == "/machines/{name}", path == "/limits", path == "/walks:validate":
 		return any1, false
 	case method == "GET" && (path == "/contexts" || path == "/actors/{id}"):
+		return any1, false
+	case slices.Contains([]string{"GET /identity", "PATCH /actors/{id}", "POST /actors/{id}/keys",
+		"DELETE /actors/{id}/keys/{key}"}, method+" "+path): // its own, where it names an actor
 		return any1, false
 	case ofSystem(path), method == "DELETE" && path == "/contexts/{name}":
 		return system, false
@@ -172,6 +178,23 @@ func TestWhoMayDoWhat(t *testing.T) {
 	add("admin who may operate", "shop", "admin", administers, "operate")
 	add("poster who may read", "shop", "executor", executes, "read", "post")
 	add("admin", "shop", "admin", administers)
+	// actors who sign their requests; the last one is a member of no context
+	for _, s := range []who{
+		{name: "signed executor", headers: []string{in}, level: executes},
+		{name: "signed reader", headers: []string{in}, level: reads},
+		{name: "signed foreign admin", headers: []string{in}, level: administers, foreign: true},
+		{name: "signed admin", headers: []string{in}, level: administers},
+		{name: "signed actor without a role", headers: []string{in}, level: any1, foreign: true},
+	} {
+		s.key = drawn(t)
+		id := d.want(201, "POST", "/actors", fmt.Sprintf(`{"public_keys": [%q]}`, public(s.key)), root).str("id")
+		if s.level > any1 {
+			of := map[bool]string{true: "other", false: "shop"}[s.foreign]
+			role := map[int]string{reads: "reader", executes: "executor", administers: "admin"}[s.level]
+			d.want(200, "PUT", "/contexts/"+of+"/members/"+id, fmt.Sprintf(`{"roles": [%q]}`, role), root)
+		}
+		everybody = append(everybody, s)
+	}
 	everybody = append(everybody, who{name: "system admin", headers: []string{root, in}, level: system})
 	_, _, victim := d.key(root, "shop", "reader", "operate") // so that who may operate may be shown its secret
 
@@ -190,7 +213,11 @@ func TestWhoMayDoWhat(t *testing.T) {
 			if method != "GET" && method != "DELETE" {
 				body = `{}`
 			}
-			status, code := d.status(method, fill(path), body, w.headers...)
+			headers := w.headers
+			if w.key != nil {
+				headers = d.signed(w.key, method, fill(path), body, headers...)
+			}
+			status, code := d.status(method, fill(path), body, headers...)
 			want := w.wanted(method, path)
 			wantCode := map[int]string{401: "unauthenticated", 403: "forbidden", 404: "not_found"}[want]
 			if cells++; want != 0 && (status != want || code != wantCode) || want == 0 && (status == 401 || status == 403 || status >= 500 && path != "/readyz") {
@@ -198,18 +225,23 @@ func TestWhoMayDoWhat(t *testing.T) {
 			}
 		}
 	}
-	if cells < 700 {
+	if cells < 2500 {
 		t.Errorf("only %d cells", cells)
 	}
 	// a foreign admin that asks in its own context does not find the things of shop either
-	d2 := everybody[slices.IndexFunc(everybody, func(w who) bool { return w.name == "foreign admin" })].headers[0]
+	find := func(name string) who {
+		return everybody[slices.IndexFunc(everybody, func(w who) bool { return w.name == name })]
+	}
+	d2, d3 := find("foreign admin").headers[0], find("signed foreign admin").key
 	for _, op := range operations(t, d) {
 		method, path, _ := strings.Cut(op, " ")
 		if method != "GET" || !strings.Contains(path, "{") || strings.HasPrefix(path, "/machines") || strings.HasPrefix(path, "/nodes") || strings.HasSuffix(path, "/health") { // these are in no context
 			continue
 		}
-		if status, code := d.status(method, fill(path), "", d2); status != 404 {
-			t.Errorf("a foreign admin: %s answered %d %s", op, status, code)
+		for _, headers := range [][]string{{d2}, d.signed(d3, method, fill(path), "")} {
+			if status, code := d.status(method, fill(path), "", headers...); status != 404 {
+				t.Errorf("a foreign admin: %s answered %d %s", op, status, code)
+			}
 		}
 	}
 }

@@ -51,11 +51,11 @@ func readKey(pointer, text string) (ed25519.PublicKey, error) {
 }
 
 type postActorKeyInput struct {
-	ID string `path:"id" maxLength:"200"`
-	Why
+	ID   string `path:"id" maxLength:"200"`
 	Body struct {
 		PublicKey string `json:"public_key" maxLength:"100" doc:"Ed25519, base64 of 32 bytes."`
-		Proof     string `json:"proof" maxLength:"200" doc:"Base64 of the signature that this key makes of three lines without a newline at the end: postern add key, the id of the installation (GET /identity), the id of the actor."`
+		Proof     string `json:"proof" maxLength:"200" doc:"As postern actor key prove makes it."`
+		Reason    string `json:"reason,omitempty" maxLength:"1000"`
 	}
 }
 
@@ -70,10 +70,10 @@ func (a *API) postActorKey(ctx context.Context, in *postActorKeyInput) (*actorOu
 		return nil, err
 	}
 	if !signature.Proves(key, installation.String(), in.ID, in.Body.Proof) {
-		return nil, fault.At("/proof", "proof: it is no signature by this key of the lines \"postern add key\", %q and %q, "+
-			"in base64", installation, fault.Clip(in.ID))
+		return nil, fault.At("/proof", "proof: it is no signature by this key, in base64, of the three lines "+
+			"\"postern add key\", %q and %q without a newline at the end", installation, fault.Clip(in.ID))
 	}
-	added, err := a.Store.Actors.AddKey(ctx, by(ctx, ""), in.ID, key)
+	added, err := a.Store.Actors.AddKey(ctx, by(ctx, in.Body.Reason), in.ID, key)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ type deleteActorKeyInput struct {
 	ID  string `path:"id" maxLength:"200"`
 	Key string `path:"key" maxLength:"100" doc:"its id"`
 	Trial
-	Compromised bool `query:"compromised" doc:"Nothing is believed any more that it has signed, messages under way neither."`
+	Compromised bool `query:"compromised" doc:"Nothing that it has signed is believed any more."`
 }
 
 // deleteActorKey retires a key: it signs no request any more, in every process at once.

@@ -45,7 +45,7 @@ type oidcIdentity struct {
 // newActor is the body of POST /actors.
 type newActor struct {
 	ActorSettings
-	PublicKeys []string `json:"public_keys,omitempty" maxItems:"2" doc:"Ed25519, base64 of 32 bytes each. One that registers itself brings the key that signs the request, or leaves this out."`
+	PublicKeys []string `json:"public_keys,omitempty" maxItems:"2" doc:"Ed25519, base64 of 32 bytes."`
 	OwnContext name     `json:"own_context,omitempty" doc:"Makes a context of this name whose admin it is."`
 }
 
@@ -186,6 +186,11 @@ func (a *API) registered(ctx context.Context, own string) (*actorOutput, error) 
 	return out, nil
 }
 
+// givenOIDC refuses an actor that names itself as a subject of a provider.
+func givenOIDC() error {
+	return fault.New(fault.Forbidden, "forbidden", "oidc: a system admin says as whom a provider knows an actor")
+}
+
 // made is the actor that a body makes; who registers itself brings one key, that of its signature.
 func (n *newActor) made(who *principal) (actors.NewActor, error) {
 	settings, err := n.actor()
@@ -200,7 +205,7 @@ func (n *newActor) made(who *principal) (actors.NewActor, error) {
 		case err != nil:
 			return v, err
 		case who.registers != nil && !key.Equal(who.registers.Key):
-			return v, fault.At(pointer, "public key %q is not the one that signs this request: one that registers itself "+
+			return v, fault.At(pointer, "public key %q is not the one that signs this request: who registers "+
 				"brings that alone, and adds another afterwards", fault.Clip(text))
 		case slices.ContainsFunc(v.Keys, func(have ed25519.PublicKey) bool { return have.Equal(key) }):
 			return v, fault.At(pointer, "public key %q is there twice", fault.Clip(text))
@@ -211,7 +216,7 @@ func (n *newActor) made(who *principal) (actors.NewActor, error) {
 		return v, nil
 	}
 	if n.OIDC != nil {
-		return v, fault.New(fault.Forbidden, "forbidden", "an identity of a provider is given to an actor by system admins")
+		return v, givenOIDC()
 	}
 	v.Keys = []ed25519.PublicKey{who.registers.Key}
 	if err := signature.CheckKey(who.registers.Key); err != nil {
@@ -282,8 +287,9 @@ func (a *API) patchActor(ctx context.Context, in *patchActorInput) (*actorOutput
 		return nil, err
 	}
 	changed.ID = v.ID
-	if (changed.Issuer != v.Issuer || changed.Subject != v.Subject) && scopeOf(ctx).who.in(nil, a.system()) < systemAdmins {
-		return nil, fault.New(fault.Forbidden, "forbidden", "an identity of a provider is given to an actor by system admins")
+	same := changed.Issuer == v.Issuer && changed.Subject == v.Subject
+	if !same && scopeOf(ctx).who.in(nil, a.system()) < systemAdmins {
+		return nil, givenOIDC()
 	}
 	if err := a.Store.Actors.PutActor(ctx, by(ctx, ""), changed, v.Version); err != nil {
 		return nil, err

@@ -41,10 +41,10 @@ type Config struct {
 	// PublicKey verifies what the installation signs (v1a), as Standard Webhooks writes it; "" for none.
 	PublicKey string
 	OIDC      OIDC // whose tokens are taken besides API keys
-	// PublicURL is under which the API is called, without a slash at its end: what signed requests name as their target.
-	// "": an address of the connection itself.
+	// PublicURL is the URL of the API as clients call it, without a slash at its end: targets of signed requests begin
+	// with it. "": an address of the connection itself.
 	PublicURL string
-	// Registration "open" lets everybody make itself an actor, by a request that its key signs, and actors make contexts.
+	// Registration "open" lets everybody become an actor, by a request that its key signs, and actors make contexts.
 	Registration string
 	Tools        *remote.Client // asks and tries tools; nil for one that dials public addresses alone
 	// Reconcile asks workers about the next part of what has not ended in a scope in quarantine; nil: this process

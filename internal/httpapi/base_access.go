@@ -341,12 +341,12 @@ func (a *API) allowed(ctx huma.Context) error {
 	if err := a.permitted(s, r); err != nil {
 		return err
 	}
-	if id := ctx.Param("id"); r.self && id != s.Actor && s.who.in(nil, a.system()) < systemAdmins {
-		return fault.New(fault.NotFound, "not_found", "no actor %q", fault.Clip(id))
-	}
 	has := s.who.in(s.Context, a.system())
 	if err := s.who.narrowed(r, op.Method); err != nil {
 		return err
+	}
+	if id := ctx.Param("id"); r.self && id != s.Actor && has < systemAdmins {
+		return fault.New(fault.NotFound, "not_found", "no actor %q", fault.Clip(id))
 	}
 	if r.own && has < admins {
 		return a.owns(ctx, s)
@@ -415,7 +415,7 @@ func (a *API) place(s *scope, r rule, ctx huma.Context) error {
 	s.Context = a.Store.Context(s.named)
 	switch {
 	case s.who.in(nil, a.system()) == systemAdmins && (s.Context != nil || where == byPath):
-	case r.opens && a.Registration == "open" && (s.who.registers != nil || s.who.member) && (s.Context == nil || where == atSystem):
+	case r.opens && a.Registration == "open" && s.who.itself() && (s.Context == nil || where == atSystem):
 		s.opened = true
 	case s.Context == nil:
 		return noContext(s.named)

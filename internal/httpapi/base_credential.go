@@ -40,6 +40,9 @@ type principal struct {
 	registers *actors.Signed // it is no actor yet, and registers itself by this signature
 }
 
+// itself says whether the principal is an actor, or becomes one by this request.
+func (p *principal) itself() bool { return p.member || p.registers != nil }
+
 // in returns what the principal may in a context.
 func (p *principal) in(c *pg.Context, system int32) level {
 	switch {
@@ -156,7 +159,8 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 		case a.Auth == "none":
 			who = a.developer()
 		case !open(r.URL.Path):
-			a.refuse(w, r, unauthenticated("this needs a credential: Authorization: Bearer and an API key, or a signature of an actor"))
+			a.refuse(w, r, unauthenticated("this needs a credential: Authorization: Bearer and an API key, "+
+				"or the signature of an actor"))
 			return
 		}
 		if s.who = who; who != nil {

@@ -53,11 +53,9 @@ func (a *API) document() huma.Config {
 	c.Info.Contact = &huma.Contact{Name: "Postern", URL: "https://github.com/postern-dev/postern"}
 	c.Servers = []*huma.Server{{URL: "http://127.0.0.1:8080", Description: "postern dev, demo and serve, unless they are told to listen elsewhere"}}
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer",
-		Description: "An API key, " + KeyForm + ", or a token of an identity provider that the installation trusts. In development mode none is needed."},
-		"signature": {Type: "apiKey", In: "header", Name: "Signature", Description: "An HTTP message signature (RFC 9421) with " +
-			"an Ed25519 key of an actor, over @method, @target-uri, content-digest (RFC 9530; where there is a body), and " +
-			"those of idempotency-key, if-match, if-none-match, postern-context and postern-fence that are sent; with " +
-			"created, expires (300 s later at most), nonce, and keyid: the public key in base64."}}
+		Description: "An API key, " + KeyForm + ", or a token of an identity provider that the installation trusts. " +
+			"In development mode none is needed."},
+		"signature": {Type: "apiKey", In: "header", Name: "Signature", Description: signatureForm}}
 	c.Security = []map[string][]string{{"bearer": {}}, {"signature": {}}}
 	c.CreateHooks = nil
 	c.Transformers = append(c.Transformers, encode)
@@ -84,6 +82,12 @@ func (a *API) document() huma.Config {
 	}
 	return c
 }
+
+// signatureForm is how an actor signs a request.
+const signatureForm = "An HTTP message signature (RFC 9421) with an Ed25519 key of an actor, over @method, " +
+	"@target-uri, content-digest (RFC 9530; where there is a body), and those of idempotency-key, if-match, " +
+	"if-none-match, postern-context and postern-fence that are sent; with created, expires (300 s later at most), " +
+	"nonce, and keyid: the public key in base64."
 
 // schemaName names a type in the document: a page of poolView is PoolsOutputBody, anything else has its own name.
 func schemaName(t reflect.Type, hint string) string {

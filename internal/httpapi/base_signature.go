@@ -21,7 +21,7 @@ const nonceMost = 200
 
 // signer is who has signed a request: an actor, or one who registers itself with the key.
 type signer struct {
-	key   *actors.PublicKey // its Actor is "" where the key names nobody
+	key   *actors.PublicKey // its Actor is "" where the key names no actor
 	label string
 	used  actors.Signed
 }
@@ -70,8 +70,8 @@ func (a *API) readSignature(r *http.Request) (*principal, error) {
 		by = append(by, signer{of, s.Label, used})
 	}
 	if len(by) == 0 {
-		return nil, unauthenticated("no signature of this request names a key of an actor here: keyid is the public key, " +
-			"in base64, and POST /actors registers it")
+		return nil, unauthenticated("no signature of this request names a key of an actor here: keyid is the " +
+			"public key, in base64, and POST /actors registers it")
 	}
 	if err := a.holds(r, list, by, believing); err != nil {
 		return nil, err
@@ -139,8 +139,8 @@ func (a *API) holds(r *http.Request, list []*signature.Signature, by []signer, b
 			return unauthenticated(about + err.Error())
 		}
 		if s.Created.Before(believing.After) {
-			return unauthenticated(about + "this database was restored since it was made, and may have lost that it was " +
-				"used: sign the request anew")
+			return unauthenticated(about + "this database was restored since it was made, and may have lost that " +
+				"it was used: sign the request anew")
 		}
 	}
 	return nil
@@ -188,10 +188,11 @@ func (a *API) target(r *http.Request) (string, error) {
 			host, port, _ = strings.Cut(r.Host, ":")
 		}
 		ip, _ := netip.ParseAddr(host)
-		if err == nil && port == itoa(int(local.Port())) && (loopback(host) || ip.IsValid() && ip == local.Addr().Unmap()) {
+		ours := loopback(host) || ip.IsValid() && ip == local.Addr().Unmap()
+		if err == nil && ours && port == itoa(int(local.Port())) {
 			return "http://" + r.Host + r.RequestURI, nil
 		}
 	}
-	return "", unauthenticated("this server does not know the URL " + fault.Clip("http://"+r.Host) + ", under which it was " +
-		"called, as its own: signed requests need POSTERN_PUBLIC_URL")
+	return "", unauthenticated("this server was called as " + fault.Clip(r.Host) + ", and does not know whether that is " +
+		"its own name: signed requests need POSTERN_PUBLIC_URL")
 }

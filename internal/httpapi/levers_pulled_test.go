@@ -3,6 +3,8 @@ package httpapi_test
 import (
 	"fmt"
 	"strings"
+
+	"github.com/postern-dev/postern/internal/remote/signature"
 )
 
 // ofTransactionsAndQueues are the levers of transactions, nodes and queues.
@@ -160,6 +162,10 @@ func (l *levers) ofJobs() map[string]pulled {
 
 // ofContextsAndActors are the levers of contexts, the quarantine, actors and keys.
 func (l *levers) ofContextsAndActors() map[string]pulled {
+	key, kept := drawn(l.t), drawn(l.t)
+	ann := strings.TrimPrefix(l.actor(), "/actors/")
+	here := l.want(200, "GET", "/identity", "").str("installation")
+	proof := signature.Prove(key, here, ann)
 	return map[string]pulled{
 		"PUT /contexts/{name}":                 {arrange: func() string { return "/contexts/new" }},
 		"PATCH /contexts/{name}":               {arrange: l.made(shopAt, `{}`), action: "put"},
@@ -178,10 +184,23 @@ func (l *levers) ofContextsAndActors() map[string]pulled {
 			whole: "/quarantine/types/apart"},
 		"POST /quarantine/release": {arrange: func() string { l.quarantined(); return "/quarantine/release" }, body: `{"type": "apart"}`,
 			whole: "/quarantine/types/apart"},
-		"POST /identity/announce":    {arrange: func() string { return "/identity/announce" }, body: `{"deployment": "here"}`, whole: "/identity"},
-		"POST /actors":               {arrange: func() string { return "/actors" }, action: "create"},
-		"PATCH /actors/{id}":         {arrange: l.actor},
-		"DELETE /actors/{id}":        {arrange: l.actor},
+		"POST /identity/announce": {arrange: func() string { return "/identity/announce" }, body: `{"deployment": "here"}`, whole: "/identity"},
+		"POST /actors":            {arrange: func() string { return "/actors" }, action: "create"},
+		"PATCH /actors/{id}":      {arrange: l.actor},
+		"DELETE /actors/{id}":     {arrange: l.actor},
+		"POST /actors/{id}/keys": {
+			arrange: func() string { return "/actors/" + ann },
+			body:    fmt.Sprintf(`{"public_key": %q, "proof": %q}`, public(key), proof),
+			object:  "/keys/" + keyID(key),
+			action:  "add_key",
+		},
+		"DELETE /actors/{id}/keys/{key}": {
+			arrange: func() string {
+				a := l.want(201, "POST", "/actors", fmt.Sprintf(`{"public_keys": [%q]}`, public(kept)))
+				return a.header.Get("Location") + "/keys/" + keyID(kept)
+			},
+			action: "retire_key",
+		},
 		"POST /api-keys":             {arrange: func() string { return "/api-keys" }, body: `{"name": "k", "role": "reader"}`, action: "create"},
 		"DELETE /api-keys/{id}":      {arrange: l.key},
 		"POST /api-keys/{id}/rotate": {arrange: l.key},

@@ -159,8 +159,8 @@ func (s *Store) PutContext(ctx context.Context, by pgdb.By, v Tenant, version in
 	return created, s.Reconfigured(ctx)
 }
 
-// MakeContext is PutContext for an actor that makes a context of its own: it is an admin of it, and the name is one that
-// no context has or had, since a deleted one left its audit, and what came for it late.
+// MakeContext is PutContext for an actor that makes a context of its own: it is an admin of it, and no other context
+// has or had the name, since a deleted one left its audit, and what came for it late.
 func (s *Store) MakeContext(ctx context.Context, by pgdb.By, v Tenant) (created bool, err error) {
 	if !slices.Contains(v.Admins, by.Actor) {
 		v.Admins = append(v.Admins, by.Actor)

@@ -122,10 +122,11 @@ func (s *Store) enterQuarantine(ctx context.Context, t *db.Txn, by db.By, q Quar
 	b.Queue(`WITH was AS (SELECT lost_from FROM postern.quarantine WHERE context_id IS NULL AND type IS NULL)
 		UPDATE postern.store SET quarantine = quarantine + 1,
 			life = CASE
-				WHEN $1 AND NOT EXISTS (SELECT FROM was WHERE lost_from <= $2) THEN (random() * 9007199254740991)::bigint
+				WHEN $1 AND NOT EXISTS (SELECT FROM was WHERE lost_from <= $2)
+				THEN (random() * 9007199254740991)::bigint
 				ELSE life END,
-			signed_after = CASE
-				WHEN $1 THEN greatest(signed_after, least($3::timestamptz, coalesce($4::timestamptz, clock_timestamp())))
+			signed_after = CASE WHEN $1
+				THEN greatest(signed_after, least($3::timestamptz, coalesce($4::timestamptz, clock_timestamp())))
 				ELSE signed_after END`,
 		q.whole(), db.Nullable(q.LostFrom), db.Nullable(q.LostUntil), s.Clock())
 	b.Queue(`INSERT INTO postern.quarantine (context_id, type, reason, actor, via, deployment, lost_from, lost_until, entered_at)

@@ -21,7 +21,7 @@ type PublicKey struct {
 	Key         ed25519.PublicKey
 	AddedAt     time.Time
 	RetiredAt   *time.Time // nil: it is live
-	Compromised bool       // it signs nothing any more, and did not since nobody knows when
+	Compromised bool       // nothing that it has signed is believed
 }
 
 // underWay is how long after the retirement of a key messages are taken that it has signed before.
@@ -88,7 +88,7 @@ func KeysOfActor(ctx context.Context, q db.Querier, actor string) ([]*PublicKey,
 	return publicKeys(ctx, q, ` WHERE actor_id = $1 ORDER BY retired_at DESC NULLS FIRST, added_at`, actor)
 }
 
-// OwnersOf finds whom public keys name, live and retired ones; a key that names nobody is not in the list.
+// OwnersOf finds whom public keys name, live and retired ones; a key that names no actor is not in the list.
 func OwnersOf(ctx context.Context, q db.Querier, keys ...[]byte) ([]*PublicKey, error) {
 	return publicKeys(ctx, q, ` WHERE public_key = ANY ($1)`, keys)
 }
@@ -96,7 +96,8 @@ func OwnersOf(ctx context.Context, q db.Querier, keys ...[]byte) ([]*PublicKey, 
 const raiseVersion = `UPDATE postern.actor SET version = version + 1 WHERE actor_id = $1`
 
 // insertKey gives an actor a key, in the commit that makes or locks it.
-func (s *Store) insertKey(ctx context.Context, t *db.Txn, by db.By, actor string, key ed25519.PublicKey, slot int) error {
+func (s *Store) insertKey(ctx context.Context, t *db.Txn, by db.By, actor string, key ed25519.PublicKey,
+	slot int) error {
 	b := &pgx.Batch{}
 	b.Queue(`INSERT INTO postern.actor_key (public_key, actor_id, slot, added_at)
 		VALUES ($1, $2, $3, coalesce($4::timestamptz, clock_timestamp()))`, []byte(key), actor, slot, s.Clock())
@@ -107,9 +108,13 @@ func (s *Store) insertKey(ctx context.Context, t *db.Txn, by db.By, actor string
 func keyTaken(err error) error {
 	var e *pgconn.PgError
 	if errors.As(err, &e) && e.ConstraintName == "one_actor_per_public_key" {
-		return fault.New(fault.Conflict, "in_use", "this public key is one of another actor, or was: draw a new one")
+		return otherKey()
 	}
 	return err
+}
+
+func otherKey() error {
+	return fault.New(fault.Conflict, "in_use", "this public key is one of another actor, or was: draw a new one")
 }
 
 // AddKey gives an actor one more key, whose holder has proved to have it. added is false if the actor has it already.
@@ -126,10 +131,10 @@ func (s *Store) AddKey(ctx context.Context, by db.By, actor string, key ed25519.
 		switch {
 		case len(taken) == 0:
 		case taken[0].Actor != actor:
-			return fault.New(fault.Conflict, "in_use", "this public key is one of another actor, or was: draw a new one")
+			return otherKey()
 		case !taken[0].Live():
-			return fault.New(fault.Conflict, "wrong_state", "key %s was retired, and does not come back: draw a new one",
-				taken[0].ID())
+			return fault.New(fault.Conflict, "wrong_state",
+				"key %s was retired, and does not come back: draw a new one", taken[0].ID())
 		default:
 			added = false
 			return t.Rollback(ctx)
@@ -152,7 +157,8 @@ func (s *Store) AddKey(ctx context.Context, by db.By, actor string, key ed25519.
 		}
 		if live > 1 {
 			return fault.New(fault.Conflict, "wrong_state",
-				"%s has two live keys, which is enough for a rotation: DELETE /actors/%s/keys/{key} retires one", actor, actor)
+				"%s has two live keys, which is enough for a rotation: DELETE /actors/%s/keys/{key} retires one",
+				actor, actor)
 		}
 		if err := s.insertKey(ctx, t, by, actor, key, slot); err != nil {
 			return err

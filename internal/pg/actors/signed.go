@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg/db"
@@ -78,11 +79,15 @@ func (s *Store) Use(ctx context.Context, sig Signed) error {
 
 // use is Use in a commit that does more, and has begun.
 func (s *Store) use(ctx context.Context, t *db.Txn, sig Signed) error {
-	tag, err := t.Conn.Exec(ctx, useSQL, []byte(sig.Key), sig.Nonce, sig.Expires.Add(kept), s.Clock())
-	if err == nil && tag.RowsAffected() == 0 {
-		return replayed()
-	}
-	return err
+	b := &pgx.Batch{}
+	used := b.Queue(useSQL, []byte(sig.Key), sig.Nonce, sig.Expires.Add(kept), s.Clock())
+	used.Exec(func(tag pgconn.CommandTag) error {
+		if tag.RowsAffected() == 0 {
+			return replayed()
+		}
+		return nil
+	})
+	return t.Send(ctx, b)
 }
 
 func replayed() error {
