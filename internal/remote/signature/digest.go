@@ -23,8 +23,8 @@ func Digest(body []byte) string {
 	return "sha-256=:" + base64.StdEncoding.EncodeToString(digests["sha-256"](body)) + ":"
 }
 
-// CheckDigest says why Content-Digest is not that of a body, which is as it was received, nil if it is. Each digest that
-// can be verified must be that of the body, so that two never disagree.
+// CheckDigest says why Content-Digest is not that of a body as it was received, nil if it is. Each digest that can be
+// verified must be that of the body, so that two never disagree.
 func CheckDigest(header http.Header, body []byte) error {
 	values := header.Values("Content-Digest")
 	if len(values) == 0 {

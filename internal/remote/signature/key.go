@@ -40,7 +40,7 @@ func CheckKey(key ed25519.PublicKey) error {
 	return nil
 }
 
-// proof is what a new key of an actor signs, so that nobody adds a key of another.
+// proof is what a new key of an actor signs, so that a key of another one is not added.
 func proof(installation, actor string) []byte {
 	return []byte("postern add key\n" + installation + "\n" + actor)
 }

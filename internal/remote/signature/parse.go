@@ -131,7 +131,7 @@ func (s *Signature) read(params *httpsfv.Params) error {
 	return nil
 }
 
-// lastMoment bounds moments: what lies beyond is no time of a signature, and would not fit into a row.
+// lastMoment bounds moments, in seconds: a later one would not fit into a row.
 const lastMoment = 1 << 40
 
 func moment(v any) (time.Time, bool) {

@@ -37,7 +37,9 @@ func (s Signer) Sign(header http.Header, method, target string, body []byte, at 
 }
 
 // SignThese is Sign for components that the caller names.
-func (s Signer) SignThese(header http.Header, method, target string, body []byte, at time.Time, covered ...string) error {
+func (s Signer) SignThese(
+	header http.Header, method, target string, body []byte, at time.Time, covered ...string,
+) error {
 	u, err := url.Parse(target)
 	if err != nil {
 		return err

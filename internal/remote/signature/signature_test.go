@@ -37,7 +37,8 @@ func rfcRequest() *Request {
 			"Content-Length": {"18"},
 			"Signature-Input": {`sig-b26=("date" "@method" "@path" "@authority" "content-type" "content-length")` +
 				`;created=1618884473;keyid="test-key-ed25519"`},
-			"Signature": {`sig-b26=:wqcAqbmYJ2ji2glfAMaRy4gruYYnx2nEFN2HN6jrnDnQCK1u02Gb04v9EDgwUPiu4A0w6vuQv5lIp5WPpBKRCw==:`},
+			"Signature": {`sig-b26=:wqcAqbmYJ2ji2glfAMaRy4gruYYnx2nEFN2HN6jrnDnQCK1u02Gb04v9EDgwUPiu4A0w6vuQv5lIp5WP` +
+				`pBKRCw==:`},
 		},
 		Body: []byte(`{"hello": "world"}`),
 	}
@@ -211,8 +212,10 @@ func TestWhatIsNotKnownOrThereTwiceIsRefused(t *testing.T) {
 		t.Error(list, err)
 	}
 	// two headers of one name are one list, and blanks do not matter
-	list, err := Parse(http.Header{"Signature-Input": {`a=( "@method"  "@path" );created=1`, `b=("@path"); nonce="a \"b"`},
-		"Signature": {"a=:AAAA:  ,  b=:BBBB:"}})
+	list, err := Parse(http.Header{
+		"Signature-Input": {`a=( "@method"  "@path" );created=1`, `b=("@path"); nonce="a \"b"`},
+		"Signature":       {"a=:AAAA:  ,  b=:BBBB:"},
+	})
 	if err != nil || len(list) != 2 || list[1].Nonce != `a "b` || list[0].params != `("@method" "@path");created=1` {
 		t.Error(list, err)
 	}
@@ -322,7 +325,8 @@ func TestAProofIsForOneActorAtOneInstallation(t *testing.T) {
 	if !Proves(public, "here", "ann", text) {
 		t.Error("it does not hold")
 	}
-	if Proves(public, "there", "ann", text) || Proves(public, "here", "bob", text) || Proves(public, "here", "ann", "?") {
+	if Proves(public, "there", "ann", text) || Proves(public, "here", "bob", text) ||
+		Proves(public, "here", "ann", "?") {
 		t.Error("it holds for another")
 	}
 }

@@ -130,11 +130,12 @@ func (s *Signature) Fresh(now time.Time) error {
 		return fmt.Errorf("it is to hold for %s: want %s at most between created and expires",
 			s.Expires.Sub(s.Created), Life)
 	case age < -Ahead:
-		return fmt.Errorf("it was created %s ahead of the clock here, which says %s: the clock of the one who signs is "+
-			"ahead by that, and %s is taken", told(-age), clock(now), Ahead)
+		return fmt.Errorf("it was created %s ahead of the clock here, which says %s: the clock of the one who "+
+			"signs is ahead by that, and %s is taken", told(-age), clock(now), Ahead)
 	case !now.Before(s.Expires):
-		return fmt.Errorf("it has expired: it was created %s ago by the clock here, which says %s; if it was just signed, "+
-			"the clock of the one who signs is behind by that, and a signature holds for %s at most", told(age), clock(now), Life)
+		return fmt.Errorf("it has expired: it was created %s ago by the clock here, which says %s; if it was just "+
+			"signed, the clock of the one who signs is behind by that, and a signature holds for %s at most",
+			told(age), clock(now), Life)
 	}
 	return nil
 }
