@@ -194,6 +194,12 @@ const (
 	FlowViewStatusWaitingForPrerequisites FlowViewStatus = "waiting_for_prerequisites"
 )
 
+// Defines values for IdentityViewRegistration.
+const (
+	IdentityViewRegistrationClosed IdentityViewRegistration = "closed"
+	IdentityViewRegistrationOpen   IdentityViewRegistration = "open"
+)
+
 // Defines values for InsertBatchInputBodyPriority.
 const (
 	InsertBatchInputBodyPriorityHigh InsertBatchInputBodyPriority = "High"
@@ -699,13 +705,35 @@ type AckInputBody struct {
 	Cursor string `json:"cursor"`
 }
 
+// ActorKeyView defines model for ActorKeyView.
+type ActorKeyView struct {
+	AddedAt time.Time `json:"added_at"`
+
+	// Compromised nothing is believed that it has signed
+	Compromised bool `json:"compromised"`
+
+	// ID the key in the base64 of URLs
+	ID string `json:"id"`
+
+	// PublicKey base64 of 32 bytes
+	PublicKey string `json:"public_key"`
+
+	// RetiredAt null: it is live
+	RetiredAt *time.Time `json:"retired_at"`
+}
+
 // ActorView defines model for ActorView.
 type ActorView struct {
-	Address    []string      `json:"address"`
-	CreatedAt  time.Time     `json:"created_at"`
-	ID         string        `json:"id"`
-	Oidc       *OidcIdentity `json:"oidc"`
-	PublicKeys []string      `json:"public_keys"`
+	Address   []string  `json:"address"`
+	CreatedAt time.Time `json:"created_at"`
+	ID        string    `json:"id"`
+
+	// Keys live ones first; of one actor, not in lists
+	Keys []ActorKeyView `json:"keys,omitempty"`
+	Oidc *OidcIdentity  `json:"oidc"`
+
+	// PublicKeys those that are live
+	PublicKeys []string `json:"public_keys"`
 
 	// Roles by context; of one actor, not in lists
 	Roles   map[string]string `json:"roles,omitempty"`
@@ -2139,6 +2167,21 @@ type HourView struct {
 	Hour time.Time `json:"hour"`
 }
 
+// IdentityView defines model for IdentityView.
+type IdentityView struct {
+	// Installation its id: what is signed for it names this
+	Installation openapi_types.UUID `json:"installation"`
+
+	// PublicURL which signed requests name; empty: the address that they go to
+	PublicURL string `json:"public_url"`
+
+	// Registration whether actors register themselves
+	Registration IdentityViewRegistration `json:"registration"`
+}
+
+// IdentityViewRegistration whether actors register themselves
+type IdentityViewRegistration string
+
 // InclusionSettings defines model for InclusionSettings.
 type InclusionSettings struct {
 	Confirmations *int64 `json:"confirmations,omitempty"`
@@ -2593,15 +2636,17 @@ type NewAPIKeyRole string
 // NewActor defines model for NewActor.
 type NewActor struct {
 	// Address URLs under which its node can be reached.
-	Address []string      `json:"address,omitempty"`
-	Oidc    *OidcIdentity `json:"oidc,omitempty"`
+	Address []string `json:"address,omitempty"`
+
+	// Oidc Set by system admins alone.
+	Oidc *OidcIdentity `json:"oidc,omitempty"`
 
 	// OwnContext Makes a context of this name whose admin it is.
 	//
 	// Examples: claim-7f3
 	OwnContext *string `json:"own_context,omitempty"`
 
-	// PublicKeys Ed25519, base64 of 32 bytes; two for a rotation.
+	// PublicKeys Ed25519, base64 of 32 bytes.
 	PublicKeys []string `json:"public_keys,omitempty"`
 }
 
@@ -2817,6 +2862,16 @@ type PoolsOutputBody struct {
 // Port defines model for Port.
 type Port struct {
 	Name string `json:"name"`
+}
+
+// PostActorKeyInputBody defines model for PostActorKeyInputBody.
+type PostActorKeyInputBody struct {
+	// Proof As postern actor key prove makes it.
+	Proof string `json:"proof"`
+
+	// PublicKey Ed25519, base64 of 32 bytes.
+	PublicKey string  `json:"public_key"`
+	Reason    *string `json:"reason,omitempty"`
 }
 
 // PostFlowJobsInputBody defines model for PostFlowJobsInputBody.
@@ -4338,6 +4393,18 @@ type PatchActorParams struct {
 	IfMatch string `header:"If-Match"`
 	// *: only create.
 	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// DeleteActorKeyParams are the parameters of DeleteActorKey; what is zero is not sent.
+type DeleteActorKeyParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// Nothing that it has signed is believed any more.
+	Compromised *bool `query:"compromised"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
 }
 
 // ListAPIKeysParams are the parameters of ListAPIKeys; what is zero is not sent.
@@ -6091,6 +6158,9 @@ type PostActorJSONRequestBody = NewActor
 // PatchActorJSONRequestBody defines body for PatchActor for application/json ContentType.
 type PatchActorJSONRequestBody PatchActorJSONBody
 
+// PostActorKeyJSONRequestBody defines body for PostActorKey for application/json ContentType.
+type PostActorKeyJSONRequestBody = PostActorKeyInputBody
+
 // PostAPIKeyJSONRequestBody defines body for PostAPIKey for application/json ContentType.
 type PostAPIKeyJSONRequestBody = NewAPIKey
 
@@ -6677,6 +6747,8 @@ var Operations = []Operation{
 	{Name: "DeleteActor", Method: "DELETE", Path: "/actors/{id}", Summary: "Forget an actor that is no member", Query: []string{"reason", "dry_run"}},
 	{Name: "GetActor", Method: "GET", Path: "/actors/{id}", Summary: "Read one actor"},
 	{Name: "PatchActor", Method: "PATCH", Path: "/actors/{id}", Summary: "Change an actor", Query: []string{"reason", "dry_run"}},
+	{Name: "PostActorKey", Method: "POST", Path: "/actors/{id}/keys", Summary: "Give an actor one more key"},
+	{Name: "DeleteActorKey", Method: "DELETE", Path: "/actors/{id}/keys/{key}", Summary: "Retire a key of an actor", Query: []string{"reason", "dry_run", "compromised"}},
 	{Name: "ListAPIKeys", Method: "GET", Path: "/api-keys", Summary: "List API keys", Query: []string{"limit", "cursor"}},
 	{Name: "PostAPIKey", Method: "POST", Path: "/api-keys", Summary: "Make an API key and show its secret once", Query: []string{"reason"}},
 	{Name: "DeleteAPIKey", Method: "DELETE", Path: "/api-keys/{id}", Summary: "Revoke an API key", Query: []string{"reason", "dry_run"}},
@@ -6756,6 +6828,7 @@ var Operations = []Operation{
 	{Name: "StartFlow", Method: "POST", Path: "/flows/{id}/start", Summary: "Post its jobs", Query: []string{"reason", "dry_run"}},
 	{Name: "GetFlowWhy", Method: "GET", Path: "/flows/{id}/why", Summary: "What a flow waits for"},
 	{Name: "ValidateFlow", Method: "POST", Path: "/flows:validate", Summary: "Check a flow, and store nothing"},
+	{Name: "GetIdentity", Method: "GET", Path: "/identity", Summary: "Which installation this is"},
 	{Name: "AnnounceIdentity", Method: "POST", Path: "/identity/announce", Summary: "Say under which deployment this database runs", Query: []string{"reason", "dry_run"}},
 	{Name: "ListJobs", Method: "GET", Path: "/jobs", Summary: "List jobs, the newest first", Query: []string{"caller_id", "ref", "status", "script_type", "runner", "flow", "tx", "limit", "cursor"}},
 	{Name: "PostJob", Method: "POST", Path: "/jobs", Summary: "Have a runner execute a script"},
@@ -6932,6 +7005,18 @@ func (c *Client) GetActor(ctx context.Context, id string) (*Answer[ActorView], e
 func (c *Client) PatchActor(ctx context.Context, id string, params *PatchActorParams, body *PatchActorJSONRequestBody) (*Answer[ActorView], error) {
 	path := fmt.Sprintf("/actors/%s", segment(id))
 	return ask[ActorView](ctx, c, "PATCH", path, params, body)
+}
+
+// PostActorKey: Give an actor one more key. POST /actors/{id}/keys
+func (c *Client) PostActorKey(ctx context.Context, id string, body *PostActorKeyJSONRequestBody) (*Answer[ActorView], error) {
+	path := fmt.Sprintf("/actors/%s/keys", segment(id))
+	return ask[ActorView](ctx, c, "POST", path, nil, body)
+}
+
+// DeleteActorKey: Retire a key of an actor. DELETE /actors/{id}/keys/{key}
+func (c *Client) DeleteActorKey(ctx context.Context, id string, key string, params *DeleteActorKeyParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/actors/%s/keys/%s", segment(id), segment(key))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
 }
 
 // ListAPIKeys: List API keys. GET /api-keys
@@ -7406,6 +7491,12 @@ func (c *Client) GetFlowWhy(ctx context.Context, id string) (*Answer[WhyView], e
 func (c *Client) ValidateFlow(ctx context.Context, body *ValidateFlowJSONRequestBody) (*Answer[ValidFlowOutputBody], error) {
 	path := "/flows:validate"
 	return ask[ValidFlowOutputBody](ctx, c, "POST", path, nil, body)
+}
+
+// GetIdentity: Which installation this is. GET /identity
+func (c *Client) GetIdentity(ctx context.Context) (*Answer[IdentityView], error) {
+	path := "/identity"
+	return ask[IdentityView](ctx, c, "GET", path, nil, nil)
 }
 
 // AnnounceIdentity: Say under which deployment this database runs. POST /identity/announce
