@@ -2170,7 +2170,7 @@ type HourView struct {
 // IdentityView defines model for IdentityView.
 type IdentityView struct {
 	// Installation its id: what is signed for it names this
-	Installation openapi_types.UUID `json:"installation"`
+	Installation string `json:"installation"`
 
 	// PublicURL which signed requests name; empty: the address that they go to
 	PublicURL string `json:"public_url"`

@@ -19,7 +19,7 @@ type rule struct {
 	where place
 	own   bool // an executor may do it to what it posted itself
 	post  bool // to a key that is narrowed it is a post; else a GET is a read, and the rest is to operate
-	self  bool // it is about the actor {id}: that one itself may do it, and system admins; to others there is none
+	self  bool // it is about the actor {id}, who may do it (S5.2), as system admins may; to others there is none
 	opens bool // with open registration: one that registers itself may do it, and an actor for what is not there yet
 }
 

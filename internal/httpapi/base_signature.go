@@ -193,6 +193,6 @@ func (a *API) target(r *http.Request) (string, error) {
 			return "http://" + r.Host + r.RequestURI, nil
 		}
 	}
-	return "", unauthenticated("this server was called as " + fault.Clip(r.Host) + ", and does not know whether that is " +
-		"its own name: signed requests need POSTERN_PUBLIC_URL")
+	return "", unauthenticated("this server was called as " + fault.Clip(r.Host) + ", and does not know whether that " +
+		"is its own name: signed requests need POSTERN_PUBLIC_URL")
 }

@@ -8,7 +8,7 @@ func (a *API) identityRoutes() {
 
 // identityView is how an installation tells itself from others.
 type identityView struct {
-	Installation string `json:"installation" format:"uuid" doc:"its id: what is signed for it names this"`
+	Installation string `json:"installation" doc:"its id: what is signed for it names this"`
 	PublicURL    string `json:"public_url" doc:"which signed requests name; empty: the address that they go to"`
 	Registration string `json:"registration" enum:"open,closed" doc:"whether actors register themselves"`
 }

@@ -16,15 +16,15 @@
 //
 // # Lock order
 //
-// One row of actor, then its keys; or one of api_key. The first admin key is stored behind the row of its context, so that one of several
-// processes stores it. Nothing here waits while it holds a row of a queue.
+// One row of actor, then its keys; or one of api_key. The first admin key is stored behind the row of its context, so
+// that one of several processes stores it. Nothing here waits while it holds a row of a queue.
 //
 // # Failures
 //
 //   - A request is repeated under its Idempotency-Key: the constraint one_actor_per_request_key (or its like for keys)
 //     runs the decision again, which finds what the first one made. The secret of a key is answered once only.
-//   - A key leaks: it is revoked; other processes hear of it within a second (the cache of keys in httpapi). A public key
-//     that was retired is refused at once everywhere: each signed request looks it up.
+//   - A key leaks: it is revoked; other processes hear of it within a second (the cache of keys in httpapi).
+//   - A public key leaks: it is retired, and refused at once everywhere, since each signed request looks it up.
 //   - Two requests with one nonce: the second waits for the commit of the first, and inserts nothing. A restore loses
 //     nonces, so that signatures from before it hold no more (store.signed_after).
 package actors

@@ -14,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// PublicKey is a key with which an actor signs its requests and messages. It names this actor for good: a key that is
-// retired keeps its row.
+// PublicKey is a key with which an actor signs its requests and messages (S5.1). It names this actor for good: a key
+// that is retired keeps its row.
 type PublicKey struct {
 	Actor       string
 	Key         ed25519.PublicKey
