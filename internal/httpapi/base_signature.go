@@ -171,9 +171,9 @@ func (a *API) rawBody(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// target is the URL of a request as the one who signs it sees it. Without a public URL it is that of a listener on a
-// loopback address or of the address that the connection leads to: a Host of another name would let what was signed for
-// that host in here.
+// target is the URL of a request as the one who signs it sees it. Without a public URL the header Host must be the
+// address that the connection leads to, or on a loopback address any name of that: by another name somebody would bring
+// in what was signed for another server.
 func (a *API) target(r *http.Request) (string, error) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
 		return "", unauthenticated("a request that is signed names a path, and no whole URL, in its first line")
@@ -188,7 +188,9 @@ func (a *API) target(r *http.Request) (string, error) {
 			host, port, _ = strings.Cut(r.Host, ":")
 		}
 		ip, _ := netip.ParseAddr(host)
-		ours := loopback(host) || ip.IsValid() && ip == local.Addr().Unmap()
+		or(&port, "80")
+		here := local.Addr().Unmap()
+		ours := here.IsLoopback() && loopback(host) || ip.IsValid() && ip == here
 		if err == nil && ours && port == itoa(int(local.Port())) {
 			return "http://" + r.Host + r.RequestURI, nil
 		}

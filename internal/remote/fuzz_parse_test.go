@@ -107,6 +107,9 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
+// unblanked is a header without blanks, which structured fields may have between their parts.
+func unblanked(s string) string { return strings.NewReplacer(" ", "", "\t", "").Replace(s) }
+
 // No header but the one that was signed holds: of a signed request each part may be replaced, and then it is refused.
 func FuzzVerify(f *testing.F) {
 	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
@@ -118,17 +121,18 @@ func FuzzVerify(f *testing.F) {
 		}
 		return h
 	}
+	const list = `("@method" "@target-uri" "content-digest" "idempotency-key")`
 	h := signedHeader()
 	for name := range h {
 		f.Add(name, h.Get(name), "{}")
 		f.Add(name, h.Get(name)+" ", "{}")
 	}
-	f.Add("Signature-Input", "postern="+covered+";created=1;expires=99999999999", "{}")
-	f.Add("Signature-Input", "postern="+covered+";created=-9223372036854775808;expires=9223372036854775807;", "{}")
+	f.Add("Signature-Input", "postern="+list+";created=1;expires=99999999999", "{}")
+	f.Add("Signature-Input", "postern="+list+";created=-999999999999999;expires=999999999999999", "{}")
 	f.Fuzz(func(t *testing.T, name, value, body string) {
 		h := signedHeader()
 		was := http.CanonicalHeaderKey(name)
-		right := body == "{}" && (h.Get(was) == value || h[was] == nil)
+		same, alike := h.Get(was) == value || h[was] == nil, unblanked(h.Get(was)) == unblanked(value) || h[was] == nil
 		h.Set(was, value)
 		r, err := http.NewRequestWithContext(context.Background(), "POST", target, nil)
 		if err != nil {
@@ -136,7 +140,8 @@ func FuzzVerify(f *testing.F) {
 		}
 		r.Header = h
 		err = Verify(r, []byte(body), target, key.Public().(ed25519.PublicKey), fuzzNow)
-		if right != (err == nil) && !strings.EqualFold(name, "Signature") {
+		wrong := err == nil && (!alike || body != "{}") || err != nil && same && body == "{}"
+		if wrong && !strings.EqualFold(name, "Signature") {
 			t.Errorf("%s: %q with the body %q: %v", name, value, body, err)
 		}
 		if err == nil && body != "{}" {

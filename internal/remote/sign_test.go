@@ -3,33 +3,15 @@ package remote
 import (
 	"cmp"
 	"crypto/ed25519"
-	"crypto/x509"
 	"encoding/base64"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
-)
 
-// The example of RFC 9421, appendix B.2.6.
-func TestWhatIsSignedIsThatOfTheStandard(t *testing.T) {
-	der, err := base64.StdEncoding.DecodeString("MC4CAQAwBQYDK2VwBCIEIJ+DYvh6SEqVTm50DFtMDoQikTmiCqirVv9mWG9qfSnF")
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := x509.ParsePKCS8PrivateKey(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	base := signatureBase(`("date" "@method" "@path" "@authority" "content-type" "content-length");created=1618884473;keyid="test-key-ed25519"`,
-		[2]string{"date", "Tue, 20 Apr 2021 02:07:55 GMT"}, [2]string{"@method", "POST"}, [2]string{"@path", "/foo"}, [2]string{"@authority", "example.com"},
-		[2]string{"content-type", "application/json"}, [2]string{"content-length", "18"})
-	got := base64.StdEncoding.EncodeToString(ed25519.Sign(key.(ed25519.PrivateKey), base))
-	if want := "wqcAqbmYJ2ji2glfAMaRy4gruYYnx2nEFN2HN6jrnDnQCK1u02Gb04v9EDgwUPiu4A0w6vuQv5lIp5WPpBKRCw=="; got != want {
-		t.Errorf("is   %s\nwant %s", got, want)
-	}
-}
+	"github.com/postern-dev/postern/internal/remote/signature"
+)
 
 func TestASignatureSaysWhatWhereAndUntilWhen(t *testing.T) {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
@@ -69,19 +51,19 @@ func TestASignatureHoldsForOneRequestAndForAWhile(t *testing.T) {
 		want   string
 	}{
 		"as it was sent":      {},
-		"until it expires":    {later: signedFor},
+		"until it expires":    {later: signature.Life - time.Second},
 		"by a clock behind":   {later: -time.Minute},
-		"too late":            {later: signedFor + time.Second, want: "the signature is not of now"},
-		"too early":           {later: -61 * time.Second, want: "the signature is not of now"},
-		"another body":        {body: "{}", want: "Content-Digest is not that of the body"},
-		"another URL":         {target: "https://tool.example/sub/invoke", want: "the signature does not hold"},
-		"another key":         {key: 1, want: "the signature does not hold"},
-		"another method":      {change: func(r *http.Request) { r.Method = "PUT" }, want: "the signature does not hold"},
-		"another token":       {change: func(r *http.Request) { r.Header.Set("Idempotency-Key", "a.2") }, want: "the signature does not hold"},
-		"another nonce":       {change: func(r *http.Request) { r.Header.Set("Signature-Input", r.Header.Get("Signature-Input")+"x") }, want: "the signature does not hold"},
-		"fewer components":    {change: func(r *http.Request) { r.Header.Set("Signature-Input", `postern=("@method");created=1;expires=2;`) }, want: "Signature-Input does not cover " + covered},
-		"none":                {change: func(r *http.Request) { r.Header.Del("Signature") }, want: "the signature does not hold"},
-		"one that is no text": {change: func(r *http.Request) { r.Header.Set("Signature", "postern=:?:") }, want: "Signature: want postern=:base64:"},
+		"too late":            {later: signature.Life, want: "it has expired"},
+		"too early":           {later: -61 * time.Second, want: "it was created 1m1s ahead"},
+		"another body":        {body: "{}", want: "sha-256 is not that of the body"},
+		"another URL":         {target: "https://tool.example/sub/invoke", want: "it does not hold"},
+		"another key":         {key: 1, want: "it does not hold"},
+		"another method":      {change: func(r *http.Request) { r.Method = "PUT" }, want: "it does not hold"},
+		"another token":       {change: func(r *http.Request) { r.Header.Set("Idempotency-Key", "a.2") }, want: "it does not hold"},
+		"another nonce":       {change: func(r *http.Request) { r.Header.Set("Signature-Input", r.Header.Get("Signature-Input")+";x") }, want: "it does not hold"},
+		"fewer components":    {change: func(r *http.Request) { r.Header.Set("Signature-Input", `postern=("@method");created=1;expires=2`) }, want: "does not cover @target-uri"},
+		"none":                {change: func(r *http.Request) { r.Header.Del("Signature") }, want: "Signature has no postern="},
+		"one that is no text": {change: func(r *http.Request) { r.Header.Set("Signature", "postern=:?:") }, want: "RFC 8941"},
 	} {
 		r := &http.Request{Method: "POST", Header: http.Header{"Idempotency-Key": {"a.1"}}}
 		if err := sign(r.Header, r.Method, at, []byte(body), key, now); err != nil {
@@ -95,7 +77,7 @@ func TestASignatureHoldsForOneRequestAndForAWhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = Verify(r, []byte(cmp.Or(c.body, body)), cmp.Or(c.target, at), public, now.Add(c.later))
-		if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
