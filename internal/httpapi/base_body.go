@@ -52,8 +52,11 @@ func (a *API) readBody(next http.Handler) http.Handler {
 // readAll reads the whole body, unless it is larger than its limit.
 func (a *API) readAll(r *http.Request) (body []byte, err error) {
 	limit, name := a.Limits.Body, "request"
-	if r.URL.Path == batchPath {
+	switch {
+	case r.URL.Path == batchPath:
 		limit, name = a.Limits.Batch, "batch"
+	case strings.HasPrefix(r.URL.Path, messagesPath): // the text of one alone may have as much as another body
+		limit, name = a.Limits.Batch, "message"
 	}
 	large := r.ContentLength > limit // then it is not read at all
 	if !large {

@@ -30,6 +30,7 @@ var problems = map[string]struct {
 	"key_required":           {400, "An idempotency key is required", false},
 	"bad_signature_input":    {400, "Signature cannot be read", false},
 	"unauthenticated":        {401, "Not authenticated", false},
+	"bad_actor_signature":    {401, "Envelope is not signed by its actor", false},
 	"replayed_signature":     {401, "Signature was used before", false},
 	"forbidden":              {403, "Not allowed", false},
 	"not_found":              {404, "Not found", false},
