@@ -3,10 +3,11 @@ package messages
 import (
 	"context"
 	"crypto/ed25519"
-	"encoding/base64"
 	"time"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/message"
+	"github.com/postern-dev/postern/internal/pg/actors"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
@@ -21,27 +22,22 @@ func (s *Store) Verify(ctx context.Context, envelope []byte, us message.Audience
 	if err := v.Meant(us, now); err != nil {
 		return nil, nil, "", err
 	}
-	actor, err = s.ownerOf(ctx, key)
+	owners, err := actors.OwnersOf(ctx, s.Db(ctx), key)
 	if err != nil {
 		return nil, nil, "", err
 	}
-	if actor == "" {
+	if len(owners) == 0 {
 		return nil, nil, "", message.Unsigned("no actor here has the key that caller_key names")
 	}
-	return v, key, actor, nil
-}
-
-// ownerOf returns the actor that has a key, "" for none.
-func (s *Store) ownerOf(ctx context.Context, key ed25519.PublicKey) (actor string, err error) {
-	err = s.Db(ctx).QueryRow(ctx, `SELECT coalesce(max(actor_id), '') FROM postern.actor WHERE $1 = ANY (public_keys)`,
-		base64.StdEncoding.EncodeToString(key)).Scan(&actor)
-	return actor, db.Known(err)
+	if err := owners[0].Believes(v.CreatedAt, now); err != nil {
+		return nil, nil, "", message.Unsigned("%s", fault.As(err).Detail)
+	}
+	return v, key, owners[0].Actor, nil
 }
 
 // Here is for whom an envelope is meant that is for a context of this installation, and comes from it, too.
 func (s *Store) Here(ctx context.Context, contextName string) (message.Audience, error) {
 	a := message.Audience{Context: contextName}
-	err := s.Db(ctx).QueryRow(ctx, `SELECT coalesce(to_jsonb(x)->>'installation', '') FROM postern.store x`).
-		Scan(&a.Installation)
+	err := s.Db(ctx).QueryRow(ctx, `SELECT installation::text FROM postern.store`).Scan(&a.Installation)
 	return a, db.Known(err)
 }
