@@ -140,11 +140,7 @@ func (a *API) readToken(r *http.Request) (*principal, error) {
 		if err != nil || actor == "" {
 			return nil, err
 		}
-		roles, err := a.Store.RolesOf(r.Context(), actor)
-		if err != nil {
-			return nil, err
-		}
-		return memberOf(actor, roles), nil
+		return a.withRoles(r.Context(), actor)
 	})
 	if err == nil && who == nil {
 		return nil, unauthenticated("the subject of this token is no actor here: POST /actors with its oidc makes one")

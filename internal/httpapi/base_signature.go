@@ -148,13 +148,16 @@ func (a *API) holds(r *http.Request, list []*signature.Signature, by []signer, b
 
 // member is an actor with the roles that it has, looked up again after a moment.
 func (a *API) member(ctx context.Context, actor string) (*principal, error) {
-	return a.actors.get("signed "+actor, func() (*principal, error) {
-		roles, err := a.Store.RolesOf(ctx, actor)
-		if err != nil {
-			return nil, err
-		}
-		return memberOf(actor, roles), nil
-	})
+	return a.actors.get("signed "+actor, func() (*principal, error) { return a.withRoles(ctx, actor) })
+}
+
+// withRoles is an actor with the roles that it has now.
+func (a *API) withRoles(ctx context.Context, actor string) (*principal, error) {
+	roles, err := a.Store.RolesOf(ctx, actor)
+	if err != nil {
+		return nil, err
+	}
+	return memberOf(actor, roles), nil
 }
 
 // rawBody reads the whole body, as it came and within its limits, and leaves it to those who read it later.
