@@ -192,6 +192,12 @@ func TestThePageAboutFlowsWorksAsItIsWritten(t *testing.T) {
 		`result {"stdout":"2\n"}`)
 }
 
+func TestThePageAboutMessagesWorksAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	said := play(t, "messages.md", append(installation(t), "POSTERN_STATE_DIR="+t.TempDir()))
+	mustSay(t, said, "changed=yes", "awaits_result", `"message":"since yesterday"`, "42")
+}
+
 func TestThePageAboutFlowsInSQLWorksAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	said := play(t, "sql-flows.md", append(installation(t), "POSTERN_STATE_DIR="+t.TempDir()))

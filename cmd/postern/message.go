@@ -95,7 +95,8 @@ func (s *sending) send(cmd *cobra.Command, args []string) error {
 	}
 	id := m.text("id")
 	for until := time.Now().Add(s.wait); s.wait > 0 && m.text("ended_at") == "" && time.Now().Before(until); {
-		if b, m, err = d.get("/messages/" + id + "?wait=" + min(time.Until(until), 20*time.Second).String()); err != nil {
+		if b, m, err = d.get("/messages/" + id + "?wait=" + min(time.Until(until),
+			20*time.Second).String()); err != nil {
 			return err
 		}
 	}
@@ -120,7 +121,8 @@ func endOfMessage(id string, m record, wait time.Duration) error {
 		return nil
 	case status == "error":
 		return &failure{exitBad, "postern show messages/" + id,
-			fmt.Errorf("message %s ended in error (%s): %s", id, clean(m.text("error.code")), clean(m.text("error.message")))}
+			fmt.Errorf("message %s ended in error (%s): %s", id, clean(m.text("error.code")),
+				clean(m.text("error.message")))}
 	default:
 		return &failure{exitWaited, "postern why messages/" + id,
 			fmt.Errorf("message %s has not ended after %s: it is %s", id, wait, status)}
@@ -162,7 +164,8 @@ func (s *sending) body(cmd *cobra.Command, args []string) ([]byte, error) {
 	if s.ref >= 0 {
 		in["ref"] = s.ref
 	}
-	for name, d := range map[string]time.Duration{"timeout": s.timeout, "timeout_ack": s.ack, "timeout_result": s.result} {
+	deadlines := map[string]time.Duration{"timeout": s.timeout, "timeout_ack": s.ack, "timeout_result": s.result}
+	for name, d := range deadlines {
 		if d%time.Second != 0 {
 			return nil, fmt.Errorf("--%s %s: want whole seconds", name, d)
 		}
@@ -248,7 +251,8 @@ func printReceived(w io.Writer, b []byte) error {
 		return err
 	}
 	for _, m := range page.Items {
-		if _, err := fmt.Fprintf(w, "%s %d %s from %s\n%s\n", m.ID, m.Fence, m.Type, clean(m.Caller), clean(m.Text)); err != nil {
+		if _, err := fmt.Fprintf(w, "%s %d %s from %s\n%s\n", m.ID, m.Fence, m.Type, clean(m.Caller),
+			clean(m.Text)); err != nil {
 			return err
 		}
 	}

@@ -49,7 +49,7 @@ func (b *jobBench) callIn(context, method, path, text string, fence any) (int, s
 // shopBench has a context shop beside default.
 func shopBench(t *testing.T) *jobBench {
 	t.Helper()
-	b := newJobBench(t)
+	b := &jobBench{t, clocked(t, map[string]string{"POSTERN_DEBUG_CLOCK": "true"})}
 	b.in("default", 201, "PUT", "/contexts/shop", `{"admins": [], "executors": [], "readers": []}`, nil)
 	return b
 }
@@ -65,13 +65,15 @@ func (b *jobBench) received() map[string]any {
 func TestAChatIsAnswered(t *testing.T) {
 	b := shopBench(t)
 	m := b.in("default", 201, "POST", "/messages", `{"ref": 1, "to": {"context": "shop", "topic": "orders"},
-		"message_type": "chat", "message_format_type": "html", "message": "<script>alert(1)</script>", "timeout_result": 60}`, nil)
+		"message_type": "chat", "message_format_type": "html", "message": "<script>alert(1)</script>",
+			"timeout_result": 60}`, nil)
 	at := "/messages/" + m["id"].(string)
 	if m["box"] != "out" || m["status"] != "dispatched" {
 		t.Errorf("%v", m)
 	}
 	got := b.received()
-	if got["id"] != m["id"] || got["message"] != "<script>alert(1)</script>" || got["from"] != "default" || got["box"] != "in" {
+	if got["id"] != m["id"] || got["message"] != "<script>alert(1)</script>" || got["from"] != "default" ||
+		got["box"] != "in" {
 		t.Errorf("%v", got)
 	}
 	b.in("shop", 428, "POST", at+"/ack", "", nil)
@@ -95,7 +97,8 @@ func TestAChatIsAnswered(t *testing.T) {
 		t.Errorf("history: %s", got)
 	}
 	if v := b.in("default", 200, "POST", "/messages", `{"ref": 1, "to": {"context": "shop", "topic": "orders"},
-		"message_type": "chat", "message_format_type": "html", "message": "<script>alert(1)</script>", "timeout_result": 60}`,
+		"message_type": "chat", "message_format_type": "html", "message": "<script>alert(1)</script>",
+			"timeout_result": 60}`,
 		nil); v["id"] != m["id"] {
 		t.Errorf("%v", v)
 	}
@@ -132,7 +135,8 @@ func TestJobsOfAMessageAreExecutedAtItsTarget(t *testing.T) {
 		{"ref": 1, "script": "print(1)", "script_type": "python", "env_vars": {"A": "b"}},
 		{"ref": 2, "script": "print(2)", "script_type": "python"}]}`, nil)
 	at := "/messages/" + m["id"].(string)
-	r := b.in("shop", 200, "POST", "/runners/r/register", `{"instance": "i", "script_types": ["python"], "slots": 4}`, nil)
+	r := b.in("shop", 200, "POST", "/runners/r/register", `{"instance": "i", "script_types": ["python"], "slots":
+		4}`, nil)
 	done := 0
 	for try := 0; done < 2 && try < 10; try++ {
 		req := fmt.Sprintf(`{"epoch": %.0f, "max": 4, "holds": []}`, r["epoch"])
@@ -150,7 +154,8 @@ func TestJobsOfAMessageAreExecutedAtItsTarget(t *testing.T) {
 	if v["status"] != "processed" || len(v["jobs"].([]any)) != 2 {
 		t.Fatalf("%v", v)
 	}
-	if got := fmt.Sprint(v["reply"]); strings.Count(got, "status:finished") != 2 || strings.Count(got, "map[k:v]") != 2 {
+	if got := fmt.Sprint(v["reply"]); strings.Count(got, "status:finished") != 2 || strings.Count(got,
+		"map[k:v]") != 2 {
 		t.Errorf("%s", got)
 	}
 	if got := b.historyOf(at); got != "Created Delivered Acknowledged ResultReceived" {
@@ -182,21 +187,34 @@ func TestBadMessagesAreRefused(t *testing.T) {
 		return `{"to": {"context": "shop"}, "message_type": "chat", "message": "x"` + more + `}`
 	}
 	for body, want := range map[string]string{
-		chat(`, "timeout": -1`):                                                                                  "422 /timeout",
-		chat(`, "timeout_ack": 9223372036854775807`):                                                             "422 /timeout_ack",
-		chat(`, "timeout_result": 31536001`):                                                                     "422 /timeout_result",
-		chat(`, "reply_to": "x"`):                                                                                "422 /reply_to",
-		chat(`, "job": [{"script": "1", "script_type": "python"}]`):                                              "422 /job",
-		`{"to": {"context": "nowhere"}, "message_type": "chat", "message": "x"}`:                                 "403 /to/context",
-		`{"to": {}, "message_type": "chat", "message": "x"}`:                                                     "422 /to/context",
-		`{"to": {"context": "shop"}, "message_type": "result", "message": "x"}`:                                  "422 /message_type",
-		`{"to": {"context": "shop"}, "message": "x"}`:                                                            "422 /message_type",
-		`{"to": {"context": "shop"}, "message_type": "job"}`:                                                     "422 /job",
-		`{"to": {"context": "shop"}, "message_type": "job", "job": [{"script": "", "script_type": "python"}]}`:   "422 /job/0/script",
-		`{"to": {"context": "shop"}, "message_type": "job", "job": [{"script": "1", "script_type": "cobol"}]}`:   "422 /job/0/script_type",
-		`{"to": {"context": "shop", "peer": "far"}, "message_type": "chat", "message": "x"}`:                     "422 /envelope",
-		`{"to": {"context": "shop"}, "message_type": "chat", "message": "` + strings.Repeat("x", 1<<20+1) + `"}`: "422 /message",
-		chat(`, "envelope": {"payloadType": "x", "payload": "", "signatures": []}`):                              "422 /envelope/payloadType",
+		chat(`, "timeout": -1`): "422 /timeout",
+		chat(`, "timeout_ack":
+			9223372036854775807`): "422 /timeout_ack",
+		chat(`, "timeout_result":
+			31536001`): "422 /timeout_result",
+		chat(`, "reply_to": "x"`): "422 /reply_to",
+		chat(`, "job": [{"script": "1", "script_type":
+			"python"}]`): "422 /job",
+		`{"to": {"context": "nowhere"}, "message_type": "chat", "message":
+			"x"}`: "403 /to/context",
+		`{"to": {}, "message_type": "chat", "message":
+			"x"}`: "422 /to/context",
+		`{"to": {"context": "shop"}, "message_type": "result", "message":
+			"x"}`: "422 /message_type",
+		`{"to": {"context": "shop"}, "message":
+			"x"}`: "422 /message_type",
+		`{"to": {"context": "shop"}, "message_type":
+			"job"}`: "422 /job",
+		`{"to": {"context": "shop"}, "message_type": "job", "job": [{"script": "", "script_type":
+			"python"}]}`: "422 /job/0/script",
+		`{"to": {"context": "shop"}, "message_type": "job", "job": [{"script": "1", "script_type":
+			"cobol"}]}`: "422 /job/0/script_type",
+		`{"to": {"context": "shop", "peer": "far"}, "message_type": "chat", "message":
+			"x"}`: "422 /envelope",
+		`{"to": {"context": "shop"}, "message_type": "chat", "message": "` + strings.Repeat("x", 1<<20+1) +
+			`"}`: "422 /message",
+		chat(`, "envelope": {"payloadType": "x", "payload": "", "signatures":
+			[]}`): "422 /envelope/payloadType",
 	} {
 		status, text := b.callIn("default", "POST", "/messages", body, nil)
 		v := b.read(text)
@@ -209,7 +227,8 @@ func TestBadMessagesAreRefused(t *testing.T) {
 		}
 	}
 	if status, text := b.callIn("default", "POST", "/messages",
-		`{"to": {"context": "shop"}, "message_type": "chat", "message": "`+strings.Repeat("x", 1<<20)+`"}`, nil); status != 201 {
+		`{"to": {"context": "shop"}, "message_type": "chat", "message": "`+strings.Repeat("x", 1<<20)+`"}`,
+		nil); status != 201 {
 		t.Errorf("a message of 1 MiB: %d %.200s", status, text)
 	}
 	if items := b.in("default", 200, "GET", "/messages", "", nil)["items"].([]any); len(items) != 1 {

@@ -44,6 +44,7 @@ func (a *App) measure(version string) (err error) {
 	}
 	a.store.Count, a.store.Batches.BatchLeft = a.metrics.Entered, a.metrics.BatchLeft
 	a.store.Flows.Lapsed = a.metrics.RunnerLapsed
+	a.store.Messages.Passed = a.metrics.MessageDeadline
 	a.metrics.Watch(telemetry.Sources{
 		Sample: a.sample,
 		Waits: func() telemetry.Waits {
@@ -82,6 +83,11 @@ func (a *App) sample(ctx context.Context) (telemetry.Sample, error) {
 	}
 	jobs, err := a.store.Flows.TakeSample(ctx)
 	v.Jobs = telemetry.Jobs(jobs)
+	if err != nil {
+		return v, err
+	}
+	messages, err := a.store.Messages.TakeSample(ctx)
+	v.Messages = telemetry.Messages(messages)
 	return v, err
 }
 

@@ -132,9 +132,10 @@ func (x *tap) during(d time.Duration, which *regexp.Regexp) (n, all int, texts m
 // ofJobs are statements about jobs; polls, those that ask what became of tries.
 var (
 	ofJobs = regexp.MustCompile(
-		`(?:FROM|UPDATE|INTO|JOIN)\s+postern\.(?:job|job_\w+|flow|flow_step|runner|try_\w+)\b`)
-	ofKinds = regexp.MustCompile(`EXISTS \(SELECT FROM postern\.job\)`)
-	polls   = regexp.MustCompile(`FROM postern\.job_try t WHERE t\.try_id = ANY`)
+		`(?:FROM|UPDATE|INTO|JOIN)\s+postern\.(?:job|job_\w+|flow|flow_step|runner|try_\w+|message|message_\w+)\b`)
+	ofMessages = regexp.MustCompile(`postern\.message`)
+	ofKinds    = regexp.MustCompile(`EXISTS \(SELECT FROM postern\.job\)`)
+	polls      = regexp.MustCompile(`FROM postern\.job_try t WHERE t\.try_id = ANY`)
 )
 
 // Where no job was ever made, no statement is about jobs: a process that serves and works executes those that it
@@ -190,6 +191,12 @@ func TestNoStatementIsAboutJobsWhereThereAreNone(t *testing.T) {
 		t.Errorf("%d of %d jobs are offered, and %d are asked about within 20 h", offered, jobs+1, soon)
 	}
 	n, all, _ = x.during(4*time.Second, ofJobs)
+	_, _, about := x.during(4*time.Second, ofMessages)
+	for sql, k := range about {
+		if !ofKinds.MatchString(sql) {
+			t.Errorf("with jobs and no message, %d times: %s", k, sql)
+		}
+	}
 	asked, _, texts := x.during(4*time.Second, polls)
 	if n == 0 || asked != 0 {
 		t.Errorf("with %d offered jobs %d of %d statements are about jobs, and %d ask what became of them: %v", offered,

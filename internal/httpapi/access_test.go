@@ -79,15 +79,16 @@ const (
 // processorPosts hand work to a processor.
 var processorPosts = []string{"/processors/{name}/batches", "/processors/{name}/insert", "/processors/{name}/callbacks/{id}", "/authorizations/{label}/send"}
 
-// runnerCalls are what runners ask and tell, what they were told, and how somebody meets a prerequisite.
+// runnerCalls are what runners and receivers ask and tell, what they were told, and how somebody meets a prerequisite.
 var runnerCalls = []string{
 	"/jobs/{id}/prerequisites", "/jobs/{id}/replay",
 	"/runners/{name}/register", "/runners/{name}/claim", "/runners/{name}/renew",
 	"/tries/{id}/log", "/tries/{id}/finish", "/tries/{id}/fail",
+	"/messages:receive", "/messages/{id}/ack", "/messages/{id}/processed", "/messages/{id}/reply", "/messages/{id}/reject",
 }
 
-// jobPosts make jobs.
-var jobPosts = []string{"/jobs", "/flows", "/flows/{id}/jobs", "/flows/{id}/redrive"}
+// jobPosts make jobs, or messages, which may make some.
+var jobPosts = []string{"/messages", "/jobs", "/flows", "/flows/{id}/jobs", "/flows/{id}/redrive"}
 
 // leastFor says by the path alone who may do something: the rows of the design, not the table of the code.
 func leastFor(method, path string) (least int, own bool) {

@@ -54,6 +54,13 @@ var noLever = map[string]string{
 	"POST /tries/{id}/finish":       "the try keeps it",
 	"POST /tries/{id}/fail":         "the try keeps it",
 
+	"POST /messages":                "a message keeps who sent it",
+	"POST /messages:receive":        "the history of the message has it",
+	"POST /messages/{id}/ack":       "likewise",
+	"POST /messages/{id}/processed": "likewise",
+	"POST /messages/{id}/reply":     "likewise",
+	"POST /messages/{id}/reject":    "likewise",
+
 	"POST /channels/{name}/messages":           "a message, of which its channel keeps a record",
 	"POST /channels/{name}/receive":            "likewise",
 	"POST /channels/{name}/messages/{id}/ack":  "likewise",

@@ -259,7 +259,7 @@ var access = map[string]rule{
 	"receive-messages":    {least: executors},
 	"ack-message":         {least: executors},
 	"processed-message":   {least: executors},
-	"reply-message":       {least: executors, post: true},
+	"reply-message":       {least: executors},
 	"reject-message":      {least: executors},
 
 	"apply": {least: admins}, // and of each document what its PUT wants, in its context

@@ -143,11 +143,18 @@ func (l *levers) aFlow() string {
 	return "/flows/" + l.want(201, "POST", "/flows", flow).str("id")
 }
 
+// aMessage sends a message.
+func (l *levers) aMessage() string {
+	const chat = `{"to": {"context": "default"}, "message_type": "chat", "message": "hello"}`
+	return "/messages/" + l.want(201, "POST", "/messages", chat).str("id")
+}
+
 // ofJobs are the levers of jobs, flows and runners.
 func (l *levers) ofJobs() map[string]pulled {
 	return map[string]pulled{
 		"POST /jobs/{id}/cancel":        {arrange: l.aJob, tells: history},
 		"POST /jobs/{id}/prerequisites": {arrange: l.aJob, body: `{"met": ["ok"]}`, action: "met"},
+		"POST /messages/{id}/cancel":    {arrange: l.aMessage, tells: history},
 		"PATCH /flows/{id}":             {arrange: l.aFlow, body: `{"env_vars": {"A": "1"}}`},
 		"POST /flows/{id}/start":        {arrange: l.aFlow, tells: history},
 		"POST /flows/{id}/cancel":       {arrange: l.aFlow, tells: history},

@@ -90,7 +90,8 @@ func (in *receiveMessagesInput) receiving() (messages.Receiving, error) {
 	if in.Body.Lease != "" {
 		d, err := time.ParseDuration(in.Body.Lease)
 		if err != nil || d < time.Second || d > message.MaxLease {
-			return r, fault.At("/lease", "lease %q: want a duration from 1s to %s", fault.Clip(in.Body.Lease), message.MaxLease)
+			return r, fault.At("/lease", "lease %q: want a duration from 1s to %s", fault.Clip(in.Body.Lease),
+				message.MaxLease)
 		}
 		r.Lease = d
 	}
@@ -167,7 +168,8 @@ func (a *API) replyMessage(ctx context.Context, in *replyMessageInput) (*judgeMe
 		return nil, err
 	}
 	return in.judge(func(id uuid.UUID, fence int64) (bool, error) {
-		return a.Store.Messages.Answered(ctx, by(ctx, ""), id, fence, messages.Reply{Format: in.Body.Format, Body: in.Body.Body})
+		return a.Store.Messages.Answered(ctx, by(ctx, ""), id, fence, messages.Reply{Format: in.Body.Format,
+			Body: in.Body.Body})
 	})
 }
 

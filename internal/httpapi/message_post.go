@@ -52,8 +52,8 @@ func (a *API) postMessage(ctx context.Context, in *postMessageInput) (*messageOu
 func (a *API) opened(ctx context.Context, in *MessageInput, p *messages.Posted) error {
 	if len(in.Envelope) == 0 {
 		if in.To.Peer != "" {
-			return fault.New(fault.Invalid, "signature_required", "envelope is missing: what goes to another installation "+
-				"is signed with a key of the actor that sends it").About("/envelope")
+			return fault.New(fault.Invalid, "signature_required", "envelope is missing: what goes to another "+
+				"installation is signed with a key of the actor that sends it").About("/envelope")
 		}
 		return nil
 	}
@@ -123,8 +123,9 @@ func (in *MessageInput) agree(s *message.Signed) error {
 func (in *MessageInput) message(p *messages.Posted) error {
 	or(&in.Format, message.DefaultFormat)
 	p.Spec = message.Spec{
-		Ref:    in.Ref,
-		To:     message.To{Peer: string(in.To.Peer), Context: string(in.To.Context), Actor: in.To.Actor, Topic: string(in.To.Topic)},
+		Ref: in.Ref,
+		To: message.To{Peer: string(in.To.Peer), Context: string(in.To.Context), Actor: in.To.Actor,
+			Topic: string(in.To.Topic)},
 		Type:   in.Type,
 		Format: in.Format,
 		Body:   in.Body,
@@ -168,8 +169,8 @@ func (a *API) maySend(ctx context.Context, p *messages.Posted) error {
 	to := a.Store.Context(p.To.Context)
 	needs := map[messages.Role]level{messages.Reader: readers, messages.Executor: executors, messages.Admin: admins}
 	if least := needs[messages.Needs(p.Type)]; to == nil || s.who.in(to, a.system()) < least {
-		return fault.New(fault.Forbidden, "forbidden", "to.context %q: to send it a %s you need the role %s there, or a higher "+
-			"one", fault.Clip(p.To.Context), p.Type, least).About("/to/context")
+		return fault.New(fault.Forbidden, "forbidden", "to.context %q: to send it a %s you need the role %s there, "+
+			"or a higher one", fault.Clip(p.To.Context), p.Type, least).About("/to/context")
 	}
 	p.Target = to.ID
 	if p.Type != message.Job {

@@ -24,10 +24,13 @@ func (a *API) messageRoutes() {
 		a.getMessageHistory)
 	get(a, tag, "/messages/{id}/why", "get-message-why", "What a message waits for", a.whyMessage)
 	get(a, tag, "/messages/{id}/logs", "get-message-logs", "What the jobs of a message have written", a.getMessageLogs)
-	post(a, tag, "/messages/{id}/cancel", "cancel-message", "Take back a message that one has sent", a.cancelMessage, 200)
-	post(a, tag, "/messages:receive", "receive-messages", "Take the oldest messages of msg_in", a.receiveMessages, 200, 204)
+	post(a, tag, "/messages/{id}/cancel", "cancel-message", "Take back a message that one has sent",
+		a.cancelMessage, 200)
+	post(a, tag, "/messages:receive", "receive-messages", "Take the oldest messages of msg_in", a.receiveMessages,
+		200, 204)
 	post(a, tag, "/messages/{id}/ack", "ack-message", "Say that one has a message", a.ackMessage, 200)
-	post(a, tag, "/messages/{id}/processed", "processed-message", "Say that a message is done with", a.processedMessage, 200)
+	post(a, tag, "/messages/{id}/processed", "processed-message", "Say that a message is done with",
+		a.processedMessage, 200)
 	post(a, tag, "/messages/{id}/reply", "reply-message", "Answer a message with its result", a.replyMessage, 200)
 	post(a, tag, "/messages/{id}/reject", "reject-message", "Refuse a message", a.rejectMessage, 200)
 }
@@ -45,7 +48,7 @@ type MessageInput struct {
 	Ref           *int64          `json:"ref,omitempty" doc:"0 to 4294967295, the caller's own: it names one message."`
 	To            messageTo       `json:"to"`
 	Type          string          `json:"message_type,omitempty" enum:"job,chat,mail,result" doc:"result: see reply."`
-	Format        string          `json:"message_format_type,omitempty" enum:"html,text,md,logs" doc:"text unless said."`
+	Format        string          `json:"message_format_type,omitempty" enum:"html,text,md,logs" doc:"[text]"`
 	Body          string          `json:"message,omitempty" doc:"At most 1 MiB. It is data, and shown as it is."`
 	Timeout       int64           `json:"timeout,omitempty" doc:"Seconds until it is delivered; 0: any time."`
 	TimeoutAck    int64           `json:"timeout_ack,omitempty" doc:"From then on until it is acknowledged."`
@@ -237,7 +240,8 @@ func (a *API) listMessages(ctx context.Context, in *listMessagesInput) (*pageOf[
 	}
 	or(&in.Box, messages.Out)
 	filters := []any{"messages", in.Box, in.Status, in.Type, in.CallerID, in.Peer, in.Ref, in.ReplyTo}
-	f := messages.Filter{Box: in.Box, Status: in.Status, Type: in.Type, Actor: in.CallerID, Peer: in.Peer, Limit: limit + 1}
+	f := messages.Filter{Box: in.Box, Status: in.Status, Type: in.Type, Actor: in.CallerID, Peer: in.Peer,
+		Limit: limit + 1}
 	if in.Ref != "" {
 		n, err := refOf(in.Ref)
 		if err != nil {

@@ -93,7 +93,8 @@ func Open(raw []byte) (*Signed, ed25519.PublicKey, error) {
 	}
 	switch n := len(e.Signatures); {
 	case e.PayloadType != PayloadType:
-		return nil, nil, fault.At("/envelope/payloadType", "payloadType %q: want %s", fault.Clip(e.PayloadType), PayloadType)
+		return nil, nil, fault.At("/envelope/payloadType", "payloadType %q: want %s", fault.Clip(e.PayloadType),
+			PayloadType)
 	case n == 0 || n > MaxSignatures:
 		return nil, nil, fault.At("/envelope/signatures", "signatures has %d items: want 1, or %d in a rotation", n,
 			MaxSignatures)
@@ -139,13 +140,16 @@ func (s *Signed) Meant(us Audience, now time.Time) error {
 	switch {
 	case s.Audience != us:
 		return Unsigned("it is for context %q of installation %q (peer %q), and this is context %q of %q (peer %q)",
-			fault.Clip(s.Audience.Context), fault.Clip(s.Audience.Installation), fault.Clip(s.Audience.Peer), us.Context,
+			fault.Clip(s.Audience.Context), fault.Clip(s.Audience.Installation), fault.Clip(s.Audience.Peer),
+			us.Context,
 			us.Installation, us.Peer)
 	case s.CreatedAt.After(now.Add(MaxAhead)):
-		return fault.At(at, "created_at %s is %s ahead: clocks may differ by %s", s.CreatedAt.UTC().Format(time.RFC3339),
+		return fault.At(at, "created_at %s is %s ahead: clocks may differ by %s",
+			s.CreatedAt.UTC().Format(time.RFC3339),
 			s.CreatedAt.Sub(now).Round(time.Second), MaxAhead)
 	case s.CreatedAt.Before(now.Add(-MaxAge)):
-		return fault.At(at, "created_at %s is more than %s ago: sign it anew", s.CreatedAt.UTC().Format(time.RFC3339), MaxAge)
+		return fault.At(at, "created_at %s is more than %s ago: sign it anew",
+			s.CreatedAt.UTC().Format(time.RFC3339), MaxAge)
 	}
 	return nil
 }

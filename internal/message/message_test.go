@@ -38,8 +38,8 @@ func TestThePageBesideTheCodeIsRenderedFromTheTable(t *testing.T) {
 	machinetest.Page(t, Tables(), Meanings, *update)
 }
 
-// The published design draws no diagram of messages. It names their statuses in the table of its fields, and says in its
-// requirements (S5.6) which event leads from one to another.
+// The published design draws no diagram of messages. It names their statuses in the table of its fields, and says in
+// its requirements (S5.6) which event leads from one to another.
 func TestTheStatusesAreThoseOfTheDesign(t *testing.T) {
 	page, err := os.ReadFile("../../../shared/seeds/5-coordinator.md")
 	if err != nil {
@@ -235,12 +235,19 @@ func TestAnEnvelopeHoldsForItsBytesAlone(t *testing.T) {
 		raw  []byte
 		code string
 	}{
-		"a foreign key":       {foreign, "bad_actor_signature"},
-		"a changed body":      {changed(func(e *Envelope) { e.Payload = []byte(strings.Replace(string(text), "hello", "hallo", 1)) }), "bad_actor_signature"},
-		"white space":         {changed(func(e *Envelope) { e.Payload = append([]byte(" "), text...) }), "bad_actor_signature"},
-		"another type":        {changed(func(e *Envelope) { e.PayloadType = "text/plain" }), "invalid"},
-		"no signature":        {changed(func(e *Envelope) { e.Signatures = nil }), "invalid"},
-		"three signatures":    {changed(func(e *Envelope) { e.Signatures = append(e.Signatures, e.Signatures[0], e.Signatures[0]) }), "invalid"},
+		"a foreign key": {foreign, "bad_actor_signature"},
+		"a changed body": {changed(func(e *Envelope) {
+			e.Payload = []byte(strings.Replace(string(text),
+				"hello", "hallo", 1))
+		}), "bad_actor_signature"},
+		"white space": {changed(func(e *Envelope) { e.Payload = append([]byte(" "), text...) }),
+			"bad_actor_signature"},
+		"another type": {changed(func(e *Envelope) { e.PayloadType = "text/plain" }), "invalid"},
+		"no signature": {changed(func(e *Envelope) { e.Signatures = nil }), "invalid"},
+		"three signatures": {changed(func(e *Envelope) {
+			e.Signatures = append(e.Signatures, e.Signatures[0],
+				e.Signatures[0])
+		}), "invalid"},
 		"a field more":        {[]byte(`{"payloadType": "x", "payload": "", "signatures": [], "more": 1}`), "invalid"},
 		"a field more inside": {seal(t, key, `{"v": 1, "more": 1}`), "invalid"},
 		"no key":              {seal(t, key, `{"v": 1}`), "invalid"},

@@ -66,8 +66,8 @@ func (s *Spec) Validate() error {
 		return fault.At("/to/context", "to.context is missing: want the context that the message is for, as the "+
 			"installation there calls it")
 	case s.Type == Result:
-		return fault.At("/message_type", "message_type result is made by POST /messages/{id}/reply, and of the ends of "+
-			"jobs: want job, chat or mail")
+		return fault.At("/message_type", "message_type result is made by POST /messages/{id}/reply, and of the "+
+			"ends of jobs: want job, chat or mail")
 	case s.Type == Job && (s.Jobs == 0 || s.Jobs > MaxJobs):
 		return fault.At("/job", "job has %d items: a message of type job has 1 to %d", s.Jobs, MaxJobs)
 	case s.Type != Job && s.Jobs > 0:

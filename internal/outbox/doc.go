@@ -80,7 +80,14 @@
 //   - channel: of kind cap, a sender of the pool leader, through which results go; of kind integrity, a series of
 //     channel messages, one for each thing that one process hands to another. None of them is lost. In Go only the
 //     second kind is called Channel.
-//   - channel message: a row of an integrity channel. The word message alone is left to other systems.
+//   - channel message: a row of an integrity channel. The word message alone is that of messages between contexts.
+//
+// Messages (internal/message):
+//
+//   - message: what an actor sends from one context to another, or to a peer: words, or jobs. It ends once.
+//   - box: msg_out has what a context sends, msg_in what is delivered to it.
+//   - result: the message that answers another one, and ends it.
+//   - late: what is said of a message that has ended, or under an old fence. It is kept, and changes nothing.
 //
 // Processors (internal/processor):
 //

@@ -56,6 +56,7 @@ type Metrics struct {
 	stale        prometheus.Counter
 	untold       prometheus.Counter
 	lapsed       prometheus.Counter
+	deadlines    *prometheus.CounterVec
 	panics       *prometheus.CounterVec
 
 	left  map[outbox.State]prometheus.Observer
@@ -159,7 +160,13 @@ func (m *Metrics) makeCounters() {
 	for _, status := range []string{"Successful", "Dead"} {
 		m.events.WithLabelValues(status)
 	}
-	m.registry.MustRegister(m.refused, m.handedBack, m.rejections, m.events, m.stale, m.untold, m.lapsed, m.panics)
+	m.deadlines = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_message_deadlines_total",
+		Help: "Messages that ended in error since a deadline was over."}, []string{"deadline"})
+	for _, name := range []string{"timeout", "timeout_ack", "timeout_result"} {
+		m.deadlines.WithLabelValues(name)
+	}
+	m.registry.MustRegister(m.refused, m.handedBack, m.rejections, m.events, m.stale, m.untold, m.lapsed, m.panics,
+		m.deadlines)
 }
 
 // makeStates makes the times in the states of the machine tables.
@@ -383,6 +390,13 @@ func (m *Metrics) RunnerLapsed(n int) {
 func (m *Metrics) EventsUntold(n int) {
 	if m != nil {
 		m.untold.Add(float64(n))
+	}
+}
+
+// MessageDeadline counts a message that ended since a deadline was over.
+func (m *Metrics) MessageDeadline(name string) {
+	if m != nil {
+		m.deadlines.WithLabelValues(name).Inc()
 	}
 }
 

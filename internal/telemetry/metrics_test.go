@@ -49,6 +49,7 @@ func exercise(m *telemetry.Metrics) {
 	m.Settled(time.Millisecond)
 	m.Refused()
 	m.RunnerLapsed(3)
+	m.MessageDeadline("timeout_ack")
 	m.Delivered("delivered")
 	m.Served("GET /queues/{name}", 200, time.Millisecond)
 }
@@ -62,7 +63,8 @@ func sources() telemetry.Sources {
 				Deliveries: map[string]int64{"pending": 2},
 				Senders:    []telemetry.SenderCount{{Pool: "p", State: "FREE", Count: 4}}, RiverLag: 0.25, OldestSnapshot: 9,
 				Jobs: telemetry.Jobs{Offers: map[string]int64{"python": 5}, Oldest: map[string]float64{"python": 6.5},
-					Stranded: map[string]float64{"python": 0}, Runners: map[string]int64{"live": 1}}}, nil
+					Stranded: map[string]float64{"python": 0}, Runners: map[string]int64{"live": 1}},
+				Messages: telemetry.Messages{Open: map[string]int64{"result": 2}, Oldest: map[string]float64{"result": 7.5}}}, nil
 		},
 		Waits:    func() telemetry.Waits { return telemetry.Waits{Count: 2, Total: time.Second} },
 		LeaseAge: func() (time.Duration, bool) { return time.Second / 2, true },
@@ -176,6 +178,8 @@ func TestWhatIsSampledIsServed(t *testing.T) {
 		`postern_job_offers{script_type="python"} 5`, `postern_oldest_offer_seconds{script_type="python"} 6.5`,
 		`postern_stranded_offer_seconds{script_type="python"} 0`, `postern_runners{state="live"} 1`,
 		`postern_runner_lapses_total 3`,
+		`postern_messages_open{waits_for="result"} 2`, `postern_oldest_message_seconds{waits_for="result"} 7.5`,
+		`postern_message_deadlines_total{deadline="timeout_ack"} 1`,
 		`postern_waiting 7`, `postern_oldest_head_seconds 1.5`, `postern_queues{state="FREE"} 3`, `postern_senders{pool="p",state="FREE"} 4`,
 		`postern_deliveries{state="pending"} 2`, `postern_deliveries{state="delivered"} 1`, `postern_river_lag_seconds 0.25`,
 		`postern_oldest_snapshot_seconds 9`, `postern_db_wait_seconds_sum 1`, `postern_db_wait_seconds_count 2`, `postern_lease_age_seconds 0.5`,

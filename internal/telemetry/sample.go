@@ -23,6 +23,13 @@ type Sample struct {
 	OldestSnapshot float64          // seconds that the oldest SQL transaction of the database has been open
 	Trouble        Trouble
 	Jobs           Jobs
+	Messages       Messages
+}
+
+// Messages is what is read of messages that have not ended, by what they wait for.
+type Messages struct {
+	Open   map[string]int64
+	Oldest map[string]float64
 }
 
 // Jobs is what is read of jobs and runners; internal/pg/flows says what each is.
@@ -135,13 +142,17 @@ var (
 	descStrandedOffer = describe("stranded_offer_seconds",
 		"How long the oldest job has been offered that no runner takes which is alive and not paused.", "script_type")
 	descRunners  = describe("runners", "Runners: live, paused, or silent for longer than their ttl.", "state")
+	descMessages = describe("messages_open",
+		"Messages that wait for their delivery, acknowledgement or result, to 100,000 in all.", "waits_for")
+	descOldestMessage = describe("oldest_message_seconds", "How long the oldest message has waited for that.", "waits_for")
+
 	descWaits    = describe("db_wait_seconds", "Waiting for a database connection: how often, and how long in all.")
 	descLeaseAge = describe("lease_age_seconds", "Since the last heartbeat that reached the database; at the TTL the leases are lost.")
 )
 
 // Describe lists what Collect may bring.
 func (s *sampler) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descHeldByType, descOffers, descOldestOffer, descStrandedOffer, descRunners,
+	for _, d := range []*prometheus.Desc{descHeldByType, descOffers, descOldestOffer, descStrandedOffer, descRunners, descMessages, descOldestMessage,
 		descHeadByState, descHeld, descForgotten, descOverdue, descStalled, descNodes, descOldestDelivery, descStaged, descRiverRunning, descUpdates, descDaysAhead, descGates, descQuarantine, descSlotBytes, descSourcesFailed, descSourceLag, descWaiting, descOldestHead, descQueues, descSenders, descDeliveries, descRiverLag, descOldestSnapshot, descWaits, descLeaseAge} {
 		c <- d
 	}
@@ -173,6 +184,16 @@ func (s *sampler) Collect(c chan<- prometheus.Metric) {
 	collectWork(c, v)
 	collectTrouble(c, v.Trouble)
 	collectJobs(c, v.Jobs)
+	collectMessages(c, v.Messages)
+}
+
+// collectMessages brings the numbers of messages.
+func collectMessages(c chan<- prometheus.Metric, m Messages) {
+	gauge := gauges(c)
+	for waits, n := range m.Open {
+		gauge(descMessages, float64(n), waits)
+		gauge(descOldestMessage, m.Oldest[waits], waits)
+	}
 }
 
 // collectJobs brings the numbers of jobs and runners.

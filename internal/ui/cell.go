@@ -51,6 +51,7 @@ var leads = map[string]string{
 	"flow":         "flows",
 	"job":          "jobs",
 	"runner":       "runners",
+	"reply_to":     "messages",
 }
 
 // cell shows a member of a thing in a list.

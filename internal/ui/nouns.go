@@ -118,6 +118,13 @@ var nouns = []noun{
 			"seen", "seen_at", "missing", "missing"),
 	},
 	{
+		name:     "messages",
+		question: "Was a message taken, and answered?",
+		id:       "id",
+		columns: cols("message", "id", "type", "message_type", "from", "from", "to", "to.context", "status", "status",
+			"sent", "created_at", "deadline", "deadline", "error", "error"),
+	},
+	{
 		name:     "subscriptions",
 		question: "Who is told, and since when not?",
 		id:       "name",

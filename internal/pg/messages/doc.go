@@ -3,8 +3,8 @@
 //
 // # Words
 //
-//   - message: one row, which both of its contexts read. Of a message to a peer, or from one, the other installation has
-//     a row of its own.
+//   - message: one row, which both of its contexts read. Of one to a peer, or from one, the other installation has a
+//     row of its own.
 //   - route: the look at rights behind the lock of a message, in the commit that delivers it or lets it go to a peer.
 //   - lease: a receiver has a message until a time, under a fence. Without an acknowledgement another one is handed it.
 //   - settle: all jobs of a message have ended, and its result is made of their ends.

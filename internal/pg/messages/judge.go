@@ -47,8 +47,8 @@ type said struct {
 }
 
 // judge lets a receiver say something of a message that it holds. Status and fence are compared behind the lock of its
-// row: a receiver that is handed it meanwhile has raised the fence, or waits and finds it acknowledged; a deadline comes
-// before, and is found, or finds it changed.
+// row: a receiver that is handed it meanwhile has raised the fence, or waits and finds it acknowledged; a deadline
+// comes before, and is found, or finds it changed.
 func (s *Store) judge(ctx context.Context, by db.By, id uuid.UUID, fence int64, on message.Event, reason string,
 	r *Reply) (changed bool, err error) {
 	var late error
@@ -139,16 +139,16 @@ func (s *Store) saidBefore(ctx context.Context, t *db.Txn, m *Message, fence int
 func stale(m *Message, fence int64) error {
 	switch {
 	case m.Status == message.Error:
-		return fault.New(fault.Conflict, "wrong_state", "message %s has ended in error (%s): what is said of it now is kept "+
-			"as late, and changes nothing", m.ID, m.Code)
+		return fault.New(fault.Conflict, "wrong_state", "message %s has ended in error (%s): what is said of it now "+
+			"is kept as late, and changes nothing", m.ID, m.Code)
 	case m.Type == message.Job:
 		return fault.New(fault.Conflict, "wrong_state", "message %s is answered by the ends of its jobs", m.ID)
 	case m.Status == message.Processed:
-		return fault.New(fault.Conflict, "wrong_state", "message %s was processed: what is said of it now is kept as late, "+
-			"and changes nothing", m.ID)
+		return fault.New(fault.Conflict, "wrong_state", "message %s was processed: what is said of it now is kept as "+
+			"late, and changes nothing", m.ID)
 	}
-	return fault.New(fault.Conflict, "stale_fence", "message %s is not held under fence %d: another receiver has it, or had "+
-		"it since", m.ID, fence)
+	return fault.New(fault.Conflict, "stale_fence", "message %s is not held under fence %d: another receiver has it, "+
+		"or had it since", m.ID, fence)
 }
 
 // Cancel ends a message of msg_out that has not ended: its sender takes it back. Jobs that were made of it go on.

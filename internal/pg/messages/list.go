@@ -102,7 +102,8 @@ func (s *Store) History(ctx context.Context, contextID int32, id uuid.UUID) (ste
 			steps, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Step])
 			return err
 		})
-	b.Queue(`SELECT at, event, fence, by, body FROM postern.message_late WHERE message_id = $1 ORDER BY at, event, fence`,
+	b.Queue(`SELECT at, event, fence, by, body FROM postern.message_late WHERE message_id = $1 ORDER BY at, event,
+		fence`,
 		id).Query(func(rows pgx.Rows) (err error) {
 		late, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Late, err error) {
 			return l, row.Scan(&l.At, &l.Event, &l.Fence, &l.By, (*[]byte)(&l.Body))

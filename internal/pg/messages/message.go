@@ -175,11 +175,13 @@ func (s *Store) Insert(b *pgx.Batch, m *Message, list ...Change) error {
 			topic, actor, caller_key, ref, reply_to, type, format, body, jobs, jobs_open, result, timeout, timeout_ack,
 			timeout_result, envelope, was, status, steps, cursor, due_at, created_at, routed_at, delivered_at, acked_at,
 			ended_at, updated_at, body_hash, request_key, error_code, error, peer_steps)
-		VALUES ($1, nullif($2, 0), nullif($3, 0), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16::text::jsonb,
+		VALUES ($1, nullif($2, 0), nullif($3, 0), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
+			$16::text::jsonb,
 			$17, $18::text::jsonb, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35,
 			$36, $37, $38)`,
 		m.ID, m.Context, m.Target, db.Nullable(m.Peer), m.PeerMessage, m.ToContext, db.Nullable(m.ToActor),
-		db.Nullable(m.Topic), m.Actor, m.CallerKey, m.Ref, m.ReplyTo, m.Type, m.Format, m.Body, db.Raw(m.Jobs), m.JobsOpen,
+		db.Nullable(m.Topic), m.Actor, m.CallerKey, m.Ref, m.ReplyTo, m.Type, m.Format, m.Body, db.Raw(m.Jobs),
+		m.JobsOpen,
 		db.Raw(m.Result), seconds(m.Timeouts.Deliver), seconds(m.Timeouts.Ack), seconds(m.Timeouts.Result), m.Envelope,
 		string(m.was), string(m.Status), m.Steps, m.Cursor, m.Due, m.CreatedAt, m.RoutedAt, m.DeliveredAt, m.AckedAt,
 		m.EndedAt, m.UpdatedAt, m.hash, db.Nullable(m.key), m.Code, m.Error, m.PeerSteps)

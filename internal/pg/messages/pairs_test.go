@@ -131,8 +131,8 @@ func TestTwoReceiversAtOneTimeShareNoMessage(t *testing.T) {
 	}
 }
 
-// Of two processes that route at one time the second waits, and delivers what is behind the messages of the first: those
-// of one sender keep their order.
+// Of two processes that route at one time the second waits, and delivers what is behind the messages of the first:
+// those of one sender keep their order.
 func TestTwoRoutersKeepTheOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -234,7 +234,8 @@ func TestAStaleFenceChangesNothing(t *testing.T) {
 			t.Errorf("reply %d: %v %v", i, changed, err)
 		}
 	}
-	if got := code(w.S.Messages.Answered(w.Ctx, w.shop, id, second.Fence, messages.Reply{Format: "md", Body: "other"})); got != "wrong_state" {
+	if got := code(w.S.Messages.Answered(w.Ctx, w.shop, id, second.Fence, messages.Reply{Format: "md",
+		Body: "other"})); got != "wrong_state" {
 		t.Errorf("another reply: %s", got)
 	}
 	if r, err := w.S.Messages.ResultOf(w.Ctx, id); err != nil || r.Body != "hi" || r.Status != message.Processed {
@@ -249,7 +250,11 @@ func TestTwoWordsAtOneTime(t *testing.T) {
 	id := w.sent()
 	m := w.one()
 	other := w.Another(4)
-	second, waited := w.Beside(func() error { _, err := w.S.Messages.Processed(w.Ctx, w.shop, id, m.Fence); return err },
+	second, waited := w.Beside(func() error {
+		_, err := w.S.Messages.Processed(w.Ctx, w.shop, id,
+			m.Fence)
+		return err
+	},
 		func() string { return code(other.Messages.Reject(w.Ctx, w.shop, id, m.Fence)) })
 	if second != "wrong_state" || !waited || w.stands(id) != "processed" {
 		t.Errorf("the second was told %q, and waited %v: %s", second, waited, w.stands(id))
@@ -305,10 +310,12 @@ func TestEachDeadlineEndsItsMessage(t *testing.T) {
 	if got := w.stands(open); got != "error timeout_result" {
 		t.Error(got)
 	}
-	if got := code(w.S.Messages.Answered(w.Ctx, w.shop, open, m.Fence, messages.Reply{Format: "text", Body: "x"})); got != "wrong_state" {
+	if got := code(w.S.Messages.Answered(w.Ctx, w.shop, open, m.Fence, messages.Reply{Format: "text",
+		Body: "x"})); got != "wrong_state" {
 		t.Error(got)
 	}
-	if r, err := w.S.Messages.ResultOf(w.Ctx, open); r != nil || err != nil || w.stands(open) != "error timeout_result" {
+	if r, err := w.S.Messages.ResultOf(w.Ctx, open); r != nil || err != nil ||
+		w.stands(open) != "error timeout_result" {
 		t.Errorf("a late reply made a result: %+v %v", r, err)
 	}
 }

@@ -80,8 +80,9 @@ func (s *Store) Post(ctx context.Context, by db.By, p Posted) (*Message, error) 
 	var m *Message
 	err = s.Run(ctx, func(t *db.Txn) error {
 		m = &Message{ID: id, Context: by.Context, Target: p.Target, Peer: p.To.Peer, ToContext: p.To.Context,
-			ToActor: p.To.Actor, Topic: p.To.Topic, Actor: by.Actor, CallerKey: p.CallerKey, Ref: p.Ref, ReplyTo: p.ReplyTo,
-			Type: p.Type, Format: p.Format, Body: p.Body, Jobs: p.Jobs, Timeouts: p.Timeouts, Envelope: p.Envelope,
+			ToActor: p.To.Actor, Topic: p.To.Topic, Actor: by.Actor, CallerKey: p.CallerKey, Ref: p.Ref,
+			ReplyTo: p.ReplyTo,
+			Type:    p.Type, Format: p.Format, Body: p.Body, Jobs: p.Jobs, Timeouts: p.Timeouts, Envelope: p.Envelope,
 			hash: hash, key: p.Key}
 		there, now, err := s.same(ctx, t, by, p.Ref, p.Key)
 		if err != nil {

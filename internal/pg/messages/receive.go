@@ -33,11 +33,11 @@ const inboxSQL = `FROM postern.message m
 		AND (m.due_at IS NULL OR m.due_at > coalesce($4::timestamptz, clock_timestamp()))
 		AND (m.lease_until IS NULL OR m.lease_until <= coalesce($5::timestamptz, clock_timestamp()))`
 
-// Receive hands a receiver up to Max messages of the msg_in of its context, the oldest first, each under a fence and for
-// a time: without an acknowledgement another one is handed it then.
+// Receive hands a receiver up to Max messages of the msg_in of its context, the oldest first, each under a fence and
+// for a time: without an acknowledgement another one is handed it then.
 //
-// Two receivers skip what the other has locked. Behind the lock the row is read as it is now: a message that another one
-// has been handed meanwhile is not in the answer, since its lease no longer fits the condition.
+// Two receivers skip what the other has locked. Behind the lock the row is read as it is now: a message that another
+// one has been handed meanwhile is not in the answer, since its lease no longer fits the condition.
 func (s *Store) Receive(ctx context.Context, by db.By, r Receiving) (list []*Message, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
 		var found []*Message
@@ -46,7 +46,8 @@ func (s *Store) Receive(ctx context.Context, by db.By, r Receiving) (list []*Mes
 		b.Queue(`SELECT `+messageColumns+` `+inboxSQL+`
 			ORDER BY m.delivered_at, m.message_id
 			LIMIT $6
-			FOR UPDATE SKIP LOCKED`, by.Context, by.Actor, r.Topic, s.Clock(), s.LeaseNow(), r.Max).Query(collect(&found))
+			FOR UPDATE SKIP LOCKED`, by.Context, by.Actor, r.Topic, s.Clock(), s.LeaseNow(),
+			r.Max).Query(collect(&found))
 		b.Queue(`SELECT coalesce($1::timestamptz, clock_timestamp()), coalesce($2::timestamptz, clock_timestamp())`,
 			s.Clock(), s.LeaseNow()).QueryRow(func(row pgx.Row) error { return row.Scan(&now, &lease) })
 		if err := t.Send(ctx, b); err != nil {

@@ -18,8 +18,8 @@ import (
 const routedAtOnce = 100
 
 // Route is the Supervisor of the published design: it looks once more at the rights of who sent a message, and then
-// delivers it to a context here, or lets it go to a peer; it returns how many it routed. A message of type job makes its
-// jobs in the commit of its delivery, and is acknowledged with them.
+// delivers it to a context here, or lets it go to a peer; it returns how many it routed. A message of type job makes
+// its jobs in the commit of its delivery, and is acknowledged with them.
 //
 // The oldest messages are locked, and nothing is skipped: of two processes that route at one time the second waits for
 // the first, and then finds the messages behind its own. So messages of one sender are delivered in the order in which

@@ -30,7 +30,8 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 	rows, err := s.Pool().Query(ctx, `SELECT x.waits, count(*),
 			extract(epoch FROM coalesce($1::timestamptz, clock_timestamp()) - min(x.since))::float8
 		FROM (
-			SELECT CASE WHEN m.status = 'acknowledged' THEN 'result' WHEN m.delivered_at IS NOT NULL THEN 'acknowledgement'
+			SELECT CASE WHEN m.status = 'acknowledged' THEN 'result' WHEN m.delivered_at IS NOT NULL THEN
+				'acknowledgement'
 				ELSE 'delivery' END AS waits, coalesce(m.acked_at, m.delivered_at, m.created_at) AS since
 			FROM postern.message m
 			WHERE m.ended_at IS NULL

@@ -37,7 +37,8 @@ func (s *Store) WhyMessage(ctx context.Context, contextID int32, id uuid.UUID) (
 		s.undelivered(m, w, &b)
 	case m.Status == message.Dispatched:
 		b.Kind, b.Since = "not_acknowledged", *m.DeliveredAt
-		b.Detail = fmt.Sprintf("it stands in msg_in of context %s, and nobody has acknowledged it", fault.Clip(m.ToContext))
+		b.Detail = fmt.Sprintf("it stands in msg_in of context %s, and nobody has acknowledged it",
+			fault.Clip(m.ToContext))
 		if m.LeaseUntil != nil {
 			b.Detail += fmt.Sprintf("; %s was handed it, until %s", m.Receiver, m.LeaseUntil.UTC().Format(time.RFC3339))
 		}
