@@ -252,6 +252,52 @@ const (
 	LogViewStreamStdout LogViewStream = "stdout"
 )
 
+// Defines values for MessageInputMessageFormatType.
+const (
+	MessageInputMessageFormatTypeHTML MessageInputMessageFormatType = "html"
+	MessageInputMessageFormatTypeLogs MessageInputMessageFormatType = "logs"
+	MessageInputMessageFormatTypeMd   MessageInputMessageFormatType = "md"
+	MessageInputMessageFormatTypeText MessageInputMessageFormatType = "text"
+)
+
+// Defines values for MessageInputMessageType.
+const (
+	MessageInputMessageTypeChat   MessageInputMessageType = "chat"
+	MessageInputMessageTypeJob    MessageInputMessageType = "job"
+	MessageInputMessageTypeMail   MessageInputMessageType = "mail"
+	MessageInputMessageTypeResult MessageInputMessageType = "result"
+)
+
+// Defines values for MessageViewBox.
+const (
+	MessageViewBoxIn  MessageViewBox = "in"
+	MessageViewBoxOut MessageViewBox = "out"
+)
+
+// Defines values for MessageViewMessageFormatType.
+const (
+	MessageViewMessageFormatTypeHTML MessageViewMessageFormatType = "html"
+	MessageViewMessageFormatTypeLogs MessageViewMessageFormatType = "logs"
+	MessageViewMessageFormatTypeMd   MessageViewMessageFormatType = "md"
+	MessageViewMessageFormatTypeText MessageViewMessageFormatType = "text"
+)
+
+// Defines values for MessageViewMessageType.
+const (
+	MessageViewMessageTypeChat   MessageViewMessageType = "chat"
+	MessageViewMessageTypeJob    MessageViewMessageType = "job"
+	MessageViewMessageTypeMail   MessageViewMessageType = "mail"
+	MessageViewMessageTypeResult MessageViewMessageType = "result"
+)
+
+// Defines values for MessageViewStatus.
+const (
+	MessageViewStatusAcknowledged MessageViewStatus = "acknowledged"
+	MessageViewStatusDispatched   MessageViewStatus = "dispatched"
+	MessageViewStatusError        MessageViewStatus = "error"
+	MessageViewStatusProcessed    MessageViewStatus = "processed"
+)
+
 // Defines values for NewAPIKeyOnly.
 const (
 	NewAPIKeyOnlyOperate NewAPIKeyOnly = "operate"
@@ -354,6 +400,14 @@ const (
 // Defines values for RedeliverOutputBodyResult.
 const (
 	RedeliverOutputBodyResultPending RedeliverOutputBodyResult = "pending"
+)
+
+// Defines values for ReplyMessageInputBodyMessageFormatType.
+const (
+	ReplyMessageInputBodyMessageFormatTypeHTML ReplyMessageInputBodyMessageFormatType = "html"
+	ReplyMessageInputBodyMessageFormatTypeLogs ReplyMessageInputBodyMessageFormatType = "logs"
+	ReplyMessageInputBodyMessageFormatTypeMd   ReplyMessageInputBodyMessageFormatType = "md"
+	ReplyMessageInputBodyMessageFormatTypeText ReplyMessageInputBodyMessageFormatType = "text"
 )
 
 // Defines values for RetrySettingsKind.
@@ -627,6 +681,28 @@ const (
 	ListJobsParamsStatusFinished                ListJobsParamsStatus = "finished"
 	ListJobsParamsStatusStarted                 ListJobsParamsStatus = "started"
 	ListJobsParamsStatusWaitingForPrerequisites ListJobsParamsStatus = "waiting_for_prerequisites"
+)
+
+// Defines values for ListMessagesParamsBox.
+const (
+	ListMessagesParamsBoxIn  ListMessagesParamsBox = "in"
+	ListMessagesParamsBoxOut ListMessagesParamsBox = "out"
+)
+
+// Defines values for ListMessagesParamsStatus.
+const (
+	ListMessagesParamsStatusAcknowledged ListMessagesParamsStatus = "acknowledged"
+	ListMessagesParamsStatusDispatched   ListMessagesParamsStatus = "dispatched"
+	ListMessagesParamsStatusError        ListMessagesParamsStatus = "error"
+	ListMessagesParamsStatusProcessed    ListMessagesParamsStatus = "processed"
+)
+
+// Defines values for ListMessagesParamsType.
+const (
+	ListMessagesParamsTypeChat   ListMessagesParamsType = "chat"
+	ListMessagesParamsTypeJob    ListMessagesParamsType = "job"
+	ListMessagesParamsTypeMail   ListMessagesParamsType = "mail"
+	ListMessagesParamsTypeResult ListMessagesParamsType = "result"
 )
 
 // Defines values for ListBatchesParamsPriority.
@@ -2428,6 +2504,12 @@ type JudgeChannelMessageInputBody struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
+// JudgeMessageOutputBody defines model for JudgeMessageOutputBody.
+type JudgeMessageOutputBody struct {
+	// Changed false: the same was said before
+	Changed bool `json:"changed"`
+}
+
 // LaneView defines model for LaneView.
 type LaneView struct {
 	// Ahead counted to 1,000
@@ -2440,6 +2522,17 @@ type LaneView struct {
 
 // LaneViewKind defines model for LaneView.Kind.
 type LaneViewKind string
+
+// LateView defines model for LateView.
+type LateView struct {
+	At    time.Time `json:"at"`
+	By    string    `json:"by"`
+	Event string    `json:"event"`
+
+	// Fence under which it was said; 0: under none
+	Fence int64           `json:"fence"`
+	Said  json.RawMessage `json:"said"`
+}
 
 // LeverOutputBody defines model for LeverOutputBody.
 type LeverOutputBody struct {
@@ -2556,6 +2649,172 @@ type MeetOutputBody struct {
 type MemberView struct {
 	Actor string   `json:"actor"`
 	Roles []string `json:"roles"`
+}
+
+// MessageHistoryOutputBody defines model for MessageHistoryOutputBody.
+type MessageHistoryOutputBody struct {
+	Items []JobStepView `json:"items"`
+
+	// Late what was said after its end, or by one that held it no more
+	Late []LateView `json:"late"`
+}
+
+// MessageInput defines model for MessageInput.
+type MessageInput struct {
+	// Envelope DSSE, by the caller's key; says all the rest again.
+	Envelope json.RawMessage `json:"envelope,omitempty"`
+
+	// Job Of type job: made there, all or none.
+	Job []JobInput `json:"job,omitempty"`
+
+	// Message At most 1 MiB. It is data, and shown as it is.
+	Message *string `json:"message,omitempty"`
+
+	// MessageFormatType [text]
+	MessageFormatType *MessageInputMessageFormatType `json:"message_format_type,omitempty"`
+
+	// MessageType result: see reply.
+	MessageType *MessageInputMessageType `json:"message_type,omitempty"`
+
+	// Ref 0 to 4294967295, the caller's own: it names one message.
+	Ref *int64 `json:"ref,omitempty"`
+
+	// ReplyTo The id of a message that it answers.
+	ReplyTo *string `json:"reply_to,omitempty"`
+
+	// Timeout Seconds until it is delivered; 0: any time.
+	Timeout *int64 `json:"timeout,omitempty"`
+
+	// TimeoutAck From then on until it is acknowledged.
+	TimeoutAck *int64 `json:"timeout_ack,omitempty"`
+
+	// TimeoutResult From then on until it has its result.
+	TimeoutResult *int64    `json:"timeout_result,omitempty"`
+	To            MessageTo `json:"to"`
+}
+
+// MessageInputMessageFormatType [text]
+type MessageInputMessageFormatType string
+
+// MessageInputMessageType result: see reply.
+type MessageInputMessageType string
+
+// MessageLogView defines model for MessageLogView.
+type MessageLogView struct {
+	At time.Time `json:"at"`
+
+	// Job its ref, or its id; empty of what a peer has told
+	Job    string `json:"job"`
+	Stream string `json:"stream"`
+	Text   string `json:"text"`
+}
+
+// MessageLogsOutputBody defines model for MessageLogsOutputBody.
+type MessageLogsOutputBody struct {
+	Items []MessageLogView `json:"items"`
+}
+
+// MessageReply defines model for MessageReply.
+type MessageReply struct {
+	CallerID          string          `json:"caller_id"`
+	ID                string          `json:"id"`
+	Message           string          `json:"message"`
+	MessageFormatType string          `json:"message_format_type"`
+	Result            json.RawMessage `json:"result,omitempty"`
+}
+
+// MessageTo defines model for MessageTo.
+type MessageTo struct {
+	// Actor Who alone may receive it; any executor without it.
+	Actor *string `json:"actor,omitempty"`
+
+	// Context As the installation there calls it.
+	//
+	// Examples: claim-7f3
+	Context *string `json:"context,omitempty"`
+
+	// Peer Another installation; without it, this one.
+	//
+	// Examples: claim-7f3
+	Peer *string `json:"peer,omitempty"`
+
+	// Topic What a receiver may ask for.
+	//
+	// Examples: claim-7f3
+	Topic *string `json:"topic,omitempty"`
+}
+
+// MessageView defines model for MessageView.
+type MessageView struct {
+	AckedAt *time.Time `json:"acked_at"`
+
+	// Box msg_out or msg_in of the context
+	Box MessageViewBox `json:"box"`
+
+	// CallerID the actor that sent it
+	CallerID  string    `json:"caller_id"`
+	CreatedAt time.Time `json:"created_at"`
+
+	// Deadline that runs; null: none does
+	Deadline    *time.Time `json:"deadline"`
+	DeliveredAt *time.Time `json:"delivered_at"`
+	EndedAt     *time.Time `json:"ended_at"`
+	Error       *JobError  `json:"error"`
+
+	// From the context that sent it; null: it came from a peer
+	From *string `json:"from"`
+	ID   string  `json:"id"`
+
+	// Job not in lists; for readers without the values of env_vars
+	Job json.RawMessage `json:"job,omitempty"`
+
+	// Jobs ids of the jobs that were made of it here; not in lists
+	Jobs       []string   `json:"jobs,omitempty"`
+	LeaseUntil *time.Time `json:"lease_until"`
+
+	// Message not in lists
+	Message           *string                      `json:"message,omitempty"`
+	MessageFormatType MessageViewMessageFormatType `json:"message_format_type"`
+	MessageType       MessageViewMessageType       `json:"message_type"`
+
+	// Peer the other installation; null: it stays in this one
+	Peer *string `json:"peer"`
+
+	// Receiver the actor that was handed it last
+	Receiver *string       `json:"receiver"`
+	Ref      *int64        `json:"ref"`
+	Reply    *MessageReply `json:"reply"`
+	ReplyTo  *string       `json:"reply_to"`
+
+	// Result of the result of jobs: how each ended
+	Result json.RawMessage `json:"result,omitempty"`
+
+	// Signed it came in an envelope
+	Signed        bool              `json:"signed"`
+	Status        MessageViewStatus `json:"status"`
+	Timeout       int64             `json:"timeout"`
+	TimeoutAck    int64             `json:"timeout_ack"`
+	TimeoutResult int64             `json:"timeout_result"`
+	To            MessageTo         `json:"to"`
+	UpdatedAt     time.Time         `json:"updated_at"`
+}
+
+// MessageViewBox msg_out or msg_in of the context
+type MessageViewBox string
+
+// MessageViewMessageFormatType defines model for MessageView.MessageFormatType.
+type MessageViewMessageFormatType string
+
+// MessageViewMessageType defines model for MessageView.MessageType.
+type MessageViewMessageType string
+
+// MessageViewStatus defines model for MessageView.Status.
+type MessageViewStatus string
+
+// MessagesOutputBody defines model for MessagesOutputBody.
+type MessagesOutputBody struct {
+	Items []MessageView `json:"items"`
+	Next  *string       `json:"next"`
 }
 
 // MoveInputBody defines model for MoveInputBody.
@@ -3183,6 +3442,33 @@ type ReasonBody struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
+// ReceiveMessagesInputBody defines model for ReceiveMessagesInputBody.
+type ReceiveMessagesInputBody struct {
+	// Lease For how long; 1s to 1h, 30s unless said.
+	//
+	// Examples: 30s
+	Lease *string `json:"lease,omitempty"`
+
+	// Max How many; 1 unless said.
+	Max *int64 `json:"max,omitempty"`
+
+	// Topic Those of this topic alone.
+	//
+	// Examples: claim-7f3
+	Topic *string `json:"topic,omitempty"`
+}
+
+// ReceivedMessage defines model for ReceivedMessage.
+type ReceivedMessage struct {
+	// Fence to be given with ack, processed, reply and reject
+	Fence int64 `json:"fence"`
+}
+
+// ReceivedMessages defines model for ReceivedMessages.
+type ReceivedMessages struct {
+	Items []ReceivedMessage `json:"items"`
+}
+
 // ReconcileInputBody defines model for ReconcileInputBody.
 type ReconcileInputBody struct {
 	// Anew Begin a round that has not reached its end again.
@@ -3354,6 +3640,18 @@ type RenewRunnerOutputBody struct {
 	// TTL from the begin of this call, by the clock of the runner
 	TTL string `json:"ttl"`
 }
+
+// ReplyMessageInputBody defines model for ReplyMessageInputBody.
+type ReplyMessageInputBody struct {
+	// Message At most 1 MiB.
+	Message string `json:"message"`
+
+	// MessageFormatType text unless said.
+	MessageFormatType *ReplyMessageInputBodyMessageFormatType `json:"message_format_type,omitempty"`
+}
+
+// ReplyMessageInputBodyMessageFormatType text unless said.
+type ReplyMessageInputBodyMessageFormatType string
 
 // ResultView defines model for ResultView.
 type ResultView struct {
@@ -5067,6 +5365,91 @@ type GetJobLogsParams struct {
 	Limit int64 `query:"limit"`
 }
 
+// ListMessagesParamsBox is a part of ListMessages.
+type ListMessagesParamsBox string
+
+// ListMessagesParamsStatus is a part of ListMessages.
+type ListMessagesParamsStatus string
+
+// ListMessagesParamsType is a part of ListMessages.
+type ListMessagesParamsType string
+
+// ListMessagesParams are the parameters of ListMessages; what is zero is not sent.
+type ListMessagesParams struct {
+	// msg_out or msg_in.
+	Box      ListMessagesParamsBox    `query:"box"`
+	Status   ListMessagesParamsStatus `query:"status"`
+	Type     ListMessagesParamsType   `query:"type"`
+	CallerID string                   `query:"caller_id"`
+	Peer     string                   `query:"peer"`
+	Ref      string                   `query:"ref"`
+	// The id of the message that they answer.
+	ReplyTo string `query:"reply_to"`
+	Limit   int64  `query:"limit"`
+	// next of the page before, with the same filters.
+	Cursor string `query:"cursor"`
+}
+
+// PostMessageParams are the parameters of PostMessage; what is zero is not sent.
+type PostMessageParams struct {
+	// The same key and body again: the same message.
+	IdempotencyKey string `header:"Idempotency-Key"`
+}
+
+// GetMessageParams are the parameters of GetMessage; what is zero is not sent.
+type GetMessageParams struct {
+	// How long to wait for its end, at most 60s.
+	Wait string `query:"wait"`
+	// wait=N, in seconds.
+	Prefer string `header:"Prefer"`
+}
+
+// AckMessageParams are the parameters of AckMessage; what is zero is not sent.
+type AckMessageParams struct {
+	// Required: as the receive gave it.
+	PosternFence string `header:"Postern-Fence"`
+}
+
+// CancelMessageParams are the parameters of CancelMessage; what is zero is not sent.
+type CancelMessageParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+}
+
+// GetMessageLogsParams are the parameters of GetMessageLogs; what is zero is not sent.
+type GetMessageLogsParams struct {
+	// The last so many lines.
+	Limit int64 `query:"limit"`
+}
+
+// ProcessedMessageParams are the parameters of ProcessedMessage; what is zero is not sent.
+type ProcessedMessageParams struct {
+	// Required: as the receive gave it.
+	PosternFence string `header:"Postern-Fence"`
+}
+
+// RejectMessageParams are the parameters of RejectMessage; what is zero is not sent.
+type RejectMessageParams struct {
+	// Required: as the receive gave it.
+	PosternFence string `header:"Postern-Fence"`
+}
+
+// ReplyMessageParams are the parameters of ReplyMessage; what is zero is not sent.
+type ReplyMessageParams struct {
+	// Required: as the receive gave it.
+	PosternFence string `header:"Postern-Fence"`
+}
+
+// ReceiveMessagesParams are the parameters of ReceiveMessages; what is zero is not sent.
+type ReceiveMessagesParams struct {
+	// How long to wait for one, at most 60s; wins over Prefer: wait=N.
+	Wait string `query:"wait"`
+	// wait=N, in seconds.
+	Prefer string `header:"Prefer"`
+}
+
 // ListNodesParams are the parameters of ListNodes; what is zero is not sent.
 type ListNodesParams struct {
 	Limit int64 `query:"limit"`
@@ -6308,6 +6691,21 @@ type MeetPrerequisitesJSONRequestBody = MeetInputBody
 // ReplayJobJSONRequestBody defines body for ReplayJob for application/json ContentType.
 type ReplayJobJSONRequestBody = ReasonBody
 
+// PostMessageJSONRequestBody defines body for PostMessage for application/json ContentType.
+type PostMessageJSONRequestBody = MessageInput
+
+// CancelMessageJSONRequestBody defines body for CancelMessage for application/json ContentType.
+type CancelMessageJSONRequestBody = ReasonBody
+
+// RejectMessageJSONRequestBody defines body for RejectMessage for application/json ContentType.
+type RejectMessageJSONRequestBody = ReasonBody
+
+// ReplyMessageJSONRequestBody defines body for ReplyMessage for application/json ContentType.
+type ReplyMessageJSONRequestBody = ReplyMessageInputBody
+
+// ReceiveMessagesJSONRequestBody defines body for ReceiveMessages for application/json ContentType.
+type ReceiveMessagesJSONRequestBody = ReceiveMessagesInputBody
+
 // BuryNodeJSONRequestBody defines body for BuryNode for application/json ContentType.
 type BuryNodeJSONRequestBody = ReasonBody
 
@@ -6846,6 +7244,18 @@ var Operations = []Operation{
 	{Name: "ListMachines", Method: "GET", Path: "/machines", Summary: "The state machines"},
 	{Name: "GetMachine", Method: "GET", Path: "/machines/{name}", Summary: "One state machine"},
 	{Name: "GetMachineStates", Method: "GET", Path: "/machines/{name}/states", Summary: "How many things of the context are in each state of a machine now"},
+	{Name: "ListMessages", Method: "GET", Path: "/messages", Summary: "List the messages of a box, the newest first", Query: []string{"box", "status", "type", "caller_id", "peer", "ref", "reply_to", "limit", "cursor"}},
+	{Name: "PostMessage", Method: "POST", Path: "/messages", Summary: "Send a message to a context"},
+	{Name: "GetMessage", Method: "GET", Path: "/messages/{id}", Summary: "Read one message", Query: []string{"wait"}},
+	{Name: "AckMessage", Method: "POST", Path: "/messages/{id}/ack", Summary: "Say that one has a message"},
+	{Name: "CancelMessage", Method: "POST", Path: "/messages/{id}/cancel", Summary: "Take back a message that one has sent", Query: []string{"reason", "dry_run"}},
+	{Name: "GetMessageHistory", Method: "GET", Path: "/messages/{id}/history", Summary: "What happened to a message, and what came too late"},
+	{Name: "GetMessageLogs", Method: "GET", Path: "/messages/{id}/logs", Summary: "What the jobs of a message have written", Query: []string{"limit"}},
+	{Name: "ProcessedMessage", Method: "POST", Path: "/messages/{id}/processed", Summary: "Say that a message is done with"},
+	{Name: "RejectMessage", Method: "POST", Path: "/messages/{id}/reject", Summary: "Refuse a message"},
+	{Name: "ReplyMessage", Method: "POST", Path: "/messages/{id}/reply", Summary: "Answer a message with its result"},
+	{Name: "GetMessageWhy", Method: "GET", Path: "/messages/{id}/why", Summary: "What a message waits for"},
+	{Name: "ReceiveMessages", Method: "POST", Path: "/messages:receive", Summary: "Take the oldest messages of msg_in", Query: []string{"wait"}},
 	{Name: "ListNodes", Method: "GET", Path: "/nodes", Summary: "List the processes that dispatch", Query: []string{"limit", "cursor"}},
 	{Name: "GetNode", Method: "GET", Path: "/nodes/{name}", Summary: "Read one node"},
 	{Name: "BuryNode", Method: "POST", Path: "/nodes/{name}/bury", Summary: "Take a node for dead now, and let others go on with its queues", Query: []string{"reason", "dry_run"}},
@@ -7599,6 +8009,78 @@ func (c *Client) GetMachine(ctx context.Context, name string) (*Answer[MachineVi
 func (c *Client) GetMachineStates(ctx context.Context, name string) (*Answer[StatesView], error) {
 	path := fmt.Sprintf("/machines/%s/states", segment(name))
 	return ask[StatesView](ctx, c, "GET", path, nil, nil)
+}
+
+// ListMessages: List the messages of a box, the newest first. GET /messages
+func (c *Client) ListMessages(ctx context.Context, params *ListMessagesParams) (*Answer[MessagesOutputBody], error) {
+	path := "/messages"
+	return ask[MessagesOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// PostMessage: Send a message to a context. POST /messages
+func (c *Client) PostMessage(ctx context.Context, params *PostMessageParams, body *PostMessageJSONRequestBody) (*Answer[MessageView], error) {
+	path := "/messages"
+	return ask[MessageView](ctx, c, "POST", path, params, body)
+}
+
+// GetMessage: Read one message. GET /messages/{id}
+func (c *Client) GetMessage(ctx context.Context, id string, params *GetMessageParams) (*Answer[MessageView], error) {
+	path := fmt.Sprintf("/messages/%s", segment(id))
+	return ask[MessageView](ctx, c, "GET", path, params, nil)
+}
+
+// AckMessage: Say that one has a message. POST /messages/{id}/ack
+func (c *Client) AckMessage(ctx context.Context, id string, params *AckMessageParams) (*Answer[JudgeMessageOutputBody], error) {
+	path := fmt.Sprintf("/messages/%s/ack", segment(id))
+	return ask[JudgeMessageOutputBody](ctx, c, "POST", path, params, nil)
+}
+
+// CancelMessage: Take back a message that one has sent. POST /messages/{id}/cancel
+func (c *Client) CancelMessage(ctx context.Context, id string, params *CancelMessageParams, body *CancelMessageJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/messages/%s/cancel", segment(id))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// GetMessageHistory: What happened to a message, and what came too late. GET /messages/{id}/history
+func (c *Client) GetMessageHistory(ctx context.Context, id string) (*Answer[MessageHistoryOutputBody], error) {
+	path := fmt.Sprintf("/messages/%s/history", segment(id))
+	return ask[MessageHistoryOutputBody](ctx, c, "GET", path, nil, nil)
+}
+
+// GetMessageLogs: What the jobs of a message have written. GET /messages/{id}/logs
+func (c *Client) GetMessageLogs(ctx context.Context, id string, params *GetMessageLogsParams) (*Answer[MessageLogsOutputBody], error) {
+	path := fmt.Sprintf("/messages/%s/logs", segment(id))
+	return ask[MessageLogsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// ProcessedMessage: Say that a message is done with. POST /messages/{id}/processed
+func (c *Client) ProcessedMessage(ctx context.Context, id string, params *ProcessedMessageParams) (*Answer[JudgeMessageOutputBody], error) {
+	path := fmt.Sprintf("/messages/%s/processed", segment(id))
+	return ask[JudgeMessageOutputBody](ctx, c, "POST", path, params, nil)
+}
+
+// RejectMessage: Refuse a message. POST /messages/{id}/reject
+func (c *Client) RejectMessage(ctx context.Context, id string, params *RejectMessageParams, body *RejectMessageJSONRequestBody) (*Answer[JudgeMessageOutputBody], error) {
+	path := fmt.Sprintf("/messages/%s/reject", segment(id))
+	return ask[JudgeMessageOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ReplyMessage: Answer a message with its result. POST /messages/{id}/reply
+func (c *Client) ReplyMessage(ctx context.Context, id string, params *ReplyMessageParams, body *ReplyMessageJSONRequestBody) (*Answer[JudgeMessageOutputBody], error) {
+	path := fmt.Sprintf("/messages/%s/reply", segment(id))
+	return ask[JudgeMessageOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// GetMessageWhy: What a message waits for. GET /messages/{id}/why
+func (c *Client) GetMessageWhy(ctx context.Context, id string) (*Answer[WhyView], error) {
+	path := fmt.Sprintf("/messages/%s/why", segment(id))
+	return ask[WhyView](ctx, c, "GET", path, nil, nil)
+}
+
+// ReceiveMessages: Take the oldest messages of msg_in. POST /messages:receive
+func (c *Client) ReceiveMessages(ctx context.Context, params *ReceiveMessagesParams, body *ReceiveMessagesJSONRequestBody) (*Answer[ReceivedMessages], error) {
+	path := "/messages:receive"
+	return ask[ReceivedMessages](ctx, c, "POST", path, params, body)
 }
 
 // ListNodes: List the processes that dispatch. GET /nodes
