@@ -107,7 +107,7 @@ func TestAChatIsAnswered(t *testing.T) {
 	if v["code"] != "idempotency_conflict" || !strings.Contains(fmt.Sprint(v["differs"]), "message_type") {
 		t.Errorf("%v", v)
 	}
-	for box, n := range map[string]int{"out": 1, "in": 1} { // what was sent, and its result
+	for box, n := range map[string]int{"out": 1, "in": 1} { // a chat, and its result
 		if items := b.in("default", 200, "GET", "/messages?box="+box, "", nil)["items"].([]any); len(items) != n {
 			t.Errorf("%d messages in %s: %v", len(items), box, items)
 		}

@@ -7,6 +7,6 @@
 //   - deadline: timeout from its creation to its delivery, timeout_ack from there to its acknowledgement, and
 //     timeout_result from there to its result. The one that runs ends it when it is over.
 //   - result: the message that answers another one, and ends it. It is never handed to a receiver.
-//   - late: what is said of a message that has ended, or by a receiver that holds it no more. It changes nothing.
+//   - late: a word about a message that has ended, or of a receiver that holds it no more. It changes nothing.
 //   - envelope: the bytes that an actor signed, with the signature (DSSE).
 package message

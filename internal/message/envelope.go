@@ -116,7 +116,7 @@ func Open(raw []byte) (*Signed, ed25519.PublicKey, error) {
 	return nil, nil, Unsigned("none of its signatures is that of caller_key over the bytes of payload")
 }
 
-// Unsigned refuses an envelope whose signature nobody believes.
+// Unsigned refuses an envelope whose signature is not believed.
 func Unsigned(format string, args ...any) error {
 	return fault.New(fault.Forbidden, "bad_actor_signature", "envelope: "+format, args...).About("/envelope")
 }

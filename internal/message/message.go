@@ -90,7 +90,7 @@ type Timeouts struct {
 type Step struct {
 	From, To   Status
 	On         Event
-	Lease      bool       // its fence rises, and nobody else is handed it for a time
+	Lease      bool       // its fence rises, and no other receiver is handed it for a time
 	Due        *time.Time // the deadline that runs from now on; nil: none
 	Code, Text string     // of an end by a deadline
 }

@@ -72,7 +72,7 @@ var (
 	added = map[string]string{
 		"dispatched Routed dispatched":    "a fact: it was let go to a peer",
 		"dispatched Delivered dispatched": "a fact: timeout_ack counts from it",
-		"dispatched Received dispatched":  "a fact: the lease of a receiver (S5.12)",
+		"dispatched Received dispatched":  "a fact: the lease of a receiver",
 	}
 )
 

@@ -118,7 +118,7 @@ func (s *Store) Taken(ctx context.Context, m MessageJobs) error {
 
 // oneEnded adds to b that a job of a message has ended. Its row comes behind those of jobs in the order of locks.
 func (s *Store) oneEnded(b *pgx.Batch, message uuid.UUID) {
-	b.Queue(`UPDATE postern.message SET jobs_open = jobs_open - 1 WHERE message_id = $1 AND jobs_open > 0`, message)
+	s.CountDown(b, message)
 	s.ofMessages.Store(true)
 }
 

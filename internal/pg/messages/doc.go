@@ -8,11 +8,11 @@
 //   - route: the look at rights behind the lock of a message, in the commit that delivers it or lets it go to a peer.
 //   - lease: a receiver has a message until a time, under a fence. Without an acknowledgement another one is handed it.
 //   - settle: all jobs of a message have ended, and its result is made of their ends.
-//   - late: what comes after the end of a message, or under a stale fence.
+//   - late: a word that comes after the end of a message, or under a stale fence.
 //
 // # Tables
 //
-// message, message_step, message_late and message_log; column message_id of job.
+// message, message_step, message_late and message_log.
 //
 // # Lock order
 //

@@ -20,9 +20,9 @@ type Receiving struct {
 // maxReceived is how many bytes of texts one receive hands out, beyond the first message.
 const maxReceived = 4 << 20
 
-// inboxSQL finds what of the msg_in of a context $1 a receiver $2 may be handed now, the oldest delivery first: what is
-// for everybody there or for it alone, has the topic $3 if that is not empty, no deadline that is over by the clock $4,
-// and no lease by that of leases $5.
+// inboxSQL finds the messages in the msg_in of a context $1 that a receiver $2 may be handed now: for everybody there,
+// or for it alone; with the topic $3, if that is not empty; with no deadline that is over by the clock $4, and no lease
+// by that of leases $5.
 const inboxSQL = `FROM postern.message m
 	WHERE m.target_id = $1
 		AND m.status = 'dispatched'

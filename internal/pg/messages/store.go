@@ -21,7 +21,7 @@ type Store struct {
 	Ring func()
 	// Passed is told, after the commit, that deadlines were over, by their names; nil: it is not.
 	Passed func(code string)
-	// Open says that whoever asks may do everything, as in development without authentication.
+	// Open says that each caller may do everything, as in development without authentication.
 	Open bool
 	// Peers carries messages to other installations; nil: there are none.
 	Peers Peers
@@ -44,10 +44,15 @@ const Messages pg.Kind = "messages"
 // New registers messages with a store that has not started.
 func New(core *pg.Store, jobs *flows.Store) *Store {
 	s := &Store{Store: core, flows: jobs}
-	jobs.MessageEnded = s.ring
+	jobs.MessageEnded, jobs.CountDown = s.ring, countDown
 	core.Make(pg.Made{Maker: forgetter{s: s}, Owns: func(string, string) bool { return false }})
 	core.RegisterKind(Messages, `EXISTS (SELECT FROM postern.message)`)
 	return s
+}
+
+// countDown adds to b that a job of a message has ended.
+func countDown(b *pgx.Batch, id uuid.UUID) {
+	b.Queue(`UPDATE postern.message SET jobs_open = jobs_open - 1 WHERE message_id = $1 AND jobs_open > 0`, id)
 }
 
 func (s *Store) ring() {
@@ -91,13 +96,19 @@ type forgetter struct {
 	s *Store
 }
 
-// Forget removes messages that ended before a time, in chunks. One whose jobs have not ended stays until they have.
+// Forget removes messages that ended before a time.
 func (f forgetter) Forget(ctx context.Context, before time.Time) error {
 	if !f.s.Has(Messages) {
 		return nil
 	}
-	return f.s.InChunks(ctx, func(atOnce int) (int, error) {
-		tag, err := f.s.Exec(ctx, forgetSQL, before, atOnce)
+	return f.s.forgetMessages(ctx, before)
+}
+
+// forgetMessages removes messages that ended before a time, in chunks. One whose jobs have not ended stays until they
+// have.
+func (s *Store) forgetMessages(ctx context.Context, before time.Time) error {
+	return s.InChunks(ctx, func(atOnce int) (int, error) {
+		tag, err := s.Exec(ctx, forgetSQL, before, atOnce)
 		return int(tag.RowsAffected()), err
 	})
 }

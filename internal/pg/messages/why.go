@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
-// WhyMessage explains a message: who has to do what next, since when, and which deadline runs; NotFound. It locks
-// nothing: its answer was true a moment ago.
+// WhyMessage explains a message: the next step that it waits for, since when, and which deadline runs; NotFound. It
+// locks nothing: its answer was true a moment ago.
 func (s *Store) WhyMessage(ctx context.Context, contextID int32, id uuid.UUID) (*reads.Why, error) {
 	m, err := s.Get(ctx, contextID, id)
 	if err != nil {
