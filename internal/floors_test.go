@@ -95,6 +95,7 @@ var steps = map[string]struct {
 	"internal/pg/deliveries": {4, "subscriptions and what is delivered to them"},
 	"internal/pg/actors":     {4, "actors and API keys"},
 	"internal/pg/labels":     {4, "what was applied under which label"},
+	"internal/pg/peers":      {4, "other installations, which messages go to and come from"},
 	"internal/pg/reads":      {4, "what is read for people"},
 	"internal/pg/batches":    {5, "processors and batches, which post transactions"},
 	"internal/pg/events":     {5, "sources, tools and events, which post transactions"},

@@ -153,6 +153,9 @@ BEGIN
             created_at, started_at, ended_at) ON postern.flow TO postern_submit;
         REVOKE SELECT ON postern.processor_peer FROM postern_verify; -- its secrets
     END IF;
+    IF to_regclass('postern.peer_secret') IS NOT NULL THEN
+        REVOKE SELECT ON postern.peer_secret FROM postern_verify;
+    END IF;
 END $$;
 -- +goose StatementEnd
 

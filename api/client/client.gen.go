@@ -1426,6 +1426,19 @@ type Check struct {
 	Ok     bool    `json:"ok"`
 }
 
+// CheckContextPeerOutputBody defines model for CheckContextPeerOutputBody.
+type CheckContextPeerOutputBody struct {
+	// Code why not
+	Code *string `json:"code,omitempty"`
+
+	// Installation which answers at the url
+	Installation *string `json:"installation,omitempty"`
+	Message      *string `json:"message,omitempty"`
+
+	// Ok it takes calls of this context, and signs its answers
+	Ok bool `json:"ok"`
+}
+
 // CheckOutputBody defines model for CheckOutputBody.
 type CheckOutputBody struct {
 	Checks []ProbeView `json:"checks"`
@@ -1479,6 +1492,56 @@ type ClockOutputBody struct {
 type ConfirmInputBody struct {
 	// Payload What the function's callback_confirmation says; another one is a failure of the action.
 	Payload json.RawMessage `json:"payload"`
+}
+
+// ContextPeerSettings defines model for ContextPeerSettings.
+type ContextPeerSettings struct {
+	// Insecure url may be http over a network, where others can read it.
+	Insecure *bool `json:"insecure,omitempty"`
+
+	// Name If given, the name in the path.
+	//
+	// Examples: claim-7f3
+	Name *string `json:"name,omitempty"`
+
+	// Secret Both ends sign with it. Left out it stays what it is. Another one is good at once, and the one before it no more: rotate-secret keeps both for a time.
+	Secret *string `json:"secret,omitempty"`
+
+	// URL Its door for this context: its address, and what PUT /peers answers there as door. Without one it calls, and is not called. Messages go out as transactions of the type peer. and its name.
+	//
+	// Examples: https://far.example/contexts/shop/peers/near
+	URL *string `json:"url,omitempty"`
+}
+
+// ContextPeerView defines model for ContextPeerView.
+type ContextPeerView struct {
+	CreatedAt time.Time `json:"created_at"`
+
+	// Door behind the address of this installation: the url that it has there
+	Door     string `json:"door"`
+	Insecure bool   `json:"insecure"`
+
+	// Installation which it is, since it was met
+	Installation *string `json:"installation"`
+
+	// MetAt when it first signed an answer
+	MetAt *time.Time `json:"met_at"`
+	Name  string     `json:"name"`
+
+	// PreviousSecretUntil the secret before is good, too, until then
+	PreviousSecretUntil *time.Time       `json:"previous_secret_until"`
+	Refuses             *PeerRefusalView `json:"refuses"`
+	URL                 string           `json:"url"`
+	Version             int64            `json:"version"`
+
+	// Warnings of what will not do, or may not be called; after PUT and PATCH
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// ContextPeersOutputBody defines model for ContextPeersOutputBody.
+type ContextPeersOutputBody struct {
+	Items []ContextPeerView `json:"items"`
+	Next  *string           `json:"next"`
 }
 
 // ContextSettings defines model for ContextSettings.
@@ -1672,7 +1735,7 @@ type DispatcherSettings struct {
 	// Unknown The fate of a transaction that was sent, whose worker cannot say what came of it, and that may not be sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
 	Unknown *DispatcherSettingsUnknown `json:"unknown,omitempty"`
 
-	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.
+	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.; peer: calls a peer, for types that begin with peer.
 	WorkerURL string `json:"worker_url"`
 }
 
@@ -1741,7 +1804,7 @@ type DispatcherView struct {
 	Version  int64                  `json:"version"`
 	Warnings []string               `json:"warnings"`
 
-	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.
+	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.; peer: calls a peer, for types that begin with peer.
 	WorkerURL string `json:"worker_url"`
 }
 
@@ -1758,6 +1821,13 @@ type DispatcherViewUnknown string
 type DispatchersOutputBody struct {
 	Items []DispatcherView `json:"items"`
 	Next  *string          `json:"next"`
+}
+
+// DoorHealthOutputBody defines model for DoorHealthOutputBody.
+type DoorHealthOutputBody struct {
+	// Installation names this database for good
+	Installation string `json:"installation"`
+	Ok           bool   `json:"ok"`
 }
 
 // Edge defines model for Edge.
@@ -3068,6 +3138,13 @@ type PeerOutputBody struct {
 	WorkerURL string `json:"worker_url"`
 }
 
+// PeerRefusalView defines model for PeerRefusalView.
+type PeerRefusalView struct {
+	Code    string    `json:"code"`
+	Message string    `json:"message"`
+	Since   time.Time `json:"since"`
+}
+
 // PoolSettings defines model for PoolSettings.
 type PoolSettings struct {
 	// AfterFailure A transaction that fails after it reached its worker: keep its sender, or block that for a while and go on with another. keep unless said.
@@ -3708,6 +3785,18 @@ type RotateInputBody struct {
 	// Examples: 1h
 	Overlap *string `json:"overlap,omitempty"`
 	Reason  *string `json:"reason,omitempty"`
+}
+
+// RotatePeerSecretInputBody defines model for RotatePeerSecretInputBody.
+type RotatePeerSecretInputBody struct {
+	// Overlap of both secrets, 0s to 720h; 24h unless said
+	//
+	// Examples: 24h
+	Overlap *string `json:"overlap,omitempty"`
+	Reason  *string `json:"reason,omitempty"`
+
+	// Secret Both ends sign with it. Left out it stays what it is. Another one is good at once, and the one before it no more: rotate-secret keeps both for a time.
+	Secret *string `json:"secret,omitempty"`
 }
 
 // RoundView defines model for RoundView.
@@ -4970,6 +5059,18 @@ type ListContextsParams struct {
 	Cursor string `query:"cursor"`
 }
 
+// GreetPeerJSONBody is a part of GreetPeer.
+type GreetPeerJSONBody map[string]interface{}
+
+// GreetPeerParams are the parameters of GreetPeer; what is zero is not sent.
+type GreetPeerParams struct {
+	// installation/context/peer/ the last word of the path / something drawn
+	WebhookID        string `header:"webhook-id"`
+	WebhookTimestamp string `header:"webhook-timestamp"`
+	// By the secret of the peer, as Standard Webhooks has it (v1).
+	WebhookSignature string `header:"webhook-signature"`
+}
+
 // DeliverBatchJSONBody is a part of DeliverBatch.
 type DeliverBatchJSONBody map[string]interface{}
 
@@ -5479,6 +5580,62 @@ type DrainNodeParams struct {
 
 // ResumeNodeParams are the parameters of ResumeNode; what is zero is not sent.
 type ResumeNodeParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ListContextPeersParams are the parameters of ListContextPeers; what is zero is not sent.
+type ListContextPeersParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// DeleteContextPeerParams are the parameters of DeleteContextPeer; what is zero is not sent.
+type DeleteContextPeerParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PatchContextPeerJSONBody is a part of PatchContextPeer.
+type PatchContextPeerJSONBody map[string]interface{}
+
+// PatchContextPeerParams are the parameters of PatchContextPeer; what is zero is not sent.
+type PatchContextPeerParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PutContextPeerParams are the parameters of PutContextPeer; what is zero is not sent.
+type PutContextPeerParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// RotatePeerSecretParams are the parameters of RotatePeerSecret; what is zero is not sent.
+type RotatePeerSecretParams struct {
 	// Kept in the audit row, with who and when.
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
@@ -6595,6 +6752,9 @@ type NackChannelMessageJSONRequestBody = JudgeChannelMessageInputBody
 // UnblockChannelJSONRequestBody defines body for UnblockChannel for application/json ContentType.
 type UnblockChannelJSONRequestBody = ReasonBody
 
+// GreetPeerJSONRequestBody defines body for GreetPeer for application/json ContentType.
+type GreetPeerJSONRequestBody GreetPeerJSONBody
+
 // DeliverBatchJSONRequestBody defines body for DeliverBatch for application/json ContentType.
 type DeliverBatchJSONRequestBody DeliverBatchJSONBody
 
@@ -6714,6 +6874,15 @@ type DrainNodeJSONRequestBody = ReasonBody
 
 // ResumeNodeJSONRequestBody defines body for ResumeNode for application/json ContentType.
 type ResumeNodeJSONRequestBody = ReasonBody
+
+// PatchContextPeerJSONRequestBody defines body for PatchContextPeer for application/json ContentType.
+type PatchContextPeerJSONRequestBody PatchContextPeerJSONBody
+
+// PutContextPeerJSONRequestBody defines body for PutContextPeer for application/json ContentType.
+type PutContextPeerJSONRequestBody = ContextPeerSettings
+
+// RotatePeerSecretJSONRequestBody defines body for RotatePeerSecret for application/json ContentType.
+type RotatePeerSecretJSONRequestBody = RotatePeerSecretInputBody
 
 // PatchPoolJSONRequestBody defines body for PatchPool for application/json ContentType.
 type PatchPoolJSONRequestBody PatchPoolJSONBody
@@ -7179,6 +7348,8 @@ var Operations = []Operation{
 	{Name: "ReceiveChannelMessage", Method: "POST", Path: "/channels/{name}/receive", Summary: "Take the oldest message that is offered", Query: []string{"wait"}},
 	{Name: "UnblockChannel", Method: "POST", Path: "/channels/{name}/unblock", Summary: "Let results through a cap again", Query: []string{"reason", "dry_run"}},
 	{Name: "ListContexts", Method: "GET", Path: "/contexts", Summary: "List the contexts in which one has a role", Query: []string{"limit", "cursor"}},
+	{Name: "GetDoorHealth", Method: "GET", Path: "/contexts/{context}/peers/{peer}/health", Summary: "As a peer: which installation this is"},
+	{Name: "GreetPeer", Method: "POST", Path: "/contexts/{context}/peers/{peer}/hello", Summary: "As a peer: ask whether calls are believed"},
 	{Name: "DeliverBatch", Method: "POST", Path: "/contexts/{context}/processors/{name}/peers/{peer}/dispatch/{type}", Summary: "As a peer: send a batch, once however often"},
 	{Name: "GetPeerHealth", Method: "GET", Path: "/contexts/{context}/processors/{name}/peers/{peer}/health", Summary: "As a peer: whether batches are taken"},
 	{Name: "AskBatch", Method: "POST", Path: "/contexts/{context}/processors/{name}/peers/{peer}/status/{type}", Summary: "As a peer: ask what became of a batch"},
@@ -7262,6 +7433,13 @@ var Operations = []Operation{
 	{Name: "DrainNode", Method: "POST", Path: "/nodes/{name}/drain", Summary: "Hand back what it holds, claim nothing more", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeNode", Method: "POST", Path: "/nodes/{name}/resume", Summary: "Let a drained node claim again", Query: []string{"reason", "dry_run"}},
 	{Name: "GetNow", Method: "GET", Path: "/now", Summary: "What the context holds now, and its oldest heads with what each waits for"},
+	{Name: "ListContextPeers", Method: "GET", Path: "/peers", Summary: "List the other installations that this context knows", Query: []string{"limit", "cursor"}},
+	{Name: "DeleteContextPeer", Method: "DELETE", Path: "/peers/{name}", Summary: "Send nothing to it and take nothing of it", Query: []string{"reason", "dry_run"}},
+	{Name: "GetContextPeer", Method: "GET", Path: "/peers/{name}", Summary: "Read one of them"},
+	{Name: "PatchContextPeer", Method: "PATCH", Path: "/peers/{name}", Summary: "Change the settings of one", Query: []string{"reason", "dry_run"}},
+	{Name: "PutContextPeer", Method: "PUT", Path: "/peers/{name}", Summary: "Make another installation known, or replace its settings", Query: []string{"reason", "dry_run"}},
+	{Name: "CheckContextPeer", Method: "POST", Path: "/peers/{name}/check", Summary: "Call it, and say what comes of that"},
+	{Name: "RotatePeerSecret", Method: "POST", Path: "/peers/{name}/rotate-secret", Summary: "Change its secret; two are good for a time", Query: []string{"reason", "dry_run"}},
 	{Name: "ListPools", Method: "GET", Path: "/pools", Summary: "List pools", Query: []string{"limit", "cursor"}},
 	{Name: "DeletePool", Method: "DELETE", Path: "/pools/{name}", Summary: "Remove a pool that nothing needs", Query: []string{"reason", "dry_run"}},
 	{Name: "GetPool", Method: "GET", Path: "/pools/{name}", Summary: "Read one pool"},
@@ -7619,6 +7797,18 @@ func (c *Client) UnblockChannel(ctx context.Context, name string, params *Unbloc
 func (c *Client) ListContexts(ctx context.Context, params *ListContextsParams) (*Answer[ContextsOutputBody], error) {
 	path := "/contexts"
 	return ask[ContextsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// GetDoorHealth: As a peer: which installation this is. GET /contexts/{context}/peers/{peer}/health
+func (c *Client) GetDoorHealth(ctx context.Context, context string, peer string) (*Answer[DoorHealthOutputBody], error) {
+	path := fmt.Sprintf("/contexts/%s/peers/%s/health", segment(context), segment(peer))
+	return ask[DoorHealthOutputBody](ctx, c, "GET", path, nil, nil)
+}
+
+// GreetPeer: As a peer: ask whether calls are believed. POST /contexts/{context}/peers/{peer}/hello
+func (c *Client) GreetPeer(ctx context.Context, context string, peer string, params *GreetPeerParams, body *GreetPeerJSONRequestBody) (*Answer[map[string]interface{}], error) {
+	path := fmt.Sprintf("/contexts/%s/peers/%s/hello", segment(context), segment(peer))
+	return ask[map[string]interface{}](ctx, c, "POST", path, params, body)
 }
 
 // DeliverBatch: As a peer: send a batch, once however often. POST /contexts/{context}/processors/{name}/peers/{peer}/dispatch/{type}
@@ -8117,6 +8307,48 @@ func (c *Client) ResumeNode(ctx context.Context, name string, params *ResumeNode
 func (c *Client) GetNow(ctx context.Context) (*Answer[NowView], error) {
 	path := "/now"
 	return ask[NowView](ctx, c, "GET", path, nil, nil)
+}
+
+// ListContextPeers: List the other installations that this context knows. GET /peers
+func (c *Client) ListContextPeers(ctx context.Context, params *ListContextPeersParams) (*Answer[ContextPeersOutputBody], error) {
+	path := "/peers"
+	return ask[ContextPeersOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// DeleteContextPeer: Send nothing to it and take nothing of it. DELETE /peers/{name}
+func (c *Client) DeleteContextPeer(ctx context.Context, name string, params *DeleteContextPeerParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/peers/%s", segment(name))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
+}
+
+// GetContextPeer: Read one of them. GET /peers/{name}
+func (c *Client) GetContextPeer(ctx context.Context, name string) (*Answer[ContextPeerView], error) {
+	path := fmt.Sprintf("/peers/%s", segment(name))
+	return ask[ContextPeerView](ctx, c, "GET", path, nil, nil)
+}
+
+// PatchContextPeer: Change the settings of one. PATCH /peers/{name}
+func (c *Client) PatchContextPeer(ctx context.Context, name string, params *PatchContextPeerParams, body *PatchContextPeerJSONRequestBody) (*Answer[ContextPeerView], error) {
+	path := fmt.Sprintf("/peers/%s", segment(name))
+	return ask[ContextPeerView](ctx, c, "PATCH", path, params, body)
+}
+
+// PutContextPeer: Make another installation known, or replace its settings. PUT /peers/{name}
+func (c *Client) PutContextPeer(ctx context.Context, name string, params *PutContextPeerParams, body *PutContextPeerJSONRequestBody) (*Answer[ContextPeerView], error) {
+	path := fmt.Sprintf("/peers/%s", segment(name))
+	return ask[ContextPeerView](ctx, c, "PUT", path, params, body)
+}
+
+// CheckContextPeer: Call it, and say what comes of that. POST /peers/{name}/check
+func (c *Client) CheckContextPeer(ctx context.Context, name string) (*Answer[CheckContextPeerOutputBody], error) {
+	path := fmt.Sprintf("/peers/%s/check", segment(name))
+	return ask[CheckContextPeerOutputBody](ctx, c, "POST", path, nil, nil)
+}
+
+// RotatePeerSecret: Change its secret; two are good for a time. POST /peers/{name}/rotate-secret
+func (c *Client) RotatePeerSecret(ctx context.Context, name string, params *RotatePeerSecretParams, body *RotatePeerSecretJSONRequestBody) (*Answer[SecretOutputBody], error) {
+	path := fmt.Sprintf("/peers/%s/rotate-secret", segment(name))
+	return ask[SecretOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ListPools: List pools. GET /pools

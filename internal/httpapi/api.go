@@ -171,6 +171,9 @@ func (a *API) routes() {
 
 	// messages
 	a.messageRoutes()
+	// peers
+	a.contextPeerRoutes()
+	a.peerDoorRoutes()
 
 	// leader
 	a.sourceRoutes()

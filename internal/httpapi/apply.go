@@ -181,6 +181,7 @@ var appliedKinds = []appliedKind{
 	{"processor", "put-processor", "delete-processor", func(a *API) appliedThings { return a.processors() }},
 	{"authorization", "put-authorization", "delete-authorization",
 		func(a *API) appliedThings { return a.authorizations() }},
+	{"peer", "put-context-peer", "delete-context-peer", func(a *API) appliedThings { return a.contextPeers() }},
 	{"subscription", "put-subscription", "delete-subscription",
 		func(a *API) appliedThings { return a.subscriptions() }},
 }

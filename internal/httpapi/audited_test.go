@@ -35,6 +35,9 @@ var noLever = map[string]string{
 
 	"PUT /processors/{name}/height": "a reading of the chain",
 
+	"POST /peers/{name}/check":                    "a question to the peer, whose answer it shows",
+	"POST /contexts/{context}/peers/{peer}/hello": "a question",
+
 	"POST /tools/{fqn}/check":  "a question to the tool, whose answer it shows",
 	"POST /tools/{fqn}/invoke": "it records nothing",
 
@@ -87,6 +90,7 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		l.ofTransactionsAndQueues(),
 		l.ofSendersAndTypes(),
 		l.ofSubscriptionsAndProcessors(),
+		l.ofPeers(),
 		l.ofEvents(),
 		l.ofJobs(),
 		l.ofContextsAndActors(),

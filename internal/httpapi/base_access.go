@@ -261,6 +261,15 @@ var access = map[string]rule{
 	"processed-message":   {least: executors},
 	"reply-message":       {least: executors},
 	"reject-message":      {least: executors},
+	"list-context-peers":  {least: readers},
+	"get-context-peer":    {least: readers},
+	"put-context-peer":    {least: admins},
+	"patch-context-peer":  {least: admins},
+	"delete-context-peer": {least: admins},
+	"rotate-peer-secret":  {least: admins},
+	"check-context-peer":  {least: admins},
+	"get-door-health":     {least: nobody, where: nowhere},
+	"greet-peer":          {least: nobody, where: nowhere}, // the peer signs this call
 
 	"apply": {least: admins}, // and of each document what its PUT wants, in its context
 

@@ -76,7 +76,7 @@ func (a *API) readAll(r *http.Request) (body []byte, err error) {
 
 // refuseBody answers a request whose body is refused; a worker's caller, in the words of the contract of workers.
 func (a *API) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
-	if strings.Contains(r.URL.Path, peerDispatch) {
+	if strings.Contains(r.URL.Path, peerDispatch) || doorPath.MatchString(r.URL.Path) {
 		err = toWorkerCaller(err)
 	}
 	a.refuse(w, r, err)

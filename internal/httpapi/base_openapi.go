@@ -73,6 +73,7 @@ func (a *API) document() huma.Config {
 		{Name: "authorizations", Description: "Who may send which batches."},
 		{Name: "jobs", Description: "Scripts that runners execute, and the runners."},
 		{Name: "flows", Description: "Jobs that need each other."},
+		{Name: "peers", Description: "Other installations, which messages go to and come from."},
 		{Name: "leader", Description: "Events call tools, and results go out through channels."},
 		{Name: "nodes", Description: "The processes that dispatch."},
 		{Name: "quarantine", Description: "What is kept from leaving a database that was restored or copied."},

@@ -47,6 +47,7 @@ var problems = map[string]struct {
 	"stale_fence":            {409, "Held by somebody else", false},
 	"stale_epoch":            {409, "Another process has the name", false},
 	"runner_live":            {409, "Another process has the name", true},
+	"wrong_installation":     {409, "Another installation is meant", false},
 	"runner_paused":          {409, "Runner is paused", true},
 	"queue_draining":         {409, "Queue is draining", true},
 	"processor_paused":       {409, "Processor is paused", true},

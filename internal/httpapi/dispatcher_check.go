@@ -41,7 +41,8 @@ func (a *API) checkDispatcher(ctx context.Context, in *checkInput) (*checkOutput
 	out := &checkOutput{}
 	out.Body.OK, out.Body.WorkerURL = true, d.WorkerURL
 	probes := []remote.Probe{{Check: "health", State: "ok", Found: "it is built in"}}
-	if !strings.HasPrefix(d.WorkerURL, "noop:") && !strings.HasPrefix(d.WorkerURL, "run:") {
+	if !strings.HasPrefix(d.WorkerURL, "noop:") && !strings.HasPrefix(d.WorkerURL, "run:") &&
+		d.WorkerURL != outbox.PeerURL {
 		probes = a.Tools.Probes(remote.Signed(ctx, d.Secret), d.WorkerURL, d.Type)
 	}
 	for _, p := range probes {

@@ -15,13 +15,14 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/events"
 	"github.com/postern-dev/postern/internal/pg/flows"
+	"github.com/postern-dev/postern/internal/pg/peers"
 	"github.com/postern-dev/postern/internal/remote"
 )
 
 // DispatcherSettings is what people write of a dispatcher. A field that is left out takes its default (S2.16).
 type DispatcherSettings struct {
 	Type        name               `json:"type,omitempty" doc:"If given, the type in the path."`
-	WorkerURL   string             `json:"worker_url" maxLength:"2000" doc:"Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job."`
+	WorkerURL   string             `json:"worker_url" maxLength:"2000" doc:"Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.; peer: calls a peer, for types that begin with peer."`
 	Pool        string             `json:"pool,omitempty" pattern:"^([A-Za-z0-9][A-Za-z0-9._:@-]{0,199})?$" doc:"Senders; without it the type needs none."`
 	Slots       int                `json:"slots,omitempty" minimum:"1" maximum:"10000" doc:"Calls in flight per node, for types without pool."`
 	Exclusive   *exclusiveSetting  `json:"exclusive,omitempty"`
@@ -109,6 +110,9 @@ func settingsOf(typ string, raw, said []byte) (d outbox.Dispatcher, err error) {
 	if strings.HasPrefix(typ, flow.TypePrefix) { // so are those of jobs
 		d = flows.Dispatcher(typ)
 	}
+	if _, ok := outbox.PeerOf(typ); ok { // and those of peers
+		d = peers.Dispatcher(typ)
+	}
 	if err := readSettings(&d, raw, said); err != nil {
 		return d, err
 	}
@@ -173,7 +177,10 @@ func checkDispatcher(d *outbox.Dispatcher) error {
 	if err := checkJobs(d); err != nil {
 		return err
 	}
-	builtIn := d.Type == leader.TypeTool || d.WorkerURL == flow.WorkerURL
+	if err := checkPeers(d); err != nil {
+		return err
+	}
+	builtIn := d.Type == leader.TypeTool || d.WorkerURL == flow.WorkerURL || d.WorkerURL == outbox.PeerURL
 	if err := checkWorkerURL("/worker_url", d.WorkerURL, true); err != nil && !builtIn {
 		return err
 	}
@@ -239,6 +246,22 @@ func checkJobs(d *outbox.Dispatcher) error {
 		return fault.At("/inclusion/deadline",
 			"inclusion/deadline %q: want \"0s\", since a job waits for a runner for as long as it takes; "+
 				"its timeout limits each try", d.Inclusion.Deadline)
+	}
+	return nil
+}
+
+// checkPeers refuses settings under which messages would not go to a peer, or another type would.
+func checkPeers(d *outbox.Dispatcher) error {
+	_, isPeer := outbox.PeerOf(d.Type)
+	switch {
+	case isPeer && d.WorkerURL != outbox.PeerURL:
+		return fault.At("/worker_url", "worker_url %q: the types that begin with %s go to peers, and have the "+
+			"worker %q", fault.Clip(d.WorkerURL), outbox.PeerType(""), outbox.PeerURL)
+	case !isPeer && d.WorkerURL == outbox.PeerURL:
+		return fault.At("/worker_url", "worker_url %q calls a peer: only types that begin with %s have it, and PUT "+
+			"/peers/NAME makes that of a peer", outbox.PeerURL, outbox.PeerType(""))
+	case isPeer && (!d.Idempotent || d.Pool != ""):
+		return fault.At("/idempotent", "type %s: want idempotent, and no pool: a peer knows what it has", d.Type)
 	}
 	return nil
 }

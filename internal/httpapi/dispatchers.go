@@ -125,7 +125,8 @@ func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
 			Probing:  d.GateProbing,
 		}
 	}
-	if !d.Idempotent && !strings.HasPrefix(d.WorkerURL, "noop:") && !strings.HasPrefix(d.WorkerURL, "run:") {
+	if !d.Idempotent && !strings.HasPrefix(d.WorkerURL, "noop:") && !strings.HasPrefix(d.WorkerURL, "run:") &&
+		d.WorkerURL != outbox.PeerURL {
 		fate := "is held for an operator"
 		if d.Unknown == outbox.UnknownUnresolved {
 			fate = "ends UNRESOLVED"

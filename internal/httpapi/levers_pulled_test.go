@@ -108,6 +108,18 @@ func (l *levers) ofSubscriptionsAndProcessors() map[string]pulled {
 	}
 }
 
+// ofPeers are the levers of peers.
+func (l *levers) ofPeers() map[string]pulled {
+	return map[string]pulled{
+		"PUT /peers/{name}":    {arrange: func() string { return "/peers/new" }, body: peerSecret},
+		"PATCH /peers/{name}":  {arrange: l.made("/peers/far", peerSecret), body: peerURL, action: "put"},
+		"DELETE /peers/{name}": {arrange: l.made("/peers/old", peerSecret)},
+		"POST /peers/{name}/rotate-secret": {
+			arrange: l.made("/peers/far", peerSecret), action: "rotate_secret",
+		},
+	}
+}
+
 // ofEvents are the levers of sources, channels, events and tools.
 func (l *levers) ofEvents() map[string]pulled {
 	return map[string]pulled{

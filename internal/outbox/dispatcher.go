@@ -237,7 +237,7 @@ func pointer(data json.RawMessage, ptr string) string {
 
 // HasHooks says whether the worker can be told how a transaction ended; the built-in ones cannot.
 func (d *Dispatcher) HasHooks() bool {
-	for _, builtIn := range []string{"noop:", "tool:", "run:"} {
+	for _, builtIn := range []string{"noop:", "tool:", "run:", PeerURL} {
 		if strings.HasPrefix(d.WorkerURL, builtIn) {
 			return false
 		}

@@ -45,7 +45,8 @@
 //
 // Who owns what:
 //
-//   - installation: one database of Postern with the processes that work on it.
+//   - installation: one database of Postern with the processes that work on it. Its id names it to others for good.
+//   - peer: another installation, as a context knows it. Its door is where it takes the calls of this one.
 //   - deployment: the name of an installation, which its processes are started with. A database that ran under another
 //     one is taken for a copy, and nothing is sent from it.
 //   - context: a tenant. Every object lies in one.
@@ -97,7 +98,7 @@
 //   - line: one of the two queues of a processor. A batch has a number that orders it there, with gaps between the
 //     numbers (column place), and a position: how many stand before it.
 //   - authorization: which actors may send batches, of what, and how many.
-//   - peer: another installation that may send batches to a processor. An envelope is a batch as it is sent there.
+//   - peer of a processor: another installation that may send it batches. An envelope is a batch on its way there.
 //   - notice: the number under which subscribers are told of a timeout of a batch, which may have several.
 //
 // Domains (internal/coord):

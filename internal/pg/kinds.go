@@ -37,7 +37,8 @@ func (k *kinds) read(b *pgx.Batch, into *confView) {
 	var types []string
 	into.kinds = Kinds{}
 	each(b, `SELECT ARRAY[`+strings.Join(all, ", ")+`]::boolean[], `+quarantineSQL,
-		[]any{&found, &into.quarantine.number, &into.quarantine.lines, &contexts, &types}, func() {
+		[]any{&found, &into.quarantine.number, &into.quarantine.lines, &into.quarantine.installation,
+			&contexts, &types}, func() {
 			for i, l := range k.registered {
 				into.kinds[l.kind] = found[i]
 			}

@@ -239,7 +239,7 @@ func TestVerifyReadsEverythingAndNoSecret(t *testing.T) {
 	c, _ := w.as("postern_verify")
 	shows(t, c, `SELECT uid FROM postern.transactions`, "u-other", "u-shop")
 	shows(t, c, `SELECT uid FROM postern.task`, "u-other", "u-shop")
-	denied(t, c, "42501", `SELECT * FROM postern.api_key`, `SELECT * FROM postern.ui_session`, `SELECT secret FROM postern.subscription`, `SELECT secret FROM postern.dispatcher_secret`, `SELECT secret FROM postern.processor_peer`, `DELETE FROM postern.task`)
+	denied(t, c, "42501", `SELECT * FROM postern.api_key`, `SELECT * FROM postern.ui_session`, `SELECT secret FROM postern.subscription`, `SELECT secret FROM postern.dispatcher_secret`, `SELECT secret FROM postern.processor_peer`, `SELECT secret FROM postern.peer_secret`, `DELETE FROM postern.task`)
 }
 
 // A database whose owner may make no roles, on a server that has them.

@@ -39,11 +39,17 @@ func isTool(baseURL string) bool { return baseURL == leader.ToolURL }
 
 func isRun(baseURL string) bool { return baseURL == flow.WorkerURL }
 
+// isPeer is the worker of what goes to peers, which is a part of the engine, too. It is asked about nothing: the peer
+// knows what it has, and the same call may be made again.
+func isPeer(baseURL string) bool { return baseURL == outbox.PeerURL }
+
 // noJobs is the answer of a process that knows of no jobs.
 var noJobs = outbox.Status{State: outbox.StatusUnreachable, Message: "this process knows of no jobs"}
 
 // builtIn says whether a worker is a part of Postern.
-func builtIn(baseURL string) bool { return isNoop(baseURL) || isTool(baseURL) || isRun(baseURL) }
+func builtIn(baseURL string) bool {
+	return isNoop(baseURL) || isTool(baseURL) || isRun(baseURL) || isPeer(baseURL)
+}
 
 // Dispatch answers done {"noop": true} for "noop:"; see Worker.
 func (m Mux) Dispatch(ctx context.Context, c Call) outbox.Answer {
@@ -57,12 +63,17 @@ func (m Mux) Dispatch(ctx context.Context, c Call) outbox.Answer {
 		const none = "this process offers no jobs"
 		return outbox.Answer{Class: outbox.ClassBlocked, Code: "no_jobs", Message: none, StartedAt: time.Now()}
 	}
+	if isPeer(c.BaseURL) {
+		const none = "this process calls no peers"
+		return outbox.Answer{Class: outbox.ClassBlocked, Code: "no_peers", Message: none, StartedAt: time.Now()}
+	}
 	return m.Next.Dispatch(ctx, c)
 }
 
-// Status answers unknown for "noop:": it did nothing, so sending again does no harm; see Worker.
+// Status answers unknown for "noop:", which did nothing, and for what goes to peers: sending again does no harm; see
+// Worker.
 func (m Mux) Status(ctx context.Context, baseURL, typ, byToken, byHash string) outbox.Status {
-	if isNoop(baseURL) {
+	if isNoop(baseURL) || isPeer(baseURL) {
 		return outbox.Status{State: outbox.StatusUnknown}
 	}
 	if isTool(baseURL) {
@@ -85,9 +96,9 @@ func (m Mux) Alive(ctx context.Context, baseURL, typ string, mute bool) error {
 	return m.Next.Alive(ctx, baseURL, typ, mute)
 }
 
-// StatusBatch answers unknown for "noop:"; see Worker.
+// StatusBatch answers unknown as Status does; see Worker.
 func (m Mux) StatusBatch(ctx context.Context, baseURL, typ string, hashes []string) []outbox.Status {
-	if isNoop(baseURL) {
+	if isNoop(baseURL) || isPeer(baseURL) {
 		return all(hashes, outbox.Status{State: outbox.StatusUnknown})
 	}
 	if isTool(baseURL) {

@@ -44,7 +44,7 @@ func (r request) signed(ctx context.Context, now time.Time) http.Header {
 	if token == "" {
 		token = rand.Text()
 	}
-	h := Message{ID: r.below + "/" + token, Body: r.body, Secrets: [][]byte{secret}}.header(now)
+	h := Message{ID: r.below + "/" + token, Body: r.body, Secrets: [][]byte{secret}}.Header(now)
 	for k, v := range r.header {
 		h[k] = v
 	}

@@ -45,7 +45,7 @@ type Receipt struct {
 // 15 seconds. Deliver again later unless the receipt is OK or Gone.
 func (c *Client) Webhook(ctx context.Context, m Message) Receipt {
 	r := Receipt{StartedAt: c.now()}
-	p := c.exchange(ctx, request{method: http.MethodPost, url: m.URL, body: m.Body, header: m.header(r.StartedAt), timeout: webhookTimeout})
+	p := c.exchange(ctx, request{method: http.MethodPost, url: m.URL, body: m.Body, header: m.Header(r.StartedAt), timeout: webhookTimeout})
 	now := c.now()
 	r.Elapsed, r.Status, r.Refused = now.Sub(r.StartedAt), p.status, p.refused
 	r.Answer = clip(strings.ReplaceAll(string(p.body[:min(len(p.body), 2*maxKept)]), "\x00", ""), maxKept)
@@ -62,8 +62,8 @@ func (c *Client) Webhook(ctx context.Context, m Message) Receipt {
 	return r
 }
 
-// header signs the message for the moment at which it goes out.
-func (m Message) header(at time.Time) http.Header {
+// Header signs the message for the moment at which it goes out.
+func (m Message) Header(at time.Time) http.Header {
 	seconds := strconv.FormatInt(at.Unix(), 10)
 	signed := append([]byte(m.ID+"."+seconds+"."), m.Body...)
 	var signatures []string

@@ -52,6 +52,7 @@ var leads = map[string]string{
 	"job":          "jobs",
 	"runner":       "runners",
 	"reply_to":     "messages",
+	"peer":         "peers",
 }
 
 // cell shows a member of a thing in a list.

@@ -125,6 +125,13 @@ var nouns = []noun{
 			"sent", "created_at", "deadline", "deadline", "error", "error"),
 	},
 	{
+		name:     "peers",
+		question: "Which other installations are known, and which refuse calls?",
+		id:       "name",
+		columns: cols("peer", "name", "url", "url", "installation", "installation", "met", "met_at",
+			"refuses since", "refuses.since", "code", "refuses.code", "why", "refuses.message"),
+	},
+	{
 		name:     "subscriptions",
 		question: "Who is told, and since when not?",
 		id:       "name",

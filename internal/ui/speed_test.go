@@ -86,8 +86,8 @@ func crowded(id string) []string {
 		transactions?queue=q500 queues queues?state=FREE queues?prefix=q99 queues?stuck_for=10h queues/q500 senders
 		senders/acc-1 pools pools/p dispatchers dispatchers/T nodes audit machines machines/transaction machines/queue
 		machines/event machines/batch machines/channel_message machines/flow machines/job machines/job_try
-		subscriptions deliveries events sources tools channels processors authorizations flows jobs runners contexts
-		contexts/default`), "transactions/"+id)
+		subscriptions deliveries events sources tools channels processors authorizations flows jobs runners peers
+		contexts contexts/default`), "transactions/"+id)
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

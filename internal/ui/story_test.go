@@ -48,7 +48,7 @@ func screens(ids map[string]string) (list []string) {
 	for _, p := range strings.Fields(`now transactions transactions?state=WAITING queues queues?prefix=l queues/line
 		senders senders/acc-1 pools pools/p dispatchers dispatchers/PAY processors processors/proc
 		processors/proc/batches authorizations sources events tools channels subscriptions subscriptions/hook deliveries
-		flows jobs runners
+		flows jobs runners peers
 		machines machines/transaction machines/queue machines/event machines/batch machines/channel_message
 		machines/flow machines/job machines/job_try`) {
 		list = append(list, p)

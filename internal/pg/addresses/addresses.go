@@ -48,6 +48,10 @@ const allSQL = `
 		SELECT context_id, 'sources/' || name, '', url
 		FROM postern.source
 		WHERE removed_at IS NULL AND kind <> 'push' AND state <> 'paused'
+		UNION ALL
+		SELECT context_id, 'peers/' || name, '', url
+		FROM postern.peer
+		WHERE removed_at IS NULL
 	) a
 	JOIN postern.context x USING (context_id)
 	WHERE a.url ~ '^[a-z]+://'

@@ -51,6 +51,7 @@ var (
 		{"causes", causes},
 		{"workers", gates},
 		{"workers", blocked},
+		{"peers", refusing},
 	}
 )
 

@@ -17,21 +17,23 @@ import (
 	"github.com/postern-dev/postern/internal/pg/flows"
 	"github.com/postern-dev/postern/internal/pg/labels"
 	"github.com/postern-dev/postern/internal/pg/messages"
+	"github.com/postern-dev/postern/internal/pg/peers"
 	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
 // Store is the database as the rest of Postern sees it. It is safe for concurrent use.
 type Store struct {
 	*pg.Store
-	Reads      *reads.Store
-	Deliveries *deliveries.Store
-	Channels   *channels.Store
-	Actors     *actors.Store
-	Labels     *labels.Store
-	Events     *events.Store
-	Batches    *batches.Store
-	Flows      *flows.Store
-	Messages   *messages.Store
+	Reads         *reads.Store
+	Deliveries    *deliveries.Store
+	Channels      *channels.Store
+	Actors        *actors.Store
+	Labels        *labels.Store
+	Events        *events.Store
+	Batches       *batches.Store
+	Flows         *flows.Store
+	Messages      *messages.Store
+	Installations *peers.Store
 }
 
 // Open makes the stores over a migrated database; the pool stays the caller's. See pg.Store.Start.
@@ -41,6 +43,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, er
 	s.Channels = channels.New(s.Store)
 	s.Actors = actors.New(s.Store)
 	s.Labels = labels.New(s.Store)
+	s.Installations = peers.New(s.Store)
 	s.Deliveries = deliveries.New(s.Store)
 	s.Batches = batches.New(s.Store, s.Reads, s.Deliveries)
 	s.Events = events.New(s.Store, s.Reads, s.Channels)

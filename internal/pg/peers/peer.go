@@ -1,0 +1,248 @@
+package peers
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// Settings is what people write of a peer.
+type Settings struct {
+	Name     string
+	URL      string // of its door; "": it calls, and is not called
+	Insecure bool
+	Secret   []byte // nil: it stays as it is
+}
+
+// Peer is one with what is known of it.
+type Peer struct {
+	Settings
+	ID           int32
+	Context      int32
+	Installation string // "" until it was met
+	MetAt        *time.Time
+	RefusedAt    *time.Time // since when it refuses calls
+	RefusedCode  string
+	Refused      string
+	SecretUntil  *time.Time // until when the secret before the present one is good
+	Version      int64
+	CreatedAt    time.Time
+
+	before []byte // the secret that is good until then; nil for none
+}
+
+// Secrets are those under which its calls are believed, and with which calls to it are signed.
+func (p *Peer) Secrets() [][]byte {
+	if p.before == nil {
+		return [][]byte{p.Secret}
+	}
+	return [][]byte{p.Secret, p.before}
+}
+
+// Type is that of the transactions which carry messages to the peer.
+func (p *Peer) Type() string { return outbox.PeerType(p.Name) }
+
+const peersSQL = `SELECT p.peer_id, p.context_id, p.name, p.url, p.insecure, p.installation, p.met_at, p.refused_at,
+		p.refused_code, p.refused, p.version, p.created_at, x.secret,
+		CASE WHEN x.secret_until > coalesce($1::timestamptz, clock_timestamp()) THEN x.secret_before END,
+		CASE WHEN x.secret_until > coalesce($1::timestamptz, clock_timestamp()) THEN x.secret_until END
+	FROM postern.peer p
+	JOIN postern.peer_secret x USING (peer_id)
+	WHERE p.removed_at IS NULL`
+
+func scanPeer(row pgx.CollectableRow) (*Peer, error) {
+	p := &Peer{}
+	return p, row.Scan(&p.ID, &p.Context, &p.Name, &p.URL, &p.Insecure, &p.Installation, &p.MetAt, &p.RefusedAt,
+		&p.RefusedCode, &p.Refused, &p.Version, &p.CreatedAt, &p.Secret, &p.before, &p.SecretUntil)
+}
+
+func (s *Store) peers(ctx context.Context, where string, args ...any) ([]*Peer, error) {
+	rows, err := s.Db(ctx).Query(ctx, peersSQL+where, append([]any{s.LeaseNow()}, args...)...)
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	list, err := pgx.CollectRows(rows, scanPeer)
+	return list, db.Known(err)
+}
+
+// Peers lists up to limit peers of a context by name, those after a given one.
+func (s *Store) Peers(ctx context.Context, contextID int32, after string, limit int) ([]*Peer, error) {
+	return s.peers(ctx, ` AND p.context_id = $2 AND p.name > $3 ORDER BY p.name LIMIT $4`, contextID, after, limit)
+}
+
+// Peer returns one peer with its secrets, or NotFound.
+func (s *Store) Peer(ctx context.Context, contextID int32, name string) (*Peer, error) {
+	list, err := s.peers(ctx, ` AND p.context_id = $2 AND p.name = $3`, contextID, name)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, noPeer(name)
+	}
+	return list[0], nil
+}
+
+func noPeer(name string) error {
+	return fault.New(fault.NotFound, "not_found", "no peer %q", fault.Clip(name))
+}
+
+const peerLock = `SELECT version, removed_at IS NOT NULL
+	FROM postern.peer
+	WHERE context_id = $1 AND name = $2
+	FOR UPDATE`
+
+// PutPeer creates a peer or replaces its settings; version as in db.MatchVersion. Where its URL or its secret becomes
+// another one it has to be met anew. With a URL it has a dispatcher, through which messages go to it.
+func (s *Store) PutPeer(ctx context.Context, by db.By, p Settings, version int64) (created bool, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
+		created, err = t.LockVersion(ctx, version, peerLock, by.Context, p.Name)
+		if err != nil {
+			return err
+		}
+		if created && p.Secret == nil {
+			return fault.At("/secret", "secret: want the one that the other installation has, or a new one for both: "+
+				"whsec_ and the base64 of 24 to 64 bytes, such as printf whsec_; openssl rand -base64 32")
+		}
+		b := &pgx.Batch{}
+		b.Queue(`INSERT INTO postern.peer AS p (context_id, name, url, insecure, created_at)
+			VALUES ($1, $2, $3, $4, coalesce($5::timestamptz, clock_timestamp()))
+			ON CONFLICT (context_id, name) DO UPDATE SET url = excluded.url, insecure = excluded.insecure,
+				installation = CASE WHEN p.url = excluded.url AND NOT $6 THEN p.installation ELSE '' END,
+				met_at = CASE WHEN p.url = excluded.url AND NOT $6 THEN p.met_at END,
+				refused_at = NULL, refused_code = '', refused = '', removed_at = NULL, version = p.version + 1`,
+			by.Context, p.Name, p.URL, p.Insecure, s.Clock(), created || p.Secret != nil)
+		if p.Secret != nil {
+			b.Queue(`INSERT INTO postern.peer_secret (peer_id, secret)
+				SELECT p.peer_id, $3 FROM postern.peer p WHERE (p.context_id, p.name) = ($1, $2)
+				ON CONFLICT (peer_id) DO UPDATE SET secret = excluded.secret, secret_before = NULL,
+					secret_until = NULL`, by.Context, p.Name, p.Secret)
+		}
+		if p.URL != "" {
+			s.equip(b, by.Context, p.Name)
+		}
+		s.AuditIn(b, by, "put", "/peers/"+p.Name)
+		return t.Commit(ctx, b)
+	})
+	if err != nil {
+		return false, err
+	}
+	return created, s.Reconfigured(ctx)
+}
+
+// Dispatcher is that of what goes to a peer. The same call may be made again, since the peer knows messages by their
+// ids, and it ends with the answer: nothing is asked about later.
+func Dispatcher(typ string) outbox.Dispatcher {
+	d, none := outbox.DefaultDispatcher(), 0
+	d.Type, d.WorkerURL, d.Idempotent, d.Slots = typ, outbox.PeerURL, true, 64
+	d.Retry.MaxRetries = &none // a refusal is for good, and blocked transactions wait
+	d.Retry.Initial, d.Retry.Cap = outbox.Duration(time.Second), outbox.Duration(time.Minute)
+	d.Fee = outbox.Fee{Kind: "none", CapPercent: 100}
+	d.Timeouts.Dispatch = outbox.Duration(30 * time.Second)
+	d.Unknown = outbox.UnknownUnresolved
+	d.PostedBy = outbox.ByPeers
+	return d
+}
+
+// equip gives a peer its dispatcher. Settings that are there stay as they are.
+func (s *Store) equip(b *pgx.Batch, contextID int32, name string) {
+	d := Dispatcher(outbox.PeerType(name))
+	settings, _ := json.Marshal(d) // strings and numbers
+	b.Queue(`INSERT INTO postern.dispatcher AS d (context_id, type, settings) VALUES ($1, $2, $3::text::jsonb)
+		ON CONFLICT (context_id, type) DO UPDATE SET removed_at = NULL, gate_until = NULL, gate_failures = 0,
+			gate_reason = '', gate_probing = false, gate_since = NULL, gate_node = '', version = d.version + 1`,
+		contextID, d.Type, string(settings))
+}
+
+// RemovePeer ends what a context has to do with an installation: nothing is sent to it and nothing is taken of it. It
+// is refused while something waits to be sent. The dispatcher goes first, in a commit of its own: a process that dies
+// in between leaves a peer whose removal is repeated.
+func (s *Store) RemovePeer(ctx context.Context, by db.By, name string) error {
+	p, err := s.Peer(ctx, by.Context, name)
+	if err != nil {
+		return err
+	}
+	if err := by.Seen(p.Version); err != nil {
+		return err
+	}
+	ofType := by
+	ofType.Match = nil
+	switch err := s.RemoveDispatcher(ctx, ofType, p.Type(), false); {
+	case fault.CodeOf(err) == "in_use":
+		return fault.New(fault.Conflict, "in_use", "something waits to be sent to peer %q: let it end first, or "+
+			"cancel it with POST /dispatchers/%s/purge", name, p.Type())
+	case err != nil && fault.KindOf(err) != fault.NotFound:
+		return err
+	}
+	err = s.Run(ctx, func(t *db.Txn) error {
+		missing, err := t.LockVersion(ctx, 0, peerLock, by.Context, name)
+		if err != nil {
+			return err
+		}
+		if missing {
+			return noPeer(name)
+		}
+		if err := by.Seen(t.Version); err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		b.Queue(`UPDATE postern.peer SET removed_at = clock_timestamp(), version = version + 1
+			WHERE context_id = $1 AND name = $2`, by.Context, name)
+		s.AuditIn(b, by, "delete", "/peers/"+name)
+		return t.Commit(ctx, b)
+	})
+	if err != nil {
+		return err
+	}
+	return s.Reconfigured(ctx)
+}
+
+// RotateSecret makes secret the one of a peer, and keeps the one before it good for overlap. Calls are signed with both
+// meanwhile, and believed under either, so that the two ends need not change at once.
+func (s *Store) RotateSecret(ctx context.Context, by db.By, name string, secret []byte, overlap time.Duration) error {
+	return s.Run(ctx, func(t *db.Txn) error {
+		missing, err := t.LockVersion(ctx, 0, peerLock, by.Context, name)
+		if err != nil {
+			return err
+		}
+		if missing {
+			return noPeer(name)
+		}
+		if err := by.Seen(t.Version); err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		b.Queue(`UPDATE postern.peer_secret x SET secret = $3,
+				secret_before = CASE WHEN $4::interval > '0' AND x.secret <> $3 THEN x.secret END,
+				secret_until = CASE WHEN $4::interval > '0' AND x.secret <> $3
+					THEN coalesce($5::timestamptz, clock_timestamp()) + $4 END
+			FROM postern.peer p
+			WHERE p.peer_id = x.peer_id AND (p.context_id, p.name) = ($1, $2)`,
+			by.Context, name, secret, overlap, s.LeaseNow())
+		b.Queue(`UPDATE postern.peer SET version = version + 1 WHERE (context_id, name) = ($1, $2)`, by.Context, name)
+		s.AuditIn(b, by, "rotate_secret", "/peers/"+name)
+		return t.Commit(ctx, b)
+	})
+}
+
+// Met notes what came of a call: which installation has signed the answer, and why the peer refused it, "" where it did
+// not. A peer that was met keeps its installation id. One whose settings have changed meanwhile is left alone, since
+// the call was made by those before. Where nothing is new, nothing is written.
+func (s *Store) Met(ctx context.Context, p *Peer, installation, code, message string) error {
+	if p.RefusedCode == code && (installation == "" || p.Installation != "") {
+		return nil
+	}
+	_, err := s.Exec(ctx, `UPDATE postern.peer SET
+			installation = CASE WHEN installation = '' THEN $3 ELSE installation END,
+			met_at = CASE WHEN installation = '' AND $3 <> '' THEN coalesce($6::timestamptz, clock_timestamp())
+				ELSE met_at END,
+			refused_at = CASE WHEN $4 <> '' THEN coalesce(refused_at, $6::timestamptz, clock_timestamp()) END,
+			refused_code = $4, refused = $5
+		WHERE peer_id = $1 AND version = $2`, p.ID, p.Version, installation, code, message, s.Clock())
+	return err
+}
