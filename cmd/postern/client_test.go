@@ -256,6 +256,11 @@ func TestTablesFit80Columns(t *testing.T) {
 			"error": map[string]any{"code": long, "message": long}},
 		"runners": {"name": long, "state": "live", "slots": json.Number("4"), "held": json.Number("4"),
 			"seen_at": "2020-01-01T00:00:00Z", "script_types": []any{"python", "osis"}},
+		"peers": {"name": long, "url": long, "installation": "0123456789abcdef01234567",
+			"met_at": "2020-01-01T00:00:00Z",
+			"refuses": map[string]any{
+				"since": "2020-01-01T00:00:00Z", "code": "peer_unauthenticated", "message": long,
+			}},
 		"others": {"name": long, "a": "short", "b": long, "c": json.Number("1"), "d": map[string]any{"x": "y"}},
 	}
 	for noun := range layouts {

@@ -279,6 +279,7 @@ func (d *door) unreachable() ([]doctor.Finding, error) {
 		{"subscriptions", "name", "url"},
 		{"tools", "fqn", "url"},
 		{"sources", "name", "url"},
+		{"peers", "name", "url"},
 	} {
 		if err := d.each("/"+kind.path, func(r record) {
 			all = append(all, addresses.Address{

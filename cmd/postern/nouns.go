@@ -243,6 +243,14 @@ var layouts = map[string][]column{
 		{head: "deadline", cell: ahead("deadline")},
 		{head: "error", cell: codeAndMessage, tail: true},
 	},
+	"peers": {
+		{head: "name", cell: field("name")},
+		{head: "url", cell: field("url")},
+		{head: "installation", cell: field("installation"), soft: true},
+		{head: "met", cell: since("met_at"), soft: true},
+		{head: "refuses", cell: since("refuses.since")},
+		{head: "why", cell: firstOf("refuses.message", "refuses.code"), tail: true},
+	},
 	"machines": {
 		{head: "name", cell: field("name")},
 		{head: "follows", cell: field("follows")},
