@@ -5059,11 +5059,35 @@ type ListContextsParams struct {
 	Cursor string `query:"cursor"`
 }
 
+// FollowMessagesJSONBody is a part of FollowMessages.
+type FollowMessagesJSONBody map[string]interface{}
+
+// FollowMessagesParams are the parameters of FollowMessages; what is zero is not sent.
+type FollowMessagesParams struct {
+	// installation/context/peer/ the last word of the path / something drawn
+	WebhookID        string `header:"webhook-id"`
+	WebhookTimestamp string `header:"webhook-timestamp"`
+	// By the secret of the peer, as Standard Webhooks has it (v1).
+	WebhookSignature string `header:"webhook-signature"`
+}
+
 // GreetPeerJSONBody is a part of GreetPeer.
 type GreetPeerJSONBody map[string]interface{}
 
 // GreetPeerParams are the parameters of GreetPeer; what is zero is not sent.
 type GreetPeerParams struct {
+	// installation/context/peer/ the last word of the path / something drawn
+	WebhookID        string `header:"webhook-id"`
+	WebhookTimestamp string `header:"webhook-timestamp"`
+	// By the secret of the peer, as Standard Webhooks has it (v1).
+	WebhookSignature string `header:"webhook-signature"`
+}
+
+// DeliverMessageJSONBody is a part of DeliverMessage.
+type DeliverMessageJSONBody map[string]interface{}
+
+// DeliverMessageParams are the parameters of DeliverMessage; what is zero is not sent.
+type DeliverMessageParams struct {
 	// installation/context/peer/ the last word of the path / something drawn
 	WebhookID        string `header:"webhook-id"`
 	WebhookTimestamp string `header:"webhook-timestamp"`
@@ -6752,8 +6776,14 @@ type NackChannelMessageJSONRequestBody = JudgeChannelMessageInputBody
 // UnblockChannelJSONRequestBody defines body for UnblockChannel for application/json ContentType.
 type UnblockChannelJSONRequestBody = ReasonBody
 
+// FollowMessagesJSONRequestBody defines body for FollowMessages for application/json ContentType.
+type FollowMessagesJSONRequestBody FollowMessagesJSONBody
+
 // GreetPeerJSONRequestBody defines body for GreetPeer for application/json ContentType.
 type GreetPeerJSONRequestBody GreetPeerJSONBody
+
+// DeliverMessageJSONRequestBody defines body for DeliverMessage for application/json ContentType.
+type DeliverMessageJSONRequestBody DeliverMessageJSONBody
 
 // DeliverBatchJSONRequestBody defines body for DeliverBatch for application/json ContentType.
 type DeliverBatchJSONRequestBody DeliverBatchJSONBody
@@ -7348,8 +7378,10 @@ var Operations = []Operation{
 	{Name: "ReceiveChannelMessage", Method: "POST", Path: "/channels/{name}/receive", Summary: "Take the oldest message that is offered", Query: []string{"wait"}},
 	{Name: "UnblockChannel", Method: "POST", Path: "/channels/{name}/unblock", Summary: "Let results through a cap again", Query: []string{"reason", "dry_run"}},
 	{Name: "ListContexts", Method: "GET", Path: "/contexts", Summary: "List the contexts in which one has a role", Query: []string{"limit", "cursor"}},
+	{Name: "FollowMessages", Method: "POST", Path: "/contexts/{context}/peers/{peer}/follow", Summary: "As a peer: ask what has become of messages"},
 	{Name: "GetDoorHealth", Method: "GET", Path: "/contexts/{context}/peers/{peer}/health", Summary: "As a peer: which installation this is"},
 	{Name: "GreetPeer", Method: "POST", Path: "/contexts/{context}/peers/{peer}/hello", Summary: "As a peer: ask whether calls are believed"},
+	{Name: "DeliverMessage", Method: "POST", Path: "/contexts/{context}/peers/{peer}/messages", Summary: "As a peer: bring a message, once however often"},
 	{Name: "DeliverBatch", Method: "POST", Path: "/contexts/{context}/processors/{name}/peers/{peer}/dispatch/{type}", Summary: "As a peer: send a batch, once however often"},
 	{Name: "GetPeerHealth", Method: "GET", Path: "/contexts/{context}/processors/{name}/peers/{peer}/health", Summary: "As a peer: whether batches are taken"},
 	{Name: "AskBatch", Method: "POST", Path: "/contexts/{context}/processors/{name}/peers/{peer}/status/{type}", Summary: "As a peer: ask what became of a batch"},
@@ -7799,6 +7831,12 @@ func (c *Client) ListContexts(ctx context.Context, params *ListContextsParams) (
 	return ask[ContextsOutputBody](ctx, c, "GET", path, params, nil)
 }
 
+// FollowMessages: As a peer: ask what has become of messages. POST /contexts/{context}/peers/{peer}/follow
+func (c *Client) FollowMessages(ctx context.Context, context string, peer string, params *FollowMessagesParams, body *FollowMessagesJSONRequestBody) (*Answer[map[string]interface{}], error) {
+	path := fmt.Sprintf("/contexts/%s/peers/%s/follow", segment(context), segment(peer))
+	return ask[map[string]interface{}](ctx, c, "POST", path, params, body)
+}
+
 // GetDoorHealth: As a peer: which installation this is. GET /contexts/{context}/peers/{peer}/health
 func (c *Client) GetDoorHealth(ctx context.Context, context string, peer string) (*Answer[DoorHealthOutputBody], error) {
 	path := fmt.Sprintf("/contexts/%s/peers/%s/health", segment(context), segment(peer))
@@ -7808,6 +7846,12 @@ func (c *Client) GetDoorHealth(ctx context.Context, context string, peer string)
 // GreetPeer: As a peer: ask whether calls are believed. POST /contexts/{context}/peers/{peer}/hello
 func (c *Client) GreetPeer(ctx context.Context, context string, peer string, params *GreetPeerParams, body *GreetPeerJSONRequestBody) (*Answer[map[string]interface{}], error) {
 	path := fmt.Sprintf("/contexts/%s/peers/%s/hello", segment(context), segment(peer))
+	return ask[map[string]interface{}](ctx, c, "POST", path, params, body)
+}
+
+// DeliverMessage: As a peer: bring a message, once however often. POST /contexts/{context}/peers/{peer}/messages
+func (c *Client) DeliverMessage(ctx context.Context, context string, peer string, params *DeliverMessageParams, body *DeliverMessageJSONRequestBody) (*Answer[map[string]interface{}], error) {
+	path := fmt.Sprintf("/contexts/%s/peers/%s/messages", segment(context), segment(peer))
 	return ask[map[string]interface{}](ctx, c, "POST", path, params, body)
 }
 

@@ -38,6 +38,7 @@ func (a *App) newEngine(version string) *work.Engine {
 		work.NewChannels(e).System(),
 		work.NewJobs(e).System(),
 		work.NewMessages(e).System(),
+		work.NewPeers(e, work.PeersConfig{Call: a.remote.CallPeer}).System(),
 	)
 	return e
 }

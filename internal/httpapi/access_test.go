@@ -93,7 +93,8 @@ var jobPosts = []string{"/messages", "/jobs", "/flows", "/flows/{id}/jobs", "/fl
 // leastFor says by the path alone who may do something: the rows of the design, not the table of the code.
 func leastFor(method, path string) (least int, own bool) {
 	switch {
-	case path == "/livez" || path == "/readyz", strings.HasPrefix(path, "/contexts/{context}/processors/{name}/peers/{peer}/"), // these are signed
+	case path == "/livez" || path == "/readyz",
+		strings.HasPrefix(path, "/contexts/{context}/processors/{name}/peers/{peer}/"), // these are signed
 		strings.HasPrefix(path, "/contexts/{context}/peers/{peer}/"):
 		return none, false
 	case path == "/machines", path == "/machines/{name}", path == "/limits", path == "/walks:validate":

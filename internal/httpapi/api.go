@@ -174,6 +174,7 @@ func (a *API) routes() {
 	// peers
 	a.contextPeerRoutes()
 	a.peerDoorRoutes()
+	a.peerMessageRoutes()
 
 	// leader
 	a.sourceRoutes()

@@ -35,8 +35,10 @@ var noLever = map[string]string{
 
 	"PUT /processors/{name}/height": "a reading of the chain",
 
-	"POST /peers/{name}/check":                    "a question to the peer, whose answer it shows",
-	"POST /contexts/{context}/peers/{peer}/hello": "a question",
+	"POST /peers/{name}/check":                       "a question to the peer, whose answer it shows",
+	"POST /contexts/{context}/peers/{peer}/hello":    "a question",
+	"POST /contexts/{context}/peers/{peer}/follow":   "a question",
+	"POST /contexts/{context}/peers/{peer}/messages": "a message keeps which peer brought it",
 
 	"POST /tools/{fqn}/check":  "a question to the tool, whose answer it shows",
 	"POST /tools/{fqn}/invoke": "it records nothing",

@@ -269,7 +269,9 @@ var access = map[string]rule{
 	"rotate-peer-secret":  {least: admins},
 	"check-context-peer":  {least: admins},
 	"get-door-health":     {least: nobody, where: nowhere},
-	"greet-peer":          {least: nobody, where: nowhere}, // the peer signs this call
+	"greet-peer":          {least: nobody, where: nowhere}, // the peer signs this call, and those below
+	"deliver-message":     {least: nobody, where: nowhere},
+	"follow-messages":     {least: nobody, where: nowhere},
 
 	"apply": {least: admins}, // and of each document what its PUT wants, in its context
 

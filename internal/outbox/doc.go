@@ -46,7 +46,7 @@
 // Who owns what:
 //
 //   - installation: one database of Postern with the processes that work on it. Its id names it to others for good.
-//   - peer: another installation, as a context knows it. Its door is where it takes the calls of this one.
+//   - peer: another installation, as a context knows it. It takes calls at its door.
 //   - deployment: the name of an installation, which its processes are started with. A database that ran under another
 //     one is taken for a copy, and nothing is sent from it.
 //   - context: a tenant. Every object lies in one.

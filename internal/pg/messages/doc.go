@@ -8,7 +8,12 @@
 //   - route: the look at rights behind the lock of a message, in the commit that delivers it or lets it go to a peer.
 //   - lease: a receiver has a message until a time, under a fence. Without an acknowledgement another one is handed it.
 //   - settle: all jobs of a message have ended, and its result is made of their ends.
-//   - late: a word that comes after the end of a message, or under a stale fence.
+//   - carry: a transaction of the type of a peer names a message and brings it there. It ends once the peer has stored
+//     the message, or refuses it for good.
+//   - follow: to ask a peer what has become of the messages that it has stored. One process at a time asks, under a
+//     lease in the row of the peer.
+//   - word: what a peer says of a message, with the number of its steps there.
+//   - late: what comes after the end of a message, or under a stale fence.
 //
 // # Tables
 //
@@ -26,5 +31,10 @@
 //   - A receiver dies: its lease ends, and the message is handed to another one under a higher fence. What the first
 //     one says afterwards has an old fence, changes nothing, and is kept as late.
 //   - A receiver dies after its acknowledgement: timeout_result ends the message, or its sender cancels it.
+//   - A process dies between the commit that lets a message go and the post of its transaction: the look of another
+//     one posts it under the same uid.
+//   - The answer of a peer is lost: the call is made again, and the peer knows the message by its id.
+//   - A peer loses messages, as by a restore: it calls them unknown, and they are delivered again, three times at most.
+//   - Two processes follow a peer at one time: a word that is known changes nothing.
 //   - The sender loses its role before the route: the message ends refused.
 package messages

@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/flows"
+	"github.com/postern-dev/postern/internal/pg/peers"
 )
 
 // Store keeps messages. It is safe for concurrent use.
@@ -26,8 +27,9 @@ type Store struct {
 	// Peers carries messages to other installations; nil: there are none.
 	Peers Peers
 
-	flows *flows.Store
-	bells bells
+	flows         *flows.Store
+	installations *peers.Store
+	bells         bells
 }
 
 // Peers carries messages to other installations.
@@ -42,9 +44,11 @@ type Peers interface {
 const Messages pg.Kind = "messages"
 
 // New registers messages with a store that has not started.
-func New(core *pg.Store, jobs *flows.Store) *Store {
-	s := &Store{Store: core, flows: jobs}
-	jobs.MessageEnded, jobs.CountDown = s.ring, countDown
+func New(core *pg.Store, jobs *flows.Store, installations *peers.Store) *Store {
+	s := &Store{Store: core, flows: jobs, installations: installations}
+	s.Peers = carrier{s, installations}
+	core.Make(peersMade())
+	jobs.MessageEnded = s.ring
 	core.Make(pg.Made{Maker: forgetter{s: s}, Owns: func(string, string) bool { return false }})
 	core.RegisterKind(Messages, `EXISTS (SELECT FROM postern.message)`)
 	return s

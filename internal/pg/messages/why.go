@@ -34,7 +34,9 @@ func (s *Store) WhyMessage(ctx context.Context, contextID int32, id uuid.UUID) (
 			b.Detail = fmt.Sprintf("it has ended (%s): %s", m.Code, m.Error)
 		}
 	case m.DeliveredAt == nil:
-		s.undelivered(m, w, &b)
+		if err := s.undelivered(ctx, m, w, &b); err != nil {
+			return nil, err
+		}
 	case m.Status == message.Dispatched:
 		b.Kind, b.Since = "not_acknowledged", *m.DeliveredAt
 		b.Detail = fmt.Sprintf("it stands in msg_in of context %s, and nobody has acknowledged it",
@@ -63,7 +65,7 @@ func (s *Store) WhyMessage(ctx context.Context, contextID int32, id uuid.UUID) (
 }
 
 // undelivered says why a message has not reached msg_in.
-func (s *Store) undelivered(m *Message, w *reads.Why, b *reads.Blocker) {
+func (s *Store) undelivered(ctx context.Context, m *Message, w *reads.Why, b *reads.Blocker) error {
 	b.Kind, b.Since = "undelivered", m.CreatedAt
 	switch {
 	case s.Quarantined(m.Context, ""):
@@ -72,9 +74,28 @@ func (s *Store) undelivered(m *Message, w *reads.Why, b *reads.Blocker) {
 		w.Moving = true
 		b.Detail = "it waits for the look at the rights of its sender, which comes within a second while a node works"
 	default:
-		b.Since = *m.RoutedAt
-		b.Detail = fmt.Sprintf("it is on its way to peer %s, which has not taken it", m.Peer)
+		return s.atDoor(ctx, m, b)
 	}
+	return nil
+}
+
+// atDoor says why a message has not reached its peer.
+func (s *Store) atDoor(ctx context.Context, m *Message, b *reads.Blocker) error {
+	b.Since = *m.RoutedAt
+	b.Detail = fmt.Sprintf("it is on its way to peer %s, which has not taken it", m.Peer)
+	p, err := s.installations.Peer(ctx, m.Context, m.Peer)
+	switch {
+	case fault.KindOf(err) == fault.NotFound:
+		b.Kind, b.Object = "peer_refused", "/peers/"+m.Peer
+		b.Detail = fmt.Sprintf("peer %s was removed: PUT /peers/%s has it delivered", m.Peer, m.Peer)
+	case err != nil:
+		return err
+	case p.RefusedAt != nil:
+		b.Kind, b.Object, b.Since = "peer_refused", "/peers/"+m.Peer, *p.RefusedAt
+		b.Detail = fmt.Sprintf("peer %s takes no calls (%s): %s", m.Peer, p.RefusedCode, p.Refused)
+		b.Levers = append(b.Levers, reads.Lever{Method: "POST", Path: "/peers/" + m.Peer + "/check", Role: "admin"})
+	}
+	return nil
 }
 
 func deadlineOf(m *Message) string {

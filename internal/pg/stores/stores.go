@@ -48,6 +48,6 @@ func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, er
 	s.Batches = batches.New(s.Store, s.Reads, s.Deliveries)
 	s.Events = events.New(s.Store, s.Reads, s.Channels)
 	s.Flows = flows.New(s.Store, s.Reads, s.Deliveries)
-	s.Messages = messages.New(s.Store, s.Flows)
+	s.Messages = messages.New(s.Store, s.Flows, s.Installations)
 	return s, s.Start(ctx)
 }

@@ -1,0 +1,101 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/messages"
+)
+
+// peerMessageRoutes are those by which a peer brings messages, and asks what has become of them.
+func (a *API) peerMessageRoutes() {
+	doorCalled(a, "messages", "deliver-message", "As a peer: bring a message, once however often", []int{202},
+		a.takePeerMessage)
+	doorCalled(a, "follow", "follow-messages", "As a peer: ask what has become of messages", nil, a.followed)
+}
+
+// takePeerMessage stores a message of a peer: 202 it is stored; 200 it was known; 409 another one was known by its
+// name; 401 bad_actor_signature, 403 and 422: it never will be.
+func (a *API) takePeerMessage(ctx context.Context, who *knownCaller) (int, any, error) {
+	var in struct {
+		Message  string          `json:"message"`
+		Envelope json.RawMessage `json:"envelope"`
+	}
+	if err := json.Unmarshal(who.call.RawBody, &in); err != nil {
+		return 0, nil, fault.At("", "the call is not understood: %s", fault.Clip(err.Error()))
+	}
+	id, err := uuid.Parse(in.Message)
+	if err != nil {
+		return 0, nil, fault.At("/message", "message %q: want the id that it has where it comes from",
+			fault.Clip(in.Message))
+	}
+	if len(in.Envelope) == 0 {
+		return 0, nil, fault.At("/envelope", "envelope is missing: its actor signs what goes to another installation")
+	}
+	m, known, err := a.Store.Messages.Arrive(ctx, messages.Arrival{
+		Context: a.Store.ContextByID(who.context), Peer: who.peer.Name, ID: id, Envelope: in.Envelope,
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	status := http.StatusAccepted
+	if known {
+		status = http.StatusOK
+	}
+	return status, map[string]any{"message": m.ID, "done": map[string]any{"stored": true}}, nil
+}
+
+// followWaitMost is how long a peer waits for news at most, and followLook how often is looked meanwhile.
+const (
+	followWaitMost = 30 * time.Second
+	followLook     = 200 * time.Millisecond
+)
+
+// followed says what a peer does not know yet of messages that it has brought, and ends those that it is told to stop.
+// It waits until there is something to say.
+func (a *API) followed(ctx context.Context, who *knownCaller) (int, any, error) {
+	var in struct {
+		Open []messages.Asked `json:"open"`
+		Stop []uuid.UUID      `json:"stop"`
+		Wait string           `json:"wait"`
+	}
+	if err := json.Unmarshal(who.call.RawBody, &in); err != nil {
+		return 0, nil, fault.At("", "the call is not understood: %s", fault.Clip(err.Error()))
+	}
+	if len(in.Open) > messages.MaxAsked || len(in.Stop) > messages.MaxAsked {
+		return 0, nil, fault.At("/open", "open has %d items, and stop %d: want at most %d of each", len(in.Open),
+			len(in.Stop), messages.MaxAsked)
+	}
+	length, err := time.ParseDuration(in.Wait)
+	if err != nil || length < 0 || length > followWaitMost {
+		return 0, nil, fault.At("/wait", "wait %q: want 0s to %s", fault.Clip(in.Wait), followWaitMost)
+	}
+	for _, id := range in.Stop {
+		if err := a.Store.Messages.Stop(ctx, who.context, who.peer.Name, id); err != nil {
+			return 0, nil, err
+		}
+	}
+	left, _, back := a.beginWait(ctx, length)
+	defer back()
+	for until := time.Now().Add(left); ; {
+		words, unknown, err := a.Store.Messages.Words(ctx, who.context, who.peer.Name, in.Open)
+		if err != nil {
+			return 0, nil, err
+		}
+		if len(words)+len(unknown) > 0 || !time.Now().Before(until) {
+			return http.StatusOK, map[string]any{"words": list(words), "unknown": list(unknown)}, nil
+		}
+		select {
+		case <-a.news.end:
+			until = time.Time{}
+		case <-ctx.Done():
+			return 0, nil, ctx.Err()
+		case <-time.After(followLook):
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package messages
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/flow"
+	"github.com/postern-dev/postern/internal/message"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/flows"
+)
+
+// Arrival is a message that a peer brings.
+type Arrival struct {
+	Context  *pg.Context // that it is for
+	Peer     string
+	ID       uuid.UUID // which the peer gave it
+	Envelope json.RawMessage
+}
+
+// Arrive stores a message of a peer in msg_in, once however often it is brought, and makes the jobs that it has. known:
+// it was there. Faults: those of Verify; Invalid; Forbidden where its actor has no role here that lets it send this;
+// Conflict "idempotency_conflict" where its actor has used the ref for another message.
+//
+// Of two calls that bring one message at the same time, the second violates a unique index, runs again, and finds the
+// row of the first. The role of the actor is read in the SQL transaction that stores the message.
+func (s *Store) Arrive(ctx context.Context, a Arrival) (m *Message, known bool, err error) {
+	if m, err = s.arrived(ctx, a); err != nil || m != nil {
+		return m, true, err
+	}
+	now, err := s.Now(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	us := message.Audience{Installation: s.Installation(), Context: a.Context.Name, Peer: a.Peer}
+	signed, key, actor, err := s.Verify(ctx, a.Envelope, us, now)
+	if err != nil {
+		return nil, false, err
+	}
+	var specs []flow.Spec
+	if len(signed.Jobs) > 0 {
+		if specs, err = flow.SpecsIn("/job", signed.Jobs); err != nil {
+			return nil, false, err
+		}
+	}
+	spec := signed.Spec(len(specs))
+	if spec.Format == "" {
+		spec.Format = message.DefaultFormat
+	}
+	if err := spec.Validate(); err != nil {
+		return nil, false, err
+	}
+	m = &Message{Target: a.Context.ID, Peer: a.Peer, PeerMessage: &a.ID, ToContext: a.Context.Name,
+		ToActor: spec.To.Actor, Topic: spec.To.Topic, Actor: actor, CallerKey: key, Ref: spec.Ref, Type: spec.Type,
+		Format: spec.Format, Body: spec.Body, Jobs: signed.Jobs, Timeouts: spec.Timeouts,
+		Envelope: bytes.Clone(a.Envelope)}
+	if id, err := uuid.Parse(spec.ReplyTo); err == nil {
+		m.ReplyTo = &id
+	}
+	sum := sha256.Sum256(a.Envelope)
+	m.hash = sum[:]
+	return s.arrive(ctx, m, specs)
+}
+
+// arrived finds a message that a peer has brought before; nil for none. What it signed is compared.
+func (s *Store) arrived(ctx context.Context, a Arrival) (*Message, error) {
+	list, err := s.query(ctx, `WHERE m.context_id IS NULL AND (m.target_id, m.peer, m.peer_message) = ($1, $2, $3)`,
+		a.Context.ID, a.Peer, a.ID)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	if !bytes.Equal(list[0].Envelope, a.Envelope) {
+		return nil, fault.New(fault.Conflict, message.CodeConflict, "message %s is another one here", a.ID)
+	}
+	return list[0], nil
+}
+
+// arrive is Arrive for a message that was verified.
+func (s *Store) arrive(ctx context.Context, m *Message, specs []flow.Spec) (_ *Message, known bool, err error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, false, err
+	}
+	fresh := *m
+	var jobs flows.MessageJobs
+	var there *Message
+	err = s.Run(ctx, func(t *db.Txn) error {
+		*m, there, jobs = fresh, nil, flows.MessageJobs{}
+		m.ID = id
+		if there, err = s.sameArrival(ctx, t, m); err != nil {
+			return err
+		}
+		if there != nil {
+			return t.Rollback(ctx)
+		}
+		refusals, now, err := s.allowed(ctx, t, []*Message{m})
+		if err != nil {
+			return err
+		}
+		if refusals[0] != nil {
+			return refusals[0]
+		}
+		b := &pgx.Batch{}
+		by := m.Actor
+		list := []Change{
+			{On: message.OnCreated, By: by, Now: now},
+			{On: message.OnDelivered, By: "peer:" + m.Peer, Now: now},
+		}
+		if m.Type == message.Job {
+			who := db.By{Context: m.Target, Actor: m.Actor, Via: "message"}
+			if jobs, err = s.flows.TakeIn(ctx, t, b, who, m.ID, specs); err != nil {
+				return err
+			}
+			m.JobsOpen = &jobs.Open
+			list = append(list, Change{On: message.OnAcknowledged, By: by, Now: now})
+		}
+		if err := s.Insert(b, m, list...); err != nil {
+			return err
+		}
+		return t.Commit(ctx, b)
+	})
+	switch {
+	case err != nil:
+		return nil, false, err
+	case there != nil:
+		return there, true, nil
+	}
+	if !s.Has(Messages) {
+		if err := s.Reconfigured(ctx); err != nil {
+			return nil, false, err
+		}
+	}
+	s.bells.ring(m.Target)
+	if m.Type != message.Job {
+		return m, false, nil
+	}
+	return m, false, s.flows.Taken(ctx, jobs)
+}
+
+// sameArrival finds the message of a peer that has this id there, or this ref of its actor; nil for none.
+func (s *Store) sameArrival(ctx context.Context, t *db.Txn, m *Message) (*Message, error) {
+	var list []*Message
+	b := &pgx.Batch{}
+	b.Queue(`SELECT `+messageColumns+`
+		FROM postern.message m
+		WHERE m.context_id IS NULL AND (m.target_id, m.peer, m.peer_message) = ($1, $2, $3)
+		UNION ALL
+		SELECT `+messageColumns+`
+		FROM postern.message m
+		WHERE m.context_id IS NULL AND (m.target_id, m.peer, m.caller_key, m.ref) = ($1, $2, $4, $5)`,
+		m.Target, m.Peer, m.PeerMessage, m.CallerKey, m.Ref).Query(collect(&list))
+	if err := t.Send(ctx, b); err != nil || len(list) == 0 {
+		return nil, err
+	}
+	if !bytes.Equal(list[0].hash, m.hash) {
+		return nil, fault.New(fault.Conflict, message.CodeConflict, "ref %d of its actor names message %s here, which "+
+			"differs: choose another ref", deref(m.Ref), list[0].ID).About("/ref")
+	}
+	return list[0], nil
+}
+
+func deref(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}

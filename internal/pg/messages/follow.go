@@ -1,0 +1,353 @@
+package messages
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/message"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// Asked is a message that a peer is asked about, with how many of its steps there are known here.
+type Asked struct {
+	ID    uuid.UUID `json:"id"`
+	Steps int       `json:"steps"`
+}
+
+// Word is what a peer says of a message that it was brought, under the id that the message has where it came from.
+type Word struct {
+	ID     uuid.UUID `json:"id"`
+	Steps  int       `json:"steps"`
+	Status string    `json:"status"`
+	Code   string    `json:"code,omitempty"`
+	Error  string    `json:"error,omitempty"`
+	Result *Told     `json:"result,omitempty"` // of one that was processed with a result
+}
+
+// Told is a result.
+type Told struct {
+	ID     uuid.UUID       `json:"id"`
+	Format string          `json:"format"`
+	Body   string          `json:"message"`
+	Result json.RawMessage `json:"result,omitempty"`
+}
+
+// MaxAsked is of how many messages a peer is asked at once.
+const MaxAsked = 1000
+
+// maxTold is how many bytes of results one answer has, beyond the first.
+const maxTold = 1 << 20
+
+// Following is a peer at which messages are open, and which this process follows.
+type Following struct {
+	Context int32
+	Peer    string
+}
+
+// Follow takes for holder, until a time from now, each peer at which messages are open, or are to be stopped, and that
+// no other holder has. A process that has a peer asks it what has become of them. One that asks without having it does
+// no harm: each word is compared with what is known, behind the lock of its message.
+//
+// Two processes that come at once skip the rows that the other has locked; behind its lock a row is read as it is now,
+// so that a peer that was taken meanwhile does not fit the condition any more.
+func (s *Store) Follow(ctx context.Context, holder string, until time.Duration) (list []Following, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
+		list = nil
+		b := &pgx.Batch{}
+		b.Queue(`UPDATE postern.peer p
+			SET followed_by = $1, followed_until = coalesce($3::timestamptz, clock_timestamp()) + $2::interval
+			FROM (
+				SELECT p.peer_id
+				FROM postern.peer p
+				WHERE p.url <> ''
+					AND p.removed_at IS NULL
+					AND (p.followed_by = $1 OR p.followed_until IS NULL
+						OR p.followed_until <= coalesce($3::timestamptz, clock_timestamp()))
+					AND (EXISTS (SELECT FROM postern.message m WHERE m.context_id = p.context_id
+							AND m.peer = p.name AND m.ended_at IS NULL AND m.delivered_at IS NOT NULL)
+						OR EXISTS (SELECT `+toStopSQL+` AND m.context_id = p.context_id AND m.peer = p.name))
+				ORDER BY p.peer_id
+				FOR UPDATE SKIP LOCKED) x
+			WHERE p.peer_id = x.peer_id
+			RETURNING p.context_id, p.name`, holder, until, s.LeaseNow()).Query(func(rows pgx.Rows) (err error) {
+			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Following])
+			return err
+		})
+		if err := t.Send(ctx, b); err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			return t.Rollback(ctx)
+		}
+		return t.Commit(ctx, &pgx.Batch{})
+	})
+	return list, err
+}
+
+// toStopSQL finds messages that have ended here in error, and that a peer may still have open.
+const toStopSQL = `FROM postern.message m
+	WHERE m.status = 'error' AND m.stop_told_at IS NULL AND m.delivered_at IS NOT NULL AND m.context_id IS NOT NULL
+		AND m.peer IS NOT NULL`
+
+// ToStop lists messages that a peer is to stop.
+func (s *Store) ToStop(ctx context.Context, f Following) ([]uuid.UUID, error) {
+	rows, err := s.Db(ctx).Query(ctx, `SELECT m.message_id `+toStopSQL+` AND m.context_id = $1 AND m.peer = $2
+		ORDER BY m.message_id
+		LIMIT $3`, f.Context, f.Peer, MaxAsked)
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	return list, db.Known(err)
+}
+
+// Stopped notes that a peer has been told to stop messages.
+func (s *Store) Stopped(ctx context.Context, f Following, ids []uuid.UUID) error {
+	_, err := s.Exec(ctx, `UPDATE postern.message SET stop_told_at = coalesce($4::timestamptz, clock_timestamp())
+		WHERE message_id = ANY ($3) AND context_id = $1 AND peer = $2`, f.Context, f.Peer, ids, s.Clock())
+	return err
+}
+
+// Stop ends a message that a peer has brought, and that has ended where it comes from. Jobs that were made of it go on.
+// One that has ended, or is not here, stays as it is.
+func (s *Store) Stop(ctx context.Context, contextID int32, peer string, id uuid.UUID) error {
+	return s.Run(ctx, func(t *db.Txn) error {
+		var list []*Message
+		b := &pgx.Batch{}
+		b.Queue(`SELECT `+messageColumns+`
+			FROM postern.message m
+			WHERE m.context_id IS NULL AND (m.target_id, m.peer, m.peer_message) = ($1, $2, $3)
+			FOR UPDATE`, contextID, peer, id).Query(collect(&list))
+		if err := t.Send(ctx, b); err != nil {
+			return err
+		}
+		if len(list) == 0 || list[0].Status.Ended() {
+			return t.Rollback(ctx)
+		}
+		now, err := s.now(ctx, t)
+		if err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+		if err := s.Move(b, list[0], Change{On: message.OnRefused, By: "peer:" + peer, Now: now,
+			Code: message.CodeCancelled, Text: "it has ended where it comes from"}); err != nil {
+			return err
+		}
+		return t.Commit(ctx, b)
+	})
+}
+
+// Unfollow lets others have what holder follows.
+func (s *Store) Unfollow(ctx context.Context, holder string) error {
+	_, err := s.Exec(ctx, `UPDATE postern.peer SET followed_until = NULL WHERE followed_by = $1
+		AND followed_until IS NOT NULL`, holder)
+	return err
+}
+
+// OpenAt lists messages that a peer has stored and that have not ended here, those after an id.
+func (s *Store) OpenAt(ctx context.Context, f Following, after uuid.UUID) ([]Asked, error) {
+	rows, err := s.Db(ctx).Query(ctx, `SELECT m.message_id, m.peer_steps
+		FROM postern.message m
+		WHERE m.context_id = $1
+			AND m.peer = $2
+			AND m.ended_at IS NULL
+			AND m.delivered_at IS NOT NULL
+			AND NOT m.redelivering
+			AND m.message_id > $3
+		ORDER BY m.message_id
+		LIMIT $4`, f.Context, f.Peer, after, MaxAsked)
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Asked])
+	return list, db.Known(err)
+}
+
+// Words says of messages that a peer has brought what it does not know yet, and which of them are not here: it has to
+// bring those again.
+func (s *Store) Words(ctx context.Context, contextID int32, peer string, asked []Asked) (words []Word,
+	unknown []uuid.UUID, err error) {
+	ids, steps := make([]uuid.UUID, len(asked)), make([]int, len(asked))
+	for i, a := range asked {
+		ids[i], steps[i] = a.ID, a.Steps
+	}
+	rows, err := s.Db(ctx).Query(ctx, `SELECT q.id, m.message_id IS NULL, coalesce(m.steps, 0), coalesce(m.status, ''),
+			coalesce(m.error_code, ''), coalesce(m.error, ''), r.message_id, coalesce(r.format, ''),
+			coalesce(r.body, ''), r.result
+		FROM unnest($3::uuid[], $4::int[]) q(id, steps)
+		LEFT JOIN postern.message m ON (m.target_id, m.peer, m.peer_message) = ($1, $2, q.id) AND m.context_id IS NULL
+		LEFT JOIN postern.message r ON r.reply_to = m.message_id AND r.type = 'result'
+		WHERE m.message_id IS NULL OR m.steps <> q.steps
+		ORDER BY q.id`, contextID, peer, ids, steps)
+	if err != nil {
+		return nil, nil, db.Known(err)
+	}
+	defer rows.Close()
+	size := 0
+	for rows.Next() {
+		var w Word
+		var lost bool
+		var of *uuid.UUID
+		told := &Told{}
+		if err := rows.Scan(&w.ID, &lost, &w.Steps, &w.Status, &w.Code, &w.Error, &of, &told.Format, &told.Body,
+			(*[]byte)(&told.Result)); err != nil {
+			return nil, nil, db.Known(err)
+		}
+		if lost {
+			unknown = append(unknown, w.ID)
+			continue
+		}
+		if of != nil {
+			told.ID, w.Result = *of, told
+		}
+		if size += len(told.Body) + len(told.Result); size > maxTold && len(words) > 0 {
+			break
+		}
+		words = append(words, w)
+	}
+	return words, unknown, db.Known(rows.Err())
+}
+
+// Hear takes what a peer says of a message. A word that is known changes nothing, so that it may come twice, late, or
+// from two processes that follow at one time. A word that comes behind an end here is kept as late.
+func (s *Store) Hear(ctx context.Context, f Following, w Word) error {
+	return s.Run(ctx, func(t *db.Txn) error {
+		m, now, err := s.lock(ctx, t, w.ID)
+		if err != nil {
+			return err
+		}
+		if m == nil || m.Context != f.Context || m.Peer != f.Peer || m.PeerSteps == w.Steps {
+			return t.Rollback(ctx)
+		}
+		b := &pgx.Batch{}
+		if m.PeerSteps = w.Steps; m.Status.Ended() {
+			s.Late(b, m, w.event(), int64(w.Steps), "peer:"+f.Peer, w, now)
+			return t.Commit(ctx, b)
+		}
+		if err := s.heard(b, m, w, now); err != nil {
+			return err
+		}
+		return t.Commit(ctx, b)
+	})
+}
+
+// event is what has happened at the peer, in the words of the machine.
+func (w *Word) event() message.Event {
+	switch message.Status(w.Status) {
+	case message.Acknowledged:
+		return message.OnAcknowledged
+	case message.Error:
+		return message.OnRefused
+	case message.Processed:
+		if w.Result != nil {
+			return message.OnResult
+		}
+		return message.OnProcessed
+	}
+	return message.OnReceived
+}
+
+// heard adds to b what a word changes.
+func (s *Store) heard(b *pgx.Batch, m *Message, w Word, now time.Time) error {
+	c := Change{By: "peer:" + m.Peer, Now: now}
+	at := func(on message.Event) Change {
+		c.On = on
+		return c
+	}
+	var list []Change
+	status := message.Status(w.Status)
+	if m.Status == message.Dispatched && (status == message.Acknowledged || status == message.Processed) {
+		list = append(list, at(message.OnAcknowledged))
+	}
+	switch {
+	case status == message.Error:
+		refused := at(message.OnRefused)
+		if refused.Code, refused.Text = w.Code, w.Error; w.Code == "" {
+			refused.Code = message.CodeRejected
+		}
+		list = append(list, refused)
+	case status == message.Processed && w.Result == nil:
+		list = append(list, at(message.OnProcessed))
+	case status == message.Processed:
+		return s.heardResult(b, m, w.Result, list, c)
+	}
+	if len(list) == 0 { // a step there that is none here
+		b.Queue(`UPDATE postern.message SET peer_steps = $2 WHERE message_id = $1`, m.ID, m.PeerSteps)
+		return nil
+	}
+	return s.Move(b, m, list...)
+}
+
+// heardResult adds to b that a message has its result: a message of msg_in, which is processed with it.
+func (s *Store) heardResult(b *pgx.Batch, m *Message, r *Told, before []Change, c Change) error {
+	if len(before) > 0 {
+		if err := s.Move(b, m, before...); err != nil {
+			return err
+		}
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	result := &Message{ID: id, Target: m.Context, Peer: m.Peer, PeerMessage: &r.ID, ReplyTo: &m.ID, Actor: c.By,
+		Type: message.Result, Format: r.Format, Body: r.Body, Result: r.Result}
+	if here := s.ContextByID(m.Context); here != nil {
+		result.ToContext = here.Name
+	}
+	return s.Answer(b, m, result, c)
+}
+
+// lostMost is how often a message is delivered again to a peer that has lost it.
+const lostMost = 3
+
+// Lost has a message delivered again that its peer does not have any more, as after a restore there. After the third
+// time it ends in error.
+func (s *Store) Lost(ctx context.Context, f Following, id uuid.UUID) error {
+	var again int
+	var m *Message
+	err := s.Run(ctx, func(t *db.Txn) error {
+		again = 0
+		var now time.Time
+		var err error
+		if m, now, err = s.lock(ctx, t, id); err != nil {
+			return err
+		}
+		if m == nil || m.Context != f.Context || m.Peer != f.Peer || m.Status.Ended() || m.DeliveredAt == nil {
+			return t.Rollback(ctx)
+		}
+		b := &pgx.Batch{}
+		under := false
+		b.Queue(`SELECT redelivered, redelivering FROM postern.message WHERE message_id = $1`, id).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&again, &under) })
+		if err := t.Send(ctx, b); err != nil {
+			return err
+		}
+		if under {
+			again = 0
+			return t.Rollback(ctx)
+		}
+		b = &pgx.Batch{}
+		if again++; again > lostMost {
+			again = 0
+			if err := s.Move(b, m, Change{On: message.OnRefused, By: "peer:" + f.Peer, Now: now, Code: CodeLost,
+				Text: "the peer does not have it any more, however often it is delivered"}); err != nil {
+				return err
+			}
+			return t.Commit(ctx, b)
+		}
+		b.Queue(`UPDATE postern.message SET redelivered = $2, redelivering = true, peer_steps = 0, peer_tx = NULL
+			WHERE message_id = $1`, id, again)
+		return t.Commit(ctx, b)
+	})
+	if err != nil || again == 0 {
+		return err
+	}
+	return s.carry(ctx, m, again)
+}
+
+// CodeLost is that of a message which its peer has lost again and again.
+const CodeLost = "lost_at_peer"

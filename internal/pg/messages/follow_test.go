@@ -1,0 +1,128 @@
+package messages_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/postern-dev/postern/internal/message"
+	"github.com/postern-dev/postern/internal/pg/messages"
+	"github.com/postern-dev/postern/internal/pg/peers"
+)
+
+// far is a peer of default that is called.
+func (w *world) far() messages.Following {
+	w.T.Helper()
+	_, err := w.S.Installations.PutPeer(w.Ctx, w.By, peers.Settings{
+		Name: "far", Secret: []byte(strings.Repeat("s", 32)), URL: "https://far.example/contexts/c/peers/near",
+	}, 0)
+	w.Must(err)
+	return messages.Following{Context: w.ID, Peer: "far"}
+}
+
+// toFar posts a message to the peer far and lets it go, and notes that it is stored there.
+func (w *world) toFar(body string) uuid.UUID {
+	w.T.Helper()
+	id := w.post(w.chat(body, func(p *messages.Posted) {
+		p.Target, p.To = 0, message.To{Peer: "far", Context: "c"}
+	}))[0]
+	w.route()
+	w.Must(w.S.Messages.AtPeer(w.Ctx, id, nil))
+	return id
+}
+
+// Of two processes that look at one time, one follows a peer, and the other one follows it once the time of the first
+// is over, or once that lets go.
+func TestOneProcessAtATimeFollowsAPeer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.S.Messages
+	f := w.far()
+	follows := func(holder string, want int) {
+		t.Helper()
+		list, err := s.Follow(w.Ctx, holder, time.Minute)
+		if err != nil || len(list) != want || want == 1 && list[0] != f {
+			t.Errorf("%s follows %v %v, want %d", holder, list, err, want)
+		}
+	}
+	follows("one", 0) // nothing is open there
+	w.toFar("hello")
+	hold, err := w.S.Pool().Begin(w.Ctx)
+	w.Must(err)
+	_, err = hold.Exec(w.Ctx, `SELECT FROM postern.peer FOR UPDATE`)
+	w.Must(err)
+	follows("one", 0) // another session has the row, and is not waited for
+	w.Must(hold.Rollback(w.Ctx))
+	follows("one", 1)
+	follows("two", 0)
+	follows("one", 1) // it has it still
+	w.At(w.Now.Add(2 * time.Minute))
+	follows("two", 1)
+	follows("one", 0)
+	w.Must(s.Unfollow(w.Ctx, "two"))
+	follows("one", 1)
+}
+
+// A word comes twice, late, and from a process whose time is over: it changes a message once, and behind the end it is
+// kept as late.
+func TestAWordOfAPeerChangesAMessageOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.S.Messages
+	f := w.far()
+	id := w.toFar("hello")
+	hears := func(word messages.Word, status message.Status, steps int) {
+		t.Helper()
+		word.ID = id
+		w.Must(s.Hear(w.Ctx, f, word))
+		w.Must(s.Hear(w.Ctx, f, word))
+		if m, err := s.Get(w.Ctx, w.ID, id); err != nil || m.Status != status || m.Steps != steps {
+			t.Errorf("after %+v it is %+v %v, want %s and %d steps", word, m, err, status, steps)
+		}
+	}
+	hears(messages.Word{Steps: 3, Status: "dispatched"}, message.Dispatched, 3)
+	hears(messages.Word{Steps: 4, Status: "acknowledged"}, message.Acknowledged, 4)
+	told := &messages.Told{ID: uuid.New(), Format: "text", Body: "yes"}
+	hears(messages.Word{Steps: 5, Status: "processed", Result: told}, message.Processed, 5)
+	hears(messages.Word{Steps: 6, Status: "error", Code: "rejected", Error: "no"}, message.Processed, 5)
+	if r, err := s.ResultOf(w.Ctx, id); err != nil || r == nil || r.Body != "yes" {
+		t.Error(r, err)
+	}
+	if _, late, err := s.History(w.Ctx, w.ID, id); err != nil || len(late) != 1 || late[0].By != "peer:far" {
+		t.Error(late, err)
+	}
+}
+
+// A message that its peer has lost is delivered again, three times, and then it ends with the name of that.
+func TestAMessageThatAPeerLosesIsDeliveredAgainThreeTimes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.S.Messages
+	f := w.far()
+	id := w.toFar("hello")
+	carried := func() (n int) {
+		t.Helper()
+		w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT count(*) FROM postern.task WHERE type = 'peer.far'`).Scan(&n))
+		return n
+	}
+	for again := range 3 {
+		w.Must(s.Lost(w.Ctx, f, id))
+		w.Must(s.Lost(w.Ctx, f, id)) // it is on its way already
+		if open, err := s.OpenAt(w.Ctx, f, uuid.UUID{}); err != nil || len(open) != 0 {
+			t.Error("what is on its way is asked about", open, err)
+		}
+		if n := carried(); n != again+2 {
+			t.Errorf("%d transactions have carried it, want %d", n, again+2)
+		}
+		w.Must(s.AtPeer(w.Ctx, id, nil))
+		if open, err := s.OpenAt(w.Ctx, f, uuid.UUID{}); err != nil || len(open) != 1 || open[0].Steps != 0 {
+			t.Error(open, err)
+		}
+	}
+	w.Must(s.Lost(w.Ctx, f, id))
+	if m, err := s.Get(w.Ctx, w.ID, id); err != nil || m.Code != messages.CodeLost || carried() != 4 {
+		t.Error(m, err)
+	}
+}

@@ -1,0 +1,278 @@
+package work
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/messages"
+	"github.com/postern-dev/postern/internal/pg/peers"
+	"github.com/postern-dev/postern/internal/remote"
+	"github.com/postern-dev/postern/internal/safe"
+)
+
+// How a node follows what peers have: it looks each second for peers at which something is open, has each for a time
+// that is longer than a question takes, and asks with a long poll.
+const (
+	followEvery = time.Second
+	followFor   = 60 * time.Second
+	followWait  = 10 * time.Second
+	followRest  = 50 * time.Millisecond // between two questions to a peer that has said something
+	followRetry = 5 * time.Second       // after one that came to nothing
+)
+
+// PeersConfig is how peers are called.
+type PeersConfig struct {
+	Call func(context.Context, remote.PeerCall) remote.PeerAnswer // nil: this process calls none
+}
+
+// Peers brings messages to peers, and asks what becomes of them there.
+type Peers struct {
+	*Node
+	PeersConfig
+	holder string // names this process among those that follow
+}
+
+// NewPeers makes what looks after peers in the process of an engine.
+func NewPeers(e *Engine, c PeersConfig) *Peers {
+	return &Peers{Node: e.Node, PeersConfig: c, holder: rand.Text()}
+}
+
+// System is what the engine runs of it.
+func (p *Peers) System() System {
+	return System{
+		Name:    "peers",
+		Loops:   []Loop{p.loop()},
+		Round:   p.round,
+		Workers: map[string]Call{outbox.PeerURL: p.deliver},
+	}
+}
+
+// deliver is the dispatch of a transaction that carries a message. The peer knows messages by their ids, so that the
+// same call may be made again; what it has stored, and what it refuses for good, is noted before the transaction ends.
+func (p *Peers) deliver(ctx context.Context, l *pg.Lease, call remote.Call) (a outbox.Answer) {
+	began := time.Now()
+	defer func() { a.StartedAt, a.Elapsed = began, time.Since(began) }()
+	contextID := l.Dispatcher.ContextID
+	store := p.Store.Messages
+	m, err := store.Carried(ctx, contextID, l.Task.Data)
+	switch {
+	case err != nil:
+		return unclearAt(err)
+	case m == nil || m.Status.Ended():
+		a.Result.Done = json.RawMessage(`{"ended": true}`)
+		return a
+	}
+	peer, err := p.Store.Installations.Peer(ctx, contextID, m.Peer)
+	if err != nil {
+		return unclearAt(err)
+	}
+	body, err := json.Marshal(map[string]any{"message": m.ID, "envelope": json.RawMessage(m.Envelope)})
+	if err != nil {
+		return unclearAt(err)
+	}
+	got := p.ask(ctx, peer, remote.PeerCall{
+		Verb: remote.PeerMessages, Key: call.Token(), Body: body, Timeout: call.Timeout,
+	})
+	a = got.Answer
+	switch a.Class {
+	case "":
+		err = store.AtPeer(ctx, m.ID, nil)
+		a.Result.Done = json.RawMessage(`{"stored": true}`)
+	case outbox.ClassRejected:
+		err = store.AtPeer(ctx, m.ID, &messages.Refusal{Code: a.Code, Text: a.Message})
+	}
+	if err != nil {
+		return unclearAt(err)
+	}
+	return a
+}
+
+// unclearAt is the answer where this installation itself is in trouble: the call is made again.
+func unclearAt(err error) outbox.Answer {
+	f := fault.As(err)
+	if f.Kind == fault.NotFound {
+		return outbox.Answer{Class: outbox.ClassBlocked, Scope: outbox.ScopeWorker, Code: "no_peer", Message: f.Detail}
+	}
+	return outbox.Answer{Class: outbox.ClassAmbiguous, Code: f.Code, Message: f.Detail}
+}
+
+// ask calls a peer, and notes whether it takes calls.
+func (p *Peers) ask(ctx context.Context, peer *peers.Peer, call remote.PeerCall) (got remote.PeerAnswer) {
+	if p.Call == nil {
+		got.Class, got.Code, got.Message = outbox.ClassBlocked, "no_peers", "this process calls no peers"
+		return got
+	}
+	call.URL, call.Installation, call.Secrets = peer.URL, peer.Installation, peer.Secrets()
+	got = p.Call(ctx, call)
+	if ctx.Err() != nil && got.Class != "" { // it is we who broke off
+		return got
+	}
+	code, message := got.Code, got.Message
+	if got.Class != outbox.ClassBlocked { // it has taken the call, whatever it made of it
+		code, message = "", ""
+	}
+	if err := p.Store.Installations.Met(ctx, peer, got.Installation, code, message); err != nil {
+		p.Log.Warn("note what came of a call to a peer", "peer", peer.Name, "error", err)
+	}
+	return got
+}
+
+// loop keeps a question open at each peer that this process follows.
+func (p *Peers) loop() Loop {
+	var mu sync.Mutex
+	var open sync.WaitGroup
+	running := map[messages.Following]bool{}
+	follow := func(ctx context.Context, f messages.Following) {
+		defer func() {
+			mu.Lock()
+			defer mu.Unlock()
+			delete(running, f)
+		}()
+		p.follow(ctx, f)
+	}
+	return Loop{
+		Name:      "peers",
+		Does:      "follow messages at peers",
+		Await:     func(ctx context.Context) bool { return p.Store.Await(ctx, peers.Peers) },
+		Every:     followEvery,
+		Retry:     followEvery,
+		RetryMost: 10 * time.Second,
+		Once: func(ctx context.Context) (Turn, error) {
+			list, n, err := p.look(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, f := range list {
+				if !running[f] {
+					running[f] = true
+					open.Go(safe.Func("follow", func() { follow(ctx, f) }))
+				}
+			}
+			return Turn{Did: n}, err
+		},
+		End: func() {
+			open.Wait()
+			last, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			defer cancel()
+			if p.Store.Has(messages.Messages) {
+				_ = p.Store.Messages.Unfollow(last, p.holder) // else its time ends
+			}
+		},
+	}
+}
+
+// look posts what another process left, and takes peers to follow.
+func (p *Peers) look(ctx context.Context) (list []messages.Following, n int, err error) {
+	if !p.Store.Has(messages.Messages) || p.Store.QuarantinedWhole() {
+		return nil, 0, nil
+	}
+	if n, err = p.Store.Messages.Recarry(ctx); err != nil {
+		return nil, n, err
+	}
+	list, err = p.Store.Messages.Follow(ctx, p.holder, followFor)
+	return list, n + len(list), err
+}
+
+// follow asks a peer until nothing is open there, or the question fails.
+func (p *Peers) follow(ctx context.Context, f messages.Following) {
+	began := time.Now()
+	for after := (uuid.UUID{}); ctx.Err() == nil && time.Since(began) < followFor-followWait; {
+		n, last, err := p.followOnce(ctx, f, after, followWait)
+		switch {
+		case err != nil:
+			if ctx.Err() == nil {
+				p.Log.Warn("follow messages at a peer", "peer", f.Peer, "error", err)
+			}
+			pause(ctx, nil, followRetry)
+			return
+		case n == 0 && after == uuid.UUID{}:
+			return
+		}
+		after = last
+		pause(ctx, nil, followRest)
+	}
+}
+
+// round asks each peer once, without a wait.
+func (p *Peers) round(ctx context.Context) (int, error) {
+	list, n, err := p.look(ctx)
+	for _, f := range list {
+		_, _, failed := p.followOnce(ctx, f, uuid.UUID{}, 0)
+		err = errors.Join(err, failed)
+	}
+	return n - len(list), err
+}
+
+// errPeer is why a question to a peer came to nothing.
+type errPeer struct{ code, message string }
+
+func (e *errPeer) Error() string { return e.code + ": " + e.message }
+
+// followOnce asks a peer about the messages that are open there behind an id, and takes what it says. It returns how
+// many these were, and behind which the next question goes on; none: from the first on.
+func (p *Peers) followOnce(ctx context.Context, f messages.Following, after uuid.UUID, wait time.Duration) (n int,
+	last uuid.UUID, err error) {
+	store := p.Store.Messages
+	if p.Store.Quarantined(f.Context, outbox.PeerType(f.Peer)) {
+		return 0, last, nil
+	}
+	asked, err := store.OpenAt(ctx, f, after)
+	if err != nil {
+		return 0, last, err
+	}
+	stop, err := store.ToStop(ctx, f)
+	switch {
+	case err != nil || len(asked)+len(stop) == 0:
+		return 0, last, err
+	case len(stop) > 0:
+		wait = 0
+	}
+	peer, err := p.Store.Installations.Peer(ctx, f.Context, f.Peer)
+	if err != nil {
+		return 0, last, err
+	}
+	body, err := json.Marshal(map[string]any{"open": asked, "stop": stop, "wait": outbox.Duration(wait).String()})
+	if err != nil {
+		return 0, last, err
+	}
+	got := p.ask(ctx, peer, remote.PeerCall{
+		Verb: remote.PeerFollow, Body: body, Timeout: wait + 15*time.Second, Most: 8 << 20,
+	})
+	if got.Class != "" {
+		return 0, last, &errPeer{got.Code, got.Message}
+	}
+	var said struct {
+		Words   []messages.Word `json:"words"`
+		Unknown []uuid.UUID     `json:"unknown"`
+	}
+	if err := json.Unmarshal(got.Body, &said); err != nil {
+		return 0, last, &errPeer{"answer_invalid", err.Error()}
+	}
+	for _, w := range said.Words {
+		if err := store.Hear(ctx, f, w); err != nil {
+			return 0, last, err
+		}
+	}
+	for _, id := range said.Unknown {
+		if err := store.Lost(ctx, f, id); err != nil {
+			return 0, last, err
+		}
+	}
+	if len(stop) > 0 {
+		if err := store.Stopped(ctx, f, stop); err != nil {
+			return 0, last, err
+		}
+	}
+	if len(asked) == messages.MaxAsked {
+		last = asked[len(asked)-1].ID
+	}
+	return len(asked) + len(stop), last, nil
+}
