@@ -84,7 +84,8 @@ var runnerCalls = []string{
 	"/jobs/{id}/prerequisites", "/jobs/{id}/replay",
 	"/runners/{name}/register", "/runners/{name}/claim", "/runners/{name}/renew",
 	"/tries/{id}/log", "/tries/{id}/finish", "/tries/{id}/fail",
-	"/messages:receive", "/messages/{id}/ack", "/messages/{id}/processed", "/messages/{id}/reply", "/messages/{id}/reject",
+	"/messages:receive", "/messages/{id}/ack", "/messages/{id}/processed", "/messages/{id}/reply",
+	"/messages/{id}/reject",
 }
 
 // jobPosts make jobs, or messages, which may make some.

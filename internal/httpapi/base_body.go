@@ -33,21 +33,6 @@ func (a *API) readBody(next http.Handler) http.Handler {
 		}
 		body, err := a.readAll(r)
 		switch {
-		case r.URL.Path == batchPath:
-			limit, name = a.Limits.Batch, "batch"
-		case strings.HasPrefix(r.URL.Path, messagesPath), doorPath.MatchString(r.URL.Path):
-			// the text of a message alone may have as much as another body
-			limit, name = a.Limits.Batch, "message"
-		}
-		var body []byte
-		var err error
-		large := r.ContentLength > limit // then it is not read at all
-		if !large {
-			body, err = io.ReadAll(io.LimitReader(r.Body, limit+1))
-		}
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			err = fault.New(fault.Retry, "body_timeout", "the body did not arrive within %d s", a.Limits.BodyRead)
 		case err != nil:
 		case len(body) > 0:
 			err = a.checkBody(r, body)
@@ -70,7 +55,8 @@ func (a *API) readAll(r *http.Request) (body []byte, err error) {
 	switch {
 	case r.URL.Path == batchPath:
 		limit, name = a.Limits.Batch, "batch"
-	case strings.HasPrefix(r.URL.Path, messagesPath): // the text of one alone may have as much as another body
+	case strings.HasPrefix(r.URL.Path, messagesPath), doorPath.MatchString(r.URL.Path):
+		// the text of a message alone may have as much as another body
 		limit, name = a.Limits.Batch, "message"
 	}
 	large := r.ContentLength > limit // then it is not read at all

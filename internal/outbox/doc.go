@@ -88,7 +88,7 @@
 //   - message: what an actor sends from one context to another, or to a peer: words, or jobs. It ends once.
 //   - box: msg_out has what a context sends, msg_in what is delivered to it.
 //   - result: the message that answers another one, and ends it.
-//   - late: what is said of a message that has ended, or under an old fence. It is kept, and changes nothing.
+//   - late: a word about a message that has ended, or under an old fence. It is kept, and changes nothing.
 //
 // Processors (internal/processor):
 //

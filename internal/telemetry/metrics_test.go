@@ -64,7 +64,8 @@ func sources() telemetry.Sources {
 				Senders:    []telemetry.SenderCount{{Pool: "p", State: "FREE", Count: 4}}, RiverLag: 0.25, OldestSnapshot: 9,
 				Jobs: telemetry.Jobs{Offers: map[string]int64{"python": 5}, Oldest: map[string]float64{"python": 6.5},
 					Stranded: map[string]float64{"python": 0}, Runners: map[string]int64{"live": 1}},
-				Messages: telemetry.Messages{Open: map[string]int64{"result": 2}, Oldest: map[string]float64{"result": 7.5}}}, nil
+				Messages: telemetry.Messages{Open: map[string]int64{"result": 2},
+					Oldest: map[string]float64{"result": 7.5}}}, nil
 		},
 		Waits:    func() telemetry.Waits { return telemetry.Waits{Count: 2, Total: time.Second} },
 		LeaseAge: func() (time.Duration, bool) { return time.Second / 2, true },

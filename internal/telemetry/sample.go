@@ -144,7 +144,8 @@ var (
 	descRunners  = describe("runners", "Runners: live, paused, or silent for longer than their ttl.", "state")
 	descMessages = describe("messages_open",
 		"Messages that wait for their delivery, acknowledgement or result, to 100,000 in all.", "waits_for")
-	descOldestMessage = describe("oldest_message_seconds", "How long the oldest message has waited for that.", "waits_for")
+	descOldestMessage = describe("oldest_message_seconds",
+		"How long the oldest message has waited for that.", "waits_for")
 
 	descWaits    = describe("db_wait_seconds", "Waiting for a database connection: how often, and how long in all.")
 	descLeaseAge = describe("lease_age_seconds", "Since the last heartbeat that reached the database; at the TTL the leases are lost.")
@@ -152,7 +153,8 @@ var (
 
 // Describe lists what Collect may bring.
 func (s *sampler) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descHeldByType, descOffers, descOldestOffer, descStrandedOffer, descRunners, descMessages, descOldestMessage,
+	for _, d := range []*prometheus.Desc{descHeldByType, descOffers, descOldestOffer, descStrandedOffer, descRunners,
+		descMessages, descOldestMessage,
 		descHeadByState, descHeld, descForgotten, descOverdue, descStalled, descNodes, descOldestDelivery, descStaged, descRiverRunning, descUpdates, descDaysAhead, descGates, descQuarantine, descSlotBytes, descSourcesFailed, descSourceLag, descWaiting, descOldestHead, descQueues, descSenders, descDeliveries, descRiverLag, descOldestSnapshot, descWaits, descLeaseAge} {
 		c <- d
 	}

@@ -197,7 +197,8 @@ func actions(ops []operation, path string) (list []operation) {
 func (x *operation) plain() bool {
 	switch x.segments[len(x.segments)-1] {
 	case "rotate", "rotate-secret", "send", "batches", "insert", "messages", "receive", "ack", "evict", "invoke",
-		"jobs", "prerequisites", "claim", "register", "renew", "processed", "reply", "reject":
+		"jobs", "prerequisites", "claim", "register", "renew", "replay", "processed", "reply",
+		"reject":
 		return false
 	}
 	return true

@@ -23,11 +23,13 @@ type Store struct {
 	Lapsed func(int)
 	// MessageEnded is told that a job of a message has ended here; nil: looks go by the clock alone. It must not wait.
 	MessageEnded func()
-	ofMessages   atomic.Bool // jobs of messages may have ended since that was last told
-	bells        bells
-	reads        *reads.Store
-	deliveries   *deliveries.Store
-	told         atomic.Bool // subscriptions may have heard since they were last waited for
+	// CountDown adds to a commit, behind the locks of jobs, that one of a message has ended.
+	CountDown  func(b *pgx.Batch, message uuid.UUID)
+	ofMessages atomic.Bool // jobs of messages may have ended since that was last told
+	bells      bells
+	reads      *reads.Store
+	deliveries *deliveries.Store
+	told       atomic.Bool // subscriptions may have heard since they were last waited for
 	fronts
 	looked looked
 }

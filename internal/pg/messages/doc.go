@@ -13,7 +13,7 @@
 //   - follow: to ask a peer what has become of the messages that it has stored. One process at a time asks, under a
 //     lease in the row of the peer.
 //   - word: what a peer says of a message, with the number of its steps there.
-//   - late: what comes after the end of a message, or under a stale fence.
+//   - late: a word that comes after the end of a message, or under a stale fence.
 //
 // # Tables
 //

@@ -48,7 +48,7 @@ func New(core *pg.Store, jobs *flows.Store, installations *peers.Store) *Store {
 	s := &Store{Store: core, flows: jobs, installations: installations}
 	s.Peers = carrier{s, installations}
 	core.Make(peersMade())
-	jobs.MessageEnded = s.ring
+	jobs.MessageEnded, jobs.CountDown = s.ring, countDown
 	core.Make(pg.Made{Maker: forgetter{s: s}, Owns: func(string, string) bool { return false }})
 	core.RegisterKind(Messages, `EXISTS (SELECT FROM postern.message)`)
 	return s

@@ -28,7 +28,8 @@ func TestWhatIsWrongWithMessagesIsSeen(t *testing.T) {
 	}
 	id := func(of uuid.UUID) string { return "'" + of.String() + "'" }
 	for _, c := range []struct{ invariant, plant string }{
-		{"messages have one end", `DELETE FROM postern.message_step WHERE n = 2`},
+		{"messages have one end", `DELETE FROM postern.message_step s
+			USING postern.message m WHERE (s.message_id, s.n) = (m.message_id, m.steps)`},
 		{"messages have one end", `INSERT INTO postern.message_step SELECT message_id, 77, at, was, event, status
 			FROM postern.message_step WHERE status = 'processed' AND message_id = ` + id(answered)},
 		{"a result ends what it answers", `UPDATE postern.message SET reply_to = ` + id(leased) +

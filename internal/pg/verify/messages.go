@@ -36,7 +36,7 @@ var messages = []Invariant{
 			AND NOT EXISTS (SELECT FROM postern.message r WHERE r.reply_to = m.message_id AND r.type = 'result')`,
 	},
 
-	// S5.12
+	// S5.6
 	{
 		Name: "messages are held under a fence",
 		Sentence: "a message that a receiver has was delivered to it, under a fence, and one that ended is leased to " +
@@ -60,7 +60,7 @@ var messages = []Invariant{
 		WHERE m.due_at < clock_timestamp() - interval '1 minute'`,
 	},
 
-	// S5.11
+	// S5.6
 	{
 		Name:     "jobs of messages are counted",
 		Sentence: "of a message the jobs that have not ended are as many as it counts",
