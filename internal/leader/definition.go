@@ -195,8 +195,8 @@ func (d *Definition) ValidateInput(raw json.RawMessage) error {
 // ValidateOutput returns the variant of what a tool has answered: its one top-level key. Else what is wrong
 // with it, as ValidateInput does.
 func (d *Definition) ValidateOutput(raw json.RawMessage) (variant string, err error) {
-	var top map[string]json.RawMessage
-	if json.Unmarshal(raw, &top) != nil || len(top) != 1 {
+	top, err := strict.Object(raw)
+	if err != nil || len(top) != 1 {
 		return "", mismatch(nil, "tool output must contain exactly one variant")
 	}
 	for name, payload := range top {
@@ -212,8 +212,8 @@ func (d *Definition) ValidateOutput(raw json.RawMessage) (variant string, err er
 
 // answers says whether a body is an answer of the tool: one variant that its output schema names, with an object.
 func (d *Definition) answers(body []byte) bool {
-	var top map[string]json.RawMessage
-	if json.Unmarshal(body, &top) != nil || len(top) != 1 {
+	top, err := strict.Object(body)
+	if err != nil || len(top) != 1 {
 		return false
 	}
 	names := d.Output.variants()

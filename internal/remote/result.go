@@ -77,7 +77,9 @@ func readResult(body []byte) (r txnResult, readable bool) {
 		if raw.Error[0] != '{' {
 			return txnResult{reason: "error is neither an object nor null"}, false
 		}
-		r.err = readError(raw.Error)
+		if r.err, err = readError(raw.Error); err != nil {
+			return txnResult{reason: "error: " + clipMessage(err.Error())}, false
+		}
 	}
 	if isSet(raw.Hash) && string(raw.Hash) != `""` {
 		if json.Unmarshal(raw.Hash, &r.result.Hash) != nil || !plainHash(r.result.Hash) {
@@ -144,7 +146,7 @@ func storableName(name string) bool {
 }
 
 // readError reads the member error, which is an object. Members of a foreign type are left out.
-func readError(obj json.RawMessage) workerError {
+func readError(obj json.RawMessage) (workerError, error) {
 	e := workerError{set: true}
 	var raw struct {
 		Code    json.RawMessage `json:"code"`
@@ -154,8 +156,8 @@ func readError(obj json.RawMessage) workerError {
 		Until   json.RawMessage `json:"until"`
 		After   json.RawMessage `json:"after"`
 	}
-	if strict.Read(obj, &raw) != nil {
-		return e
+	if err := strict.Read(obj, &raw); err != nil {
+		return e, err
 	}
 	e.code = clipCode(scalar(raw.Code))
 	e.kind = codeKinds[e.code]
@@ -177,7 +179,7 @@ func readError(obj json.RawMessage) workerError {
 		e.after = clampWait(d.Seconds())
 	}
 	e.notTill = scalar(raw.Until)
-	return e
+	return e, nil
 }
 
 // blocks is what an error of class blocked blocks: what the worker names, or what its code stands for in a body of the

@@ -1,8 +1,11 @@
 package strict
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -40,4 +43,39 @@ func TestMembersAreReadByTheirExactNames(t *testing.T) {
 			t.Errorf("%s is read as an object", body)
 		}
 	}
+}
+
+// An object that has a key twice means different things to different readers. Values within it are not looked into.
+func TestAnObjectWithAKeyTwiceIsRefused(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"done":1,"done":2}`: `the key "done" occurs twice`,
+		`{"done":1,"hash":"a\\\":\"b","` + "d\\u006fne" + `":2}`: `the key "done" occurs twice`,
+		`{ "a" : {"b":1,"b":2} , "b" : [{"a":1}] }`:              "",
+		`{"a":":","b":"{\"a\":1}","":"\\"}`:                      "",
+		`{}`:                                                     "",
+		`null`:                                                   "",
+	} {
+		_, err := Object([]byte(body))
+		if got := fmt.Sprint(err); err == nil && want != "" || err != nil && got != want {
+			t.Errorf("%s: %v, want %q", body, err, want)
+		}
+	}
+}
+
+// Object finds a key that occurs twice wherever Check does at the root.
+func FuzzObject(f *testing.F) {
+	for _, s := range []string{`{"a":1,"a":2}`, `{"a":"\\","b":{"a":1}}`, `{"\u0061":1,"a":[":",{}]}`, `null`, `{"":""}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		_, err := Object(body)
+		if checked := judge(body, 64); checked != nil {
+			root := strings.Contains(checked.Error(), "occurs twice at the root")
+			if root && err == nil {
+				t.Errorf("%q is read though %v", body, checked)
+			}
+		} else if len(body) > 0 && bytes.TrimSpace(body)[0] == '{' && err != nil {
+			t.Errorf("%q: %v", body, err)
+		}
+	})
 }
