@@ -228,6 +228,9 @@ func further(cmd *cobra.Command, err error) (code int, next string) {
 		next = "`postern why` tells what it waits for and which lever would move it"
 	case "idempotency_conflict":
 		next = "`postern show UID` shows what the key names; another transaction wants another --uid"
+		if cmd.Flags().Lookup("key") != nil { // of a job or a flow, whose id the sentence has
+			next = "what is to be made besides wants another --key"
+		}
 	}
 	if p.Status == http.StatusServiceUnavailable { // such as database_unavailable, commit_unknown, draining
 		code = exitUnreachable

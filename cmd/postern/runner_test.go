@@ -182,7 +182,7 @@ func TestScriptsAndFlowsAreRunByCommands(t *testing.T) {
 	if n := len(calls(t, 200, "GET", api+"/jobs", "")["items"].([]any)); n != 3 {
 		t.Errorf("there are %d jobs, want the two without a key and the one with it", n)
 	}
-	postern(t, at, "run", bad, "--key", "once").want(t, 1, "idempotency_conflict")
+	postern(t, at, "run", bad, "--key", "once").want(t, 1, "names job", "another --key")
 
 	diamond := file("flow.json", `{"jobs": [
 		{"ref": 1, "script_type": "python", "script": "print(1)"},
