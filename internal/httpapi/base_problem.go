@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/help"
+	"github.com/postern-dev/postern/internal/outbox"
 )
 
 // problems is every code that a client may see, once: its status, its title, and whether the same
@@ -269,6 +270,11 @@ func fieldOf(err error) fault.Field {
 	if strings.HasPrefix(e.Message, "invalid date/time") { // huma shows the layout of Go's parser
 		f.Detail = "want a time as RFC 3339 writes it, such as 2026-11-20T14:04:10Z"
 	}
+	if value, err := json.Marshal(e.Value); err == nil && e.Message == noneFits &&
+		strings.HasSuffix(f.Pointer, "/exclusive") { // the only field of ours that has several forms
+		f.Detail = "want " + outbox.ExclusiveForms + ", not " + fault.Clip(string(value))
+		return f
+	}
 	switch v := e.Value.(type) {
 	case string:
 		if v != "" && e.Location != "body" && !secret(e.Location) {
@@ -281,6 +287,9 @@ func fieldOf(err error) fault.Field {
 	}
 	return f
 }
+
+// noneFits is how huma says that a value has none of several forms.
+const noneFits = "expected value to match exactly one schema but matched none"
 
 // missing is how huma says that a property is not there.
 var missing = regexp.MustCompile(`^expected required property (\S+) to be present$`)

@@ -203,5 +203,12 @@ func TestAnExclusivePlaceIsAJSONPointer(t *testing.T) {
 			t.Errorf("%s: %s", exclusive, a.raw)
 		}
 	}
+	for _, half := range []string{`{"group":"g"}`, `{"by":"/a"}`, `["type"]`, `7`} {
+		a := d.refused(422, "invalid", "PUT", "/dispatchers/pay", `{"worker_url": "noop:", "exclusive": `+half+`}`)
+		want := `/exclusive: want "none", "type", "field:<JSON pointer>" or {"group": name, "by": JSON pointer}, not ` + half
+		if a.str("detail") != want {
+			t.Errorf("%s: %s", half, a.raw)
+		}
+	}
 	d.want(201, "PUT", "/dispatchers/pay", `{"worker_url": "noop:", "exclusive": "field:/a~1b/~0c"}`)
 }

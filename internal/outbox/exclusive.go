@@ -14,6 +14,9 @@ import (
 // JSON has the last one as {"group": name, "by": pointer}.
 type Exclusive string
 
+// ExclusiveForms says how JSON has it.
+const ExclusiveForms = `"none", "type", "field:<JSON pointer>" or {"group": name, "by": JSON pointer}`
+
 type exclusiveGroup struct {
 	Group string `json:"group"`
 	By    string `json:"by"`
@@ -61,8 +64,7 @@ func (e Exclusive) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads what MarshalJSON writes.
 func (e *Exclusive) UnmarshalJSON(text []byte) error {
-	want := fmt.Errorf("exclusive %s: want %s", fault.Clip(string(text)),
-		`"none", "type", "field:<JSON pointer>" or {"group": name, "by": JSON pointer}`)
+	want := fmt.Errorf("exclusive %s: want %s", fault.Clip(string(text)), ExclusiveForms)
 	var s string
 	if json.Unmarshal(text, &s) == nil {
 		if strings.HasPrefix(s, "group:") {
@@ -74,7 +76,7 @@ func (e *Exclusive) UnmarshalJSON(text []byte) error {
 	var g exclusiveGroup
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	if d.Decode(&g) != nil {
+	if d.Decode(&g) != nil || g.Group == "" || g.By == "" {
 		return want
 	}
 	*e = Exclusive("group:" + g.Group + ":" + g.By)
