@@ -27,6 +27,7 @@ const shots = process.env.SHOTS === '1' && path.join(here, 'shots');
 if (shots) fs.mkdirSync(shots, { recursive: true });
 const pictures = path.join(here, '../../docs/dashboard');
 let failed = 0;
+const patience = 180000; // ms that a condition is waited for: a machine may do much else meanwhile
 const check = (ok, what, more = '') => {
   if (!ok) { failed++; console.log('FAIL', what, String(more).slice(0, 1500)); }
 };
@@ -68,7 +69,7 @@ async function jobs(ids) {
   await api('PUT', '/runners/box', { script_types: ['python'], ttl: '1h' });
   const { epoch } = await api('POST', '/runners/box/register', { instance: 'one', script_types: ['python'], slots: 4, isolation: 'strict', version: 'v1' });
   const script = 'print("hello")\n# ' + markup;
-  const flow = await api('POST', '/flows', { start: true, jobs: [1, 2, 3].map(ref => ({ ref, script_type: 'python', script, dependends: [[], [1], [1]][ref - 1] })) });
+  const flow = await api('POST', '/flows', { start: true, jobs: [1, 2, 3].map(ref => ({ ref, script_type: 'python', script, timeout: 86400, dependends: [[], [1], [1]][ref - 1] })) });
   ids.flow = flow.id;
   for (let i = 0; i < 30 && !ids.job; i++) {
     const answer = await api('POST', '/runners/box/claim?wait=10s', { epoch, max: 1, holds: [] });
@@ -120,7 +121,8 @@ const browser = await chromium.launch({ executablePath: browserPath, args: ['--n
 async function look(options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, timezoneId: 'UTC', ...options });
   const page = await context.newPage();
-  page.setDefaultTimeout(60000);
+  page.setDefaultTimeout(patience);
+  page.setDefaultNavigationTimeout(patience);
   const quiet = { quiet: false };
   page.on('console', m => {
     if (['error', 'warning'].includes(m.type()) && !quiet.quiet && !/status of (400|403|404|409|412|422)/.test(m.text())) check(false, 'console: ' + page.url(), m.text());
@@ -236,11 +238,21 @@ console.log('screens: seen');
 {
   const { context, page, quiet } = await look();
   await page.goto(base + c + 'now');
-  const asOf = () => page.locator('#live time').first().getAttribute('datetime');
+  const asOf = () => page.locator('#live time').first().getAttribute('datetime', { timeout: patience });
   const changes = async what => {
     const before = await asOf();
-    for (let i = 0; i < 600; i++) { if (await asOf() !== before) return; await page.waitForTimeout(200); }
-    check(false, what);
+    await page.waitForFunction(t => document.querySelector('#live time')?.getAttribute('datetime') !== t, before, { timeout: patience, polling: 200 })
+      .catch(() => check(false, what));
+  };
+  // still waits for four seconds without an update: what was on its way when the tab was hidden may come before.
+  const still = async () => {
+    for (let before = await asOf(), end = Date.now() + patience; Date.now() < end;) {
+      await page.waitForTimeout(4000);
+      const now = await asOf();
+      if (now === before) return true;
+      before = now;
+    }
+    return false;
   };
   await changes('the page is not live');
   const hide = hidden => page.evaluate(h => {
@@ -248,10 +260,7 @@ console.log('screens: seen');
     document.dispatchEvent(new Event('visibilitychange'));
   }, hidden);
   await hide(true);
-  await page.waitForTimeout(1500); // what was on its way has come
-  const before = await asOf();
-  await page.waitForTimeout(4000);
-  check(await asOf() === before, 'a hidden tab is kept up to date');
+  check(await still(), 'a hidden tab is kept up to date');
   await hide(false);
   await changes('a tab that is seen again is not live');
   quiet.quiet = true;
