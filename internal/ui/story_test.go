@@ -2,8 +2,10 @@ package ui_test
 
 import (
 	"fmt"
+	"html/template"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +66,45 @@ func screens(ids map[string]string) (list []string) {
 	return list
 }
 
+// unescapedIn is what a page has that a text of a user must not become, or that a template left behind.
+func unescapedIn(page string) (bad []string) {
+	for _, s := range []string{"<script>alert", "<img", "no value&gt;", "ZgotmplZ", "&lt;nil"} {
+		if strings.Contains(page, s) {
+			bad = append(bad, s)
+		}
+	}
+	return bad
+}
+
+// The check of texts of users finds a template that shows the text of an error as markup, on the page that is tested.
+func TestAnErrorThatIsShownAsMarkupIsFound(t *testing.T) {
+	source, err := os.ReadFile("job.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, live, _ := strings.Cut(string(source), "{{with .J.error}}")
+	live, _, _ = strings.Cut(live, "{{end}}")
+	const shown = "{{.message}}"
+	if strings.Count(live, shown) != 1 {
+		t.Fatalf("the page of a job shows no error: %s", live)
+	}
+	for text, want := range map[string]int{live: 0, strings.Replace(live, shown, "{{markup .message}}", 1): 2} {
+		page, err := template.New("").Funcs(template.FuncMap{
+			"markup": func(s string) template.HTML { return template.HTML(s) },
+		}).Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if err := page.Execute(&out, map[string]any{"code": "x", "message": markup}); err != nil {
+			t.Fatal(err)
+		}
+		if bad := unescapedIn(out.String()); len(bad) != want {
+			t.Errorf("%s: %v", out.String(), bad)
+		}
+	}
+}
+
 func TestEachPageShowsTextsOfUsersAsText(t *testing.T) {
 	h := newHouse(t, "none")
 	b := h.browser()
@@ -74,10 +115,8 @@ func TestEachPageShowsTextsOfUsersAsText(t *testing.T) {
 			t.Errorf("%s: %d %s", p, s.status, s.text)
 			continue
 		}
-		for _, bad := range []string{"<script>alert", "<img", "no value&gt;", "ZgotmplZ", "&lt;nil"} {
-			if strings.Contains(s.text, bad) {
-				t.Errorf("%s has %s", p, bad)
-			}
+		for _, bad := range unescapedIn(s.text) {
+			t.Errorf("%s has %s", p, bad)
 		}
 		policy := s.header.Get("Content-Security-Policy")
 		if !strings.HasPrefix(policy, "default-src 'none'; script-src 'self'; ") {
