@@ -63,8 +63,8 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- The data of a transaction that carries a job has the values of its environment, which may be secrets: where it lies as
--- it was posted, it is seen by executors alone. postern.bodies shows it to readers, without these values.
+-- The data of a transaction that carries a job has the values of its environment, which may be secrets: where it lies
+-- as it was posted, it is seen by executors alone. postern.bodies shows it to readers, without these values.
 ALTER POLICY tenant ON postern.task USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[])
     AND (type NOT LIKE 'job.%' OR context_id = ANY ((SELECT postern.contexts_of(current_user, 'executor'))::int[])));
 ALTER POLICY tenant ON postern.outbox USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[])

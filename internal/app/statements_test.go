@@ -208,8 +208,8 @@ func TestNoStatementIsAboutJobsWhereThereAreNone(t *testing.T) {
 // ofUnsettled are the looks for what has ended and the core has not heard of.
 var ofUnsettled = regexp.MustCompile(`NOT (?:t|n)\.settled`)
 
-// A prerequisite that is met while its type is paused stays as it is, since its transaction may not go out: it is looked
-// for as often as all else, and not ten times a second for as long as the pause lasts.
+// A prerequisite that is met while its type is paused stays as it is, since its transaction may not go out: it is
+// looked for as often as all else, and not ten times a second for as long as the pause lasts.
 func TestWhatStaysUnsettledIsLookedForAsRarelyAsAllElse(t *testing.T) {
 	x, through := newTap(t, pgtest.New(t).URL)
 	b := &jobBench{t, clocked(t, map[string]string{"DATABASE_URL": through})}

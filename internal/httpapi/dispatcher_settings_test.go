@@ -205,7 +205,8 @@ func TestAnExclusivePlaceIsAJSONPointer(t *testing.T) {
 	}
 	for _, half := range []string{`{"group":"g"}`, `{"by":"/a"}`, `["type"]`, `7`} {
 		a := d.refused(422, "invalid", "PUT", "/dispatchers/pay", `{"worker_url": "noop:", "exclusive": `+half+`}`)
-		want := `/exclusive: want "none", "type", "field:<JSON pointer>" or {"group": name, "by": JSON pointer}, not ` + half
+		want := `/exclusive: want "none", "type", "field:<JSON pointer>" or {"group": name, "by": JSON pointer}, not ` +
+			half
 		if a.str("detail") != want {
 			t.Errorf("%s: %s", half, a.raw)
 		}

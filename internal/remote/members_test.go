@@ -47,7 +47,8 @@ func TestAnAnswerWithAKeyTwiceEndsNothing(t *testing.T) {
 	} {
 		f.Script(remotetest.Match{}, remotetest.Body(body))
 		a := c.Dispatch(t.Context(), remotetest.Call(f.URL(), 1))
-		if a.Class != outbox.ClassAmbiguous || a.Told || a.Code != "answer_invalid" || !strings.Contains(a.Message, says) {
+		if a.Class != outbox.ClassAmbiguous || a.Told || a.Code != "answer_invalid" ||
+			!strings.Contains(a.Message, says) {
 			t.Errorf("%s: %+v", body, a)
 		}
 	}

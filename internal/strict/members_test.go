@@ -64,7 +64,8 @@ func TestAnObjectWithAKeyTwiceIsRefused(t *testing.T) {
 
 // Object finds a key that occurs twice wherever Check does at the root.
 func FuzzObject(f *testing.F) {
-	for _, s := range []string{`{"a":1,"a":2}`, `{"a":"\\","b":{"a":1}}`, `{"\u0061":1,"a":[":",{}]}`, `null`, `{"":""}`} {
+	for _, s := range []string{`{"a":1,"a":2}`, `{"a":"\\","b":{"a":1}}`, `{"\u0061":1,"a":[":",{}]}`, `null`,
+		`{"":""}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -46,7 +46,8 @@ func newHouse(t *testing.T, auth string, providers ...*idp) *house {
 	t.Parallel()
 	s := pgtest.New(t).Store(t, 8)
 	h := &house{t: t, store: s, calls: map[string]int{}, stop: make(chan struct{}), said: &logged{}}
-	log := slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), h.said), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	log := slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), h.said),
+		&slog.HandlerOptions{Level: slog.LevelDebug}))
 	local := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	c := httpapi.Config{
 		Store:    s,

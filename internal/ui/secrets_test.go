@@ -18,7 +18,7 @@ const secret = "hush-4711"
 
 // Whatever door a reader comes through, values of the environment of jobs are not behind it: each GET of the API, the
 // pages of the dashboard, each table and view that a role of SQL may read, the audit and the log. So it is for jobs of
-// /jobs, of flows, of transactions, and of those that SQL has staged. What is told by a subscription has none either.
+// /jobs, of flows, of transactions, and of those that SQL has staged. Subscriptions tell none either.
 // An executor, whose runner needs them, sees them where the transaction lies as it was posted, and in GET /jobs/{id}.
 func TestNoDoorShowsTheEnvironmentOfJobsToReaders(t *testing.T) {
 	h := newHouse(t, "required")
@@ -78,8 +78,8 @@ func (h *house) secretive() (ids map[string]string) {
 	h.api("PATCH", "/flows/"+ids["flow"], `{"env_vars": {"TOKEN": "`+secret+`", "B": "`+secret+`"}}`,
 		in, `If-Match: "`+fmt.Sprint(f["version"])+`"`)
 	h.api("POST", "/flows/"+ids["flow"]+"/start", `{}`, in)
-	tx := h.api("POST", "/transactions", `{"type": "job.python", "queue": "q", "uid": "secretive", "data": {"script": "1",
-		"env_vars": {"TOKEN": "`+secret+`"}}}`, in)
+	tx := h.api("POST", "/transactions", `{"type": "job.python", "queue": "q", "uid": "secretive", "data": {
+		"script": "1", "env_vars": {"TOKEN": "`+secret+`"}}}`, in)
 	ids["transaction"] = fmt.Sprint(tx["id"])
 	for _, env := range []string{`"` + secret + `"`, `{"deep": ["` + secret + `"]}`} {
 		_, err := h.store.Pool().Exec(h.t.Context(), `SELECT postern.submit('q', 'job.python', $1::text::jsonb)`,

@@ -22,8 +22,8 @@ func TestBellsDoNotPutOffTheLookForSilentRunners(t *testing.T) {
 		{n: 1, fresh: 1, look: jobsEvery, want: AtOnce},
 	} {
 		if got := nextOfJobs(c.n, c.fresh, c.look); got.Next != c.want || got.Did != c.n {
-			t.Errorf("did %d, fresh %d, the look is due in %s: the next turn comes in %s, want %s", c.n, c.fresh, c.look,
-				got.Next, c.want)
+			t.Errorf("did %d, fresh %d, the look is due in %s: the next turn comes in %s, want %s", c.n, c.fresh,
+				c.look, got.Next, c.want)
 		}
 	}
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // A job that its runner has had for hours, one that waits for a runner, and one that waits for its prerequisite are no
-// heads that stand: an alert on heads that are not included would ring for each long job. One that waits for a chain is.
+// heads that stand: an alert on heads that are not included would ring for each long job. One that waits for a chain
+// is.
 func TestJobsAreNoHeadsThatAreNotIncluded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -29,8 +29,8 @@ type looked struct {
 }
 
 // Unsettled has the core ask about tries and prerequisites that have ended and that it has not heard of. It returns how
-// many such it read, and how many of them have ended within the last seconds. It is the look for what End and Meet could
-// not tell: the core takes the hash of a try in a commit that may come after the end of the try.
+// many such it read, and how many of them have ended within the last seconds. It is the look for what End and Meet
+// could not tell: the core takes the hash of a try in a commit that may come after the end of the try.
 func (s *Store) Unsettled(ctx context.Context) (open, fresh int, err error) {
 	s.looked.mu.Lock()
 	defer s.looked.mu.Unlock()

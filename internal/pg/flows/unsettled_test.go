@@ -8,8 +8,8 @@ import (
 )
 
 // Of tries and prerequisites that have ended and that the core may not be asked about, as those of a context in
-// quarantine, more stand in front of one than a look reads: the look behind that finds it. What has stood for longer
-// than some seconds is not fresh, so that the loop goes by its clock.
+// quarantine, more stand in front of one than a look reads: the look behind that finds it. One that has stood for
+// longer than some seconds is not fresh, so that the loop goes by its clock.
 func TestWhatIsNotSettledKeepsNoOtherFromBeingLookedAt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

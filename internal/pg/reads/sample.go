@@ -67,8 +67,8 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 }
 
 // sampleQueues counts queues and waiting transactions by the phase of the queue. A job is with its runner, or waits for
-// one, for as long as that takes, and its transaction waits for inclusion: such a head does not stand still. What is
-// wrong with offers and runners has numbers of its own.
+// one, for as long as that takes, and its transaction waits for inclusion: such a head does not stand still. Offers and
+// runners have numbers of their own.
 func (s *Store) sampleQueues(b *pgx.Batch, v *Sample) {
 	b.Queue(`SELECT q.phase, count(*),
 			coalesce(sum(q.tail_seq - q.head_seq + 1 - CASE WHEN q.cur_seq IS NULL THEN 0 ELSE 1 END), 0)::bigint,
