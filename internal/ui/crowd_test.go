@@ -82,7 +82,7 @@ func (h *house) throng(n int) (pages []string) {
 		"channels/ch", "sources/src", "subscriptions/hook", "audit?actor=a"}
 }
 
-// counted are tables that pages of a noun count through today: what is kept of a subscription, and what is queued in a
+// counted are tables that pages of a noun count through today: the events kept of a subscription, and the messages of a
 // channel. A page that is not listed must not read so much, and these must read nothing else.
 var counted = map[string]string{"subscriptions": "delivery", "channels": "channel_message"}
 
