@@ -248,7 +248,7 @@ type Quarantined struct {
 	scopes []scope
 	lines  int64 // of postern.store; it never changes
 
-	installation string // of postern.store; it never changes, either. "": it has none of its own
+	installation string // of postern.store; it never changes, either
 }
 
 // scope is one row of postern.quarantine. Zero values are all.
@@ -260,7 +260,7 @@ type scope struct {
 // quarantineSQL reads what quarantined holds, as columns of one row.
 const quarantineSQL = `(SELECT quarantine FROM postern.store),
 	(SELECT lines FROM postern.store),
-	(SELECT coalesce(to_jsonb(s)->>'installation', '') FROM postern.store s),
+	(SELECT installation::text FROM postern.store),
 	(SELECT coalesce(array_agg(coalesce(context_id, 0) ORDER BY quarantine_id), '{}') FROM postern.quarantine),
 	(SELECT coalesce(array_agg(coalesce(type, '') ORDER BY quarantine_id), '{}') FROM postern.quarantine)`
 
