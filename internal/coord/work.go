@@ -17,6 +17,14 @@ func (w *Work) over() bool {
 // dispatched says whether the core has the public transaction of a work, and no outcome of it.
 func (w *Work) dispatched() bool { return w.State == Dispatched || w.State == Submitted }
 
+// Spends lists the states that a work spends: from when it is assembled until it is over.
+func (w *Work) Spends() []string {
+	if w.over() || !slices.Contains(assembledWorks, w.State) {
+		return nil
+	}
+	return w.Assembled.Inputs
+}
+
 // Work states by what they mean for those that depend on the work (S3.8).
 var (
 	assembledWorks = []State{Gathering, Blocked, ConfirmingDispatch, ReadyForDispatch, Dispatched, Submitted, Confirmed}

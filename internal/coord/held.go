@@ -1,0 +1,77 @@
+package coord
+
+import "slices"
+
+// What a store need not load. An image holds what is live, and what that refers to: all else counts as unknown.
+
+// HoldsIntent says whether an image needs an intent: until it has ended, and while one that has not ended depends on
+// it.
+func (d *Domain) HoldsIntent(i *Intent) bool {
+	return !i.Ended() || slices.ContainsFunc(d.Intents, func(on *Intent) bool {
+		return !on.Ended() && slices.Contains(on.DependsOn, i.ID)
+	})
+}
+
+// HoldsWork says whether an image needs a work: until its originator knows its end, and while another one that is not
+// over uses, or may use, what it makes.
+func (d *Domain) HoldsWork(w *Work) bool {
+	if w.State != Final && w.State != Evicted {
+		return true
+	}
+	return slices.ContainsFunc(d.Works, func(by *Work) bool {
+		uses := slices.Contains(by.Needs, w.ID) || by.State == Assembling &&
+			slices.ContainsFunc(w.Assembled.Outputs, func(o string) bool { return slices.Contains(by.Offered, o) })
+		return !by.over() && uses
+	})
+}
+
+// Rests says whether nothing happens in a domain unless somebody brings something: it has no other nodes, coordinates
+// nothing, and whatever has not ended is parked.
+func (d *Domain) Rests() bool {
+	return len(d.Peers) == 1 && d.Seat.Coordinator == Idle && d.Seat.HelloAt.IsZero() && len(d.Calls) == 0 &&
+		!slices.ContainsFunc(d.Intents, func(i *Intent) bool { return !i.Ended() && i.State != Parked }) &&
+		!slices.ContainsFunc(d.Works, func(w *Work) bool { return w.State != Final && w.State != Evicted })
+}
+
+// Obsolete says whether the answer to a call would change nothing any more.
+func (d *Domain) Obsolete(c *Call) bool {
+	i, w := d.Intent(c.ID), d.Work(c.ID)
+	ours, theirs := i != nil && i.Generation == c.Generation, w != nil && w.Generation == c.Generation
+	switch c.Kind {
+	case "assemble":
+		return !ours || i.State != Assembling
+	case "sign":
+		return !ours || i.State != Signing
+	case "prepare":
+		return !theirs || w.State != ConfirmingDispatch
+	case "endorse":
+		return c.Node == d.Self && (!theirs || w.State != Gathering)
+	case "look":
+		if c.Generation == 0 {
+			return i == nil || i.Ended()
+		}
+		return !theirs || !w.dispatched()
+	}
+	return false
+}
+
+// Settle makes the image of a domain follow changed settings: what is known of nodes that stay is kept.
+func (d *Domain) Settle(self string, s Settings) {
+	fresh := New(d.Name, self, s, 1)
+	for i, p := range fresh.Peers {
+		if known := d.peer(p.Node); known != nil {
+			fresh.Peers[i] = known
+		}
+	}
+	d.Self, d.Settings, d.Peers = self, s, fresh.Peers
+}
+
+// Waits lists whom a request of a work waits for: kinds of requests with their nodes, and since when.
+func (w *Work) Waits() (open []Ask) {
+	for _, a := range w.Asks {
+		if a.Answer == "" && w.waitsFor(a) {
+			open = append(open, *a)
+		}
+	}
+	return open
+}

@@ -1,0 +1,37 @@
+package domains
+
+import (
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// init registers what the constraints of the tables of this package mean.
+func init() {
+	db.Register(db.Tables{
+		Constraints: map[string]fault.Kind{
+			"one_domain_per_name":               fault.Conflict,
+			"one_seat_per_domain":               fault.Internal,
+			"domain_height_is_not_negative":     fault.Invalid,
+			"one_row_per_intent":                fault.Internal,
+			"one_intent_per_seq":                fault.Internal,
+			"an_intent_keeps_its_rules":         fault.Internal,
+			"receipt_comes_with_the_end":        fault.Internal,
+			"receipt_says_what_the_state_says":  fault.Internal,
+			"intent_follows_the_machine":        fault.Internal,
+			"one_row_per_permit":                fault.Internal,
+			"what_has_ended_is_closed":          fault.Internal,
+			"one_open_permit_per_intent":        fault.Internal,
+			"one_work_per_intent":               fault.Internal,
+			"a_work_keeps_its_rules":            fault.Internal,
+			"work_follows_the_machine":          fault.Internal,
+			"one_assembling_per_domain":         fault.Internal,
+			"one_spender_per_state":             fault.Internal,
+			"one_activity_per_generation":       fault.Internal,
+			"part_is_known":                     fault.Internal,
+			"one_row_per_part":                  fault.Internal,
+			"kind_of_call_is_known":             fault.Internal,
+			"one_call_per_key":                  fault.Internal,
+			"one_row_per_coord_step":            fault.Internal,
+		},
+	})
+}

@@ -1,0 +1,38 @@
+// Package domains stores the domains of an installation: their seats, intents and works. The decisions are those of the
+// package coord: its image of a domain is loaded behind a lock, its Handle runs what happened to its rest, and what
+// that leads to is written in one commit. Public transactions are the core's.
+//
+// # Words
+//
+//   - seat: the row of coord_state. Who holds its lock takes a step of the domain.
+//   - image: the part of the rows that a decision may need: what is live, and what that refers to. A process keeps the
+//     image of its last step, and reads it again where the row's number of steps is another.
+//   - step: one SQL transaction: lock, load, decide, write. What it says goes out after its commit.
+//   - activity: the public transaction of one generation. Its row is inserted by the step that dispatches; it is posted
+//     to the core afterwards, under a uid that names intent and generation.
+//   - word: what the core says of an activity: it has a nonce, it has gone out, it has ended.
+//   - call: a question to the service of a domain, leased by a process for a while.
+//   - life: the time from the first process of an installation until all are down.
+//
+// # Tables
+//
+// domain, coord_state, coord_intent, coord_permit, coord_work, coord_spend, coord_activity, coord_payload, coord_call
+// and coord_step.
+//
+// # Lock order
+//
+// A domain's row, then its row of coord_state, then the rest. A claim of calls locks rows of coord_call alone, and
+// skips locked ones. No lock of a seat is held together with one of a queue: activities are posted, and words read,
+// outside of steps.
+//
+// # Failures
+//
+//   - A process dies between the commit of a step and its posts: the next look finds activities without posted_at, and
+//     posts them under the same uids. One that was posted is known to the core.
+//   - A process dies with a call: its lease ends, and another process calls under the same key.
+//   - A process sleeps and answers a call that was leased to another meanwhile: its fence is an older one, and what it
+//     says changes nothing.
+//   - The event of a step violates what the schema keeps: the step runs again event by event, and the one that fails is
+//     put aside, with its error and an audit row.
+//   - A word is lost: the rows of the core say it again.
+package domains

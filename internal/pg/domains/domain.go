@@ -1,0 +1,313 @@
+package domains
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/coord"
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// Domain is one as this installation has it.
+type Domain struct {
+	ID          int32
+	Name        string
+	Settings    Settings
+	Paused      bool
+	Height      int64
+	Originator  coord.State
+	Coordinator coord.State
+	Quarantined bool           // its store may have lost something
+	Intents     map[string]int // that have not ended, by state
+	Works       map[string]int // that are not over, by state
+	Version     int64
+	CreatedAt   time.Time
+}
+
+const domainsSQL = `SELECT d.domain_id, d.name, d.settings, d.paused, s.height, s.originator, s.coordinator,
+		coalesce((s.image->>'Paused')::boolean, false), d.version, d.created_at,
+		(SELECT coalesce(jsonb_object_agg(x.state, x.n), '{}') FROM (SELECT i.state, count(*) AS n FROM postern.coord_intent i
+			WHERE i.domain_id = d.domain_id AND i.held AND i.ended_at IS NULL GROUP BY i.state) x),
+		(SELECT coalesce(jsonb_object_agg(x.state, x.n), '{}') FROM (SELECT w.state, count(*) AS n FROM postern.coord_work w
+			WHERE w.domain_id = d.domain_id AND w.held AND w.state NOT IN ('Final', 'Evicted') GROUP BY w.state) x)
+	FROM postern.domain d
+	JOIN postern.coord_state s ON s.domain_id = d.domain_id
+	WHERE d.context_id = $1 AND d.removed_at IS NULL AND ($2 = '' OR d.name = $2) AND d.name > $3
+	ORDER BY d.name
+	LIMIT $4`
+
+func (s *Store) domains(ctx context.Context, contextID int32, name, after string, limit int) ([]*Domain, error) {
+	rows, err := s.Db(ctx).Query(ctx, domainsSQL, contextID, name, after, limit)
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Domain, error) {
+		d := &Domain{}
+		err := row.Scan(&d.ID, &d.Name, &d.Settings, &d.Paused, &d.Height, &d.Originator, &d.Coordinator, &d.Quarantined,
+			&d.Version, &d.CreatedAt, &d.Intents, &d.Works)
+		return d, err
+	})
+	return list, db.Known(err)
+}
+
+// Domains lists up to limit domains of a context by name, those after a given one.
+func (s *Store) Domains(ctx context.Context, contextID int32, after string, limit int) ([]*Domain, error) {
+	return s.domains(ctx, contextID, "", after, limit)
+}
+
+// Domain returns one domain, or NotFound.
+func (s *Store) Domain(ctx context.Context, contextID int32, name string) (*Domain, error) {
+	list, err := s.domains(ctx, contextID, name, "", 1)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 || name == "" {
+		return nil, noDomain(name)
+	}
+	return list[0], nil
+}
+
+func noDomain(name string) error {
+	return fault.New(fault.NotFound, "not_found", "no domain %q", fault.Clip(name))
+}
+
+const domainLock = `SELECT version, removed_at IS NOT NULL FROM postern.domain WHERE context_id = $1 AND name = $2 FOR UPDATE`
+
+// Put creates a domain or replaces its settings; version as in db.MatchVersion. Settings that are there already change
+// nothing. Its height, and whether it is paused, are changed by calls of their own.
+func (s *Store) Put(ctx context.Context, by db.By, name string, set Settings, version int64) (created bool, err error) {
+	if err := s.knowsTypes(ctx, by.Context, set.Types); err != nil {
+		return false, err
+	}
+	set.Clamp()
+	if len(set.Clamped) > 0 {
+		s.Log.Warn("settings of a domain are raised to their minimum", "domain", name, "settings", set.Clamped)
+	}
+	doc, err := json.Marshal(set)
+	if err != nil {
+		return false, err
+	}
+	err = s.Run(ctx, func(t *db.Txn) error {
+		created, err = t.LockVersion(ctx, version, domainLock, by.Context, name)
+		if err != nil {
+			return err
+		}
+		var before *Settings
+		if !created {
+			var same bool
+			row := t.Conn.QueryRow(ctx, `SELECT settings, settings = $3::text::jsonb FROM postern.domain WHERE context_id = $1 AND name = $2`,
+				by.Context, name, string(doc))
+			if err := row.Scan(&before, &same); err != nil {
+				return err
+			}
+			if same {
+				return t.Rollback(ctx)
+			}
+			if before.Self != set.Self {
+				if err := s.idle(ctx, t, by.Context, name, "self cannot change"); err != nil {
+					return err
+				}
+			}
+		}
+		var now time.Time
+		b := &pgx.Batch{}
+		s.ReadNow(b, &now)
+		if err := t.Send(ctx, b); err != nil {
+			return err
+		}
+		image, err := imageOf(coord.New(name, set.Self, set.coord(), now.UnixMicro()))
+		if err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+		b.Queue(`INSERT INTO postern.domain AS d (context_id, name, settings, created_at) VALUES ($1, $2, $3::text::jsonb, $4)
+			ON CONFLICT (context_id, name) DO UPDATE SET settings = excluded.settings, removed_at = NULL, version = d.version + 1,
+				paused = d.paused AND d.removed_at IS NULL`, by.Context, name, string(doc), now)
+		b.Queue(`INSERT INTO postern.coord_state (domain_id, image, originator, coordinator)
+			SELECT d.domain_id, $3, 'Idle', 'Idle' FROM postern.domain d WHERE d.context_id = $1 AND d.name = $2
+			ON CONFLICT (domain_id) DO NOTHING`, by.Context, name, image)
+		b.Queue(`DELETE FROM postern.coord_call c USING postern.domain d
+			WHERE c.domain_id = d.domain_id AND d.context_id = $1 AND d.name = $2 AND c.kind = 'height' AND NOT $3`, by.Context, name,
+			set.asks(CallHeight))
+		if set.asks(CallHeight) {
+			b.Queue(`INSERT INTO postern.coord_call (domain_id, key, kind, call, due)
+				SELECT d.domain_id, 'height', 'height', '{}', $3 FROM postern.domain d WHERE d.context_id = $1 AND d.name = $2
+				ON CONFLICT (domain_id, key) DO NOTHING`, by.Context, name, now)
+		}
+		var old any
+		if before != nil {
+			old = *before
+		}
+		s.AuditChange(b, by, "put", "/domains/"+name, old, set)
+		return t.Commit(ctx, b)
+	})
+	return created, err
+}
+
+// knowsTypes refuses types that nobody has put, or that only a system of Postern posts.
+func (s *Store) knowsTypes(ctx context.Context, contextID int32, types []string) error {
+	for i, typ := range types {
+		at := "/types/" + itoa(i)
+		if by := outbox.SystemOf(typ); by != outbox.Anyone {
+			return fault.At(at, "type %q is posted by Postern for another purpose: want one of your own", fault.Clip(typ))
+		}
+		d, err := s.Dispatcher(ctx, contextID, typ)
+		switch {
+		case fault.KindOf(err) == fault.NotFound:
+			return fault.At(at, "type %q has no dispatcher: PUT /dispatchers/%[1]s first", fault.Clip(typ))
+		case err != nil:
+			return err
+		}
+		if err := d.MayPost(outbox.ByAdmin); err != nil {
+			return fault.At(at, "%s", fault.As(err).Detail)
+		}
+	}
+	return nil
+}
+
+// SetPaused has a domain do nothing new, or go on: no step is taken by itself, its service is not called, and no public
+// transaction is posted. What the core has goes on. Idempotent.
+func (s *Store) SetPaused(ctx context.Context, by db.By, name string, paused bool) (r pg.LeverResult, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
+		created, err := t.LockVersion(ctx, 0, domainLock, by.Context, name)
+		if err != nil {
+			return err
+		}
+		if created {
+			return noDomain(name)
+		}
+		if err := by.Seen(t.Version); err != nil {
+			return err
+		}
+		var have bool
+		if err := t.Conn.QueryRow(ctx, `SELECT paused FROM postern.domain WHERE context_id = $1 AND name = $2`, by.Context, name).
+			Scan(&have); err != nil {
+			return err
+		}
+		r.Changed = have != paused
+		b := &pgx.Batch{}
+		if r.Changed {
+			b.Queue(`UPDATE postern.domain SET paused = $3, version = version + 1 WHERE context_id = $1 AND name = $2`, by.Context, name,
+				paused)
+		}
+		s.AuditIn(b, by, pg.Verb(paused), "/domains/"+name)
+		return t.Commit(ctx, b)
+	})
+	if err == nil && r.Changed {
+		s.ring()
+	}
+	return r, err
+}
+
+// jump is how many ranges a height may rise at once without force: more is likely a typing error, and a height never
+// falls.
+const jump = 10
+
+// SetHeight raises the block height of a domain. A lower one is refused, the same one changes nothing.
+func (s *Store) SetHeight(ctx context.Context, by db.By, name string, height int64, force bool) error {
+	err := s.Run(ctx, func(t *db.Txn) error {
+		var id int32
+		var have int64
+		var set Settings
+		b := &pgx.Batch{}
+		b.Queue(`SELECT d.domain_id, d.settings, s.height FROM postern.domain d JOIN postern.coord_state s USING (domain_id)
+			WHERE d.context_id = $1 AND d.name = $2 AND d.removed_at IS NULL FOR UPDATE OF s`, by.Context, name).
+			Query(func(rows pgx.Rows) error {
+				_, err := pgx.ForEachRow(rows, []any{&id, &set, &have}, func() error { return nil })
+				return err
+			})
+		if err := t.Send(ctx, b); err != nil {
+			return err
+		}
+		switch most := have + jump*set.BlockRange; {
+		case id == 0:
+			return noDomain(name)
+		case height < have:
+			return fault.At("/height", "height %d is over: it is %d already, and it never falls", height, have)
+		case have > 0 && height > most && !force:
+			return fault.At("/height", "height %d is more than %d ranges of blocks above %d, and a height never falls: "+
+				"force: true, if it is right", height, jump, have)
+		}
+		b = &pgx.Batch{}
+		b.Queue(`UPDATE postern.coord_state
+			SET height = $2, due = CASE WHEN due IS NOT NULL THEN coalesce($3::timestamptz, clock_timestamp()) END
+			WHERE domain_id = $1`, id, height, s.Clock())
+		return t.Commit(ctx, b)
+	})
+	if err == nil {
+		s.ring()
+	}
+	return err
+}
+
+// Remove removes a domain all of whose intents have ended; Conflict "in_use" with those that have not. A post of an
+// intent holds the lock of the seat: it comes before this and is seen, or after it and finds no domain.
+func (s *Store) Remove(ctx context.Context, by db.By, name string) error {
+	return s.Run(ctx, func(t *db.Txn) error {
+		created, err := t.LockVersion(ctx, 0, domainLock, by.Context, name)
+		if err != nil {
+			return err
+		}
+		if created {
+			return noDomain(name)
+		}
+		if err := by.Seen(t.Version); err != nil {
+			return err
+		}
+		if err := s.idle(ctx, t, by.Context, name, "it is in use"); err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		b.Queue(`UPDATE postern.domain SET removed_at = coalesce($3::timestamptz, clock_timestamp()), version = version + 1
+			WHERE context_id = $1 AND name = $2`, by.Context, name, s.Clock())
+		b.Queue(`DELETE FROM postern.coord_call c USING postern.domain d
+			WHERE c.domain_id = d.domain_id AND d.context_id = $1 AND d.name = $2`, by.Context, name)
+		b.Queue(`UPDATE postern.coord_state s SET due = NULL FROM postern.domain d
+			WHERE s.domain_id = d.domain_id AND d.context_id = $1 AND d.name = $2`, by.Context, name)
+		s.AuditIn(b, by, "delete", "/domains/"+name)
+		return t.Commit(ctx, b)
+	})
+}
+
+// idle refuses, behind the lock of the seat, a change that a domain with something under way cannot have.
+func (s *Store) idle(ctx context.Context, t *db.Txn, contextID int32, name, what string) error {
+	var intents, permits, works []string
+	b := &pgx.Batch{}
+	b.Queue(`SELECT s.domain_id FROM postern.coord_state s JOIN postern.domain d ON d.domain_id = s.domain_id
+		WHERE d.context_id = $1 AND d.name = $2 FOR UPDATE OF s`, contextID, name)
+	const of = ` WHERE x.domain_id = (SELECT d.domain_id FROM postern.domain d WHERE d.context_id = $1 AND d.name = $2) AND `
+	for _, q := range []struct {
+		into *[]string
+		sql  string
+	}{
+		{&intents, `SELECT x.intent_id::text FROM postern.coord_intent x` + of + `x.held AND x.ended_at IS NULL ORDER BY x.seq LIMIT 10`},
+		{&permits, `SELECT x.intent_id::text FROM postern.coord_permit x` + of + `x.closed_at IS NULL ORDER BY x.given_at LIMIT 10`},
+		{&works, `SELECT x.intent_id::text FROM postern.coord_work x` + of + `x.held AND x.state IN ('Dispatched', 'Submitted') LIMIT 10`},
+	} {
+		b.Queue(q.sql, contextID, name).Query(func(rows pgx.Rows) (err error) {
+			*q.into, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			return err
+		})
+	}
+	if err := t.Send(ctx, b); err != nil {
+		return err
+	}
+	if len(intents)+len(permits)+len(works) == 0 {
+		return nil
+	}
+	return fault.New(fault.Conflict, "in_use", "domain %q: %s: intents have not ended: wait, or cancel them", fault.Clip(name), what).
+		With("intents", some(intents)).With("open_permits", some(permits)).With("dispatched", some(works))
+}
+
+func some(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}

@@ -1,0 +1,46 @@
+package domains
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// Due lists the domains that are to be looked at now, and says in how long the next one is; 0: none is.
+func (s *Store) Due(ctx context.Context) (ids []int32, next time.Duration, err error) {
+	rows, err := s.Looks.Query(ctx, `SELECT s.domain_id, d.context_id, extract(epoch FROM s.due - n.now)::float8
+		FROM postern.coord_state s
+		JOIN postern.domain d ON d.domain_id = s.domain_id
+		CROSS JOIN (SELECT coalesce($1::timestamptz, clock_timestamp())) n(now)
+		WHERE s.due IS NOT NULL AND d.removed_at IS NULL AND NOT d.paused
+		ORDER BY s.due`, s.Clock())
+	if err != nil {
+		return nil, 0, db.Known(err)
+	}
+	var id, contextID int32
+	var in float64
+	_, err = pgx.ForEachRow(rows, []any{&id, &contextID, &in}, func() error {
+		switch {
+		case s.Quarantined(contextID, ""):
+		case in <= 0:
+			ids = append(ids, id)
+		case next == 0:
+			next = max(time.Duration(in*float64(time.Second)), time.Millisecond)
+		}
+		return nil
+	})
+	return ids, next, db.Known(err)
+}
+
+// InQuarantine says whether what a domain does must stay here.
+func (s *Store) InQuarantine(ctx context.Context, id int32) (bool, error) {
+	if !s.QuarantinedAny() {
+		return false, nil
+	}
+	var contextID int32
+	err := s.Db(ctx).QueryRow(ctx, `SELECT context_id FROM postern.domain WHERE domain_id = $1`, id).Scan(&contextID)
+	return s.Quarantined(contextID, ""), db.Known(err)
+}

@@ -1,0 +1,405 @@
+package domains
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/coord"
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// Intent is one as clients read it.
+type Intent struct {
+	ID         string
+	UID        string
+	Actor      string
+	Party      string
+	Data       json.RawMessage
+	State      coord.State
+	Since      time.Time
+	Receipt    string // "": it has not ended
+	Text       string
+	Parked     string
+	Image      coord.Intent
+	Holder     string // of its open permit
+	Unknown    bool   // nobody knows what became of its public transaction
+	Nonce      string // of that
+	Hash       string
+	CoreUID    string
+	CreatedAt  time.Time
+	EndedAt    *time.Time
+	Replay     bool
+	seq        int64
+}
+
+// NewIntent is what a client wants done once.
+type NewIntent struct {
+	UID       string
+	Party     string
+	Data      json.RawMessage
+	DependsOn []string // ids or uids
+}
+
+// MostIntents is how many intents one call may bring.
+const MostIntents = 1000
+
+// Submit stores intents, all or none. One whose uid is known with the same content is that one; with another content it
+// is a Conflict "idempotency_conflict". at is the place of the first in the request, as a pointer.
+//
+// Why a uid never names two intents: its id is derived from it, and its row is looked for behind the lock of the seat,
+// behind which it is inserted. The id stays the same where a store is restored and the intent is posted again: so what
+// names the ledger's entry by it is met there.
+func (s *Store) Submit(ctx context.Context, by db.By, domain string, list []NewIntent, pointer func(int) string) ([]*Intent, error) {
+	d, err := s.Domain(ctx, by.Context, domain)
+	if err != nil {
+		return nil, err
+	}
+	p := &posting{s: s, by: by, d: d, list: list, at: pointer}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	waited := s.Has(Domains)
+	if _, err := s.step(ctx, d.ID, true, nil, p.store); err != nil {
+		return nil, err
+	}
+	if p.fresh > 0 {
+		s.ring()
+		if err := s.Appeared(ctx, !waited); err != nil {
+			return nil, err
+		}
+	}
+	out, err := s.intents(ctx, d.ID, `i.intent_id = ANY ($2::text[]::uuid[])`, p.ids)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(out, func(a, b *Intent) int { return slices.Index(p.ids, a.ID) - slices.Index(p.ids, b.ID) })
+	for _, i := range out {
+		i.Replay = p.known[i.ID]
+	}
+	return out, nil
+}
+
+// posting is a call that brings intents.
+type posting struct {
+	s      *Store
+	by     db.By
+	d      *Domain
+	list   []NewIntent
+	at     func(int) string
+	ids    []string
+	hashes [][]byte
+	named  map[string]int // those of the call, by id and uid
+	known  map[string]bool
+	fresh  int
+}
+
+// idSpace is the name space of the ids of intents that have a uid.
+var idSpace = uuid.NewSHA1(uuid.NameSpaceURL, []byte("postern:intent"))
+
+// check refuses what is wrong in itself, and gives each intent its id.
+func (p *posting) check() error {
+	p.named = map[string]int{}
+	image := coord.New(p.d.Name, p.d.Settings.Self, p.d.Settings.coord(), 1)
+	for n := range p.list {
+		in := &p.list[n]
+		if !strings.Contains(in.Party, "@") {
+			in.Party += "@" + p.d.Settings.Self
+		}
+		if err := image.CheckParty(in.Party); err != nil {
+			return fault.At(p.at(n)+"/party", "%s", err)
+		}
+		if node := in.Party[strings.LastIndexByte(in.Party, '@')+1:]; node != p.d.Settings.Self {
+			return fault.At(p.at(n)+"/party", "party %q is one of node %q, and this is %q: post it there", fault.Clip(in.Party),
+				fault.Clip(node), p.d.Settings.Self)
+		}
+		id := uuid.NewSHA1(idSpace, []byte(strconv.Itoa(int(p.by.Context))+"\x00"+p.d.Name+"\x00"+p.d.Settings.Self+"\x00"+in.UID))
+		if in.UID == "" {
+			var err error
+			if id, err = uuid.NewV7(); err != nil {
+				return err
+			}
+		} else if _, twice := p.named[in.UID]; twice {
+			return fault.At(p.at(n)+"/uid", "uid %q stands in this call twice", fault.Clip(in.UID))
+		} else {
+			p.named[in.UID] = n
+		}
+		p.named[id.String()] = n
+		p.ids = append(p.ids, id.String())
+		p.hashes = append(p.hashes, in.hash())
+	}
+	return p.cycle()
+}
+
+func (in *NewIntent) hash() []byte {
+	canonical, _ := json.Marshal([]any{in.Party, outbox.Canonical(in.Data), in.DependsOn})
+	sum := sha256.Sum256(canonical)
+	return sum[:]
+}
+
+// cycle refuses dependencies that go round within the call.
+func (p *posting) cycle() error {
+	state := make([]int, len(p.list)) // 1: being looked at, 2: fine
+	var path []string
+	var visit func(n int) error
+	visit = func(n int) error {
+		path = append(path, p.name(n))
+		defer func() { path = path[:len(path)-1] }()
+		switch state[n] {
+		case 1:
+			return fault.New(fault.Invalid, "dependency_cycle", "depends_on makes a cycle, so that none of these could ever go "+
+				"out: %s", fault.Clip(strings.Join(path, " -> "))).About(p.at(n) + "/depends_on")
+		case 2:
+			return nil
+		}
+		state[n] = 1
+		for _, name := range p.list[n].DependsOn {
+			if m, ok := p.named[name]; ok {
+				if err := visit(m); err != nil {
+					return err
+				}
+			}
+		}
+		state[n] = 2
+		return nil
+	}
+	for n := range p.list {
+		if err := visit(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *posting) name(n int) string {
+	if p.list[n].UID != "" {
+		return p.list[n].UID
+	}
+	return p.ids[n]
+}
+
+// store inserts the intents that are new, behind the lock of the seat, and has the step take them.
+func (p *posting) store(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch) ([]Event, error) {
+	p.known, p.fresh = map[string]bool{}, 0
+	byName, err := p.look(ctx, t, h)
+	if err != nil {
+		return nil, err
+	}
+	var events []Event
+	var on []string
+	for n, in := range p.list {
+		if p.known[p.ids[n]] {
+			continue
+		}
+		created := &coord.Intent{ID: p.ids[n]}
+		for k, name := range in.DependsOn {
+			id, ok := byName[name]
+			if m, here := p.named[name]; here {
+				id, ok = p.ids[m], true
+			}
+			if !ok {
+				return nil, fault.New(fault.Invalid, "unknown_dependency", "depends_on names %q, which is neither the id nor the uid "+
+					"of an intent of this installation in domain %q: post that one first", fault.Clip(name), h.name).
+					About(p.at(n) + "/depends_on/" + itoa(k))
+			}
+			if !slices.Contains(created.DependsOn, id) {
+				created.DependsOn, on = append(created.DependsOn, id), append(on, id)
+			}
+		}
+		p.fresh++
+		part, err := json.Marshal(intentPart{p.ids[n], in.Party, in.Data})
+		if err != nil {
+			return nil, err
+		}
+		b.Queue(`INSERT INTO postern.coord_intent (domain_id, intent_id, seq, uid, hash, actor, party, state, since, image, created_at)
+			VALUES ($1, $2::text::uuid, $3, $4, $5, $6, $7, 'Pending', $8, '{}', $8)`, h.id, p.ids[n], h.top+int64(p.fresh),
+			db.Nullable(in.UID), p.hashes[n], p.by.Actor, in.Party, h.now)
+		b.Queue(`INSERT INTO postern.coord_payload (domain_id, intent_id, generation, part, data)
+			VALUES ($1, $2::text::uuid, 0, 'intent', $3)`, h.id, p.ids[n], string(part))
+		events = append(events, Event{Event: coord.Event{Created: created}})
+	}
+	if p.fresh > 0 {
+		p.s.AuditIn(b, p.by, "post", "/domains/"+h.name+"/intents")
+	}
+	return events, p.s.more(ctx, t, h, on)
+}
+
+// look finds which intents of the call are known already, and which intents those that they depend on are.
+func (p *posting) look(ctx context.Context, t *db.Txn, h *seat) (map[string]string, error) {
+	names := slices.Clone(p.ids)
+	for _, in := range p.list {
+		names = append(names, in.DependsOn...)
+	}
+	var ids []string
+	for _, name := range names {
+		if id, ok := idOf(name); ok {
+			ids = append(ids, id.String())
+		}
+	}
+	hashes, found := map[string][]byte{}, map[string]string{}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT i.intent_id::text, coalesce(i.uid, ''), i.hash
+		FROM postern.coord_intent i
+		WHERE i.domain_id = $1 AND i.intent_id = ANY ($2::text[]::uuid[])`, h.id, append(ids, p.derived(names)...)).
+		Query(func(rows pgx.Rows) error {
+			var id, uid string
+			var hash []byte
+			_, err := pgx.ForEachRow(rows, []any{&id, &uid, &hash}, func() error {
+				found[id], hashes[id] = id, slices.Clone(hash)
+				if uid != "" {
+					found[uid] = id
+				}
+				return nil
+			})
+			return err
+		})
+	if err := t.Send(ctx, b); err != nil {
+		return nil, err
+	}
+	for n, id := range p.ids {
+		hash, known := hashes[id]
+		if known && !bytes.Equal(hash, p.hashes[n]) {
+			return nil, fault.New(fault.Conflict, "idempotency_conflict", "the key %q belongs to an intent with another content",
+				fault.Clip(p.name(n))).With("existing", map[string]string{"id": id})
+		}
+		p.known[id] = known
+	}
+	return found, nil
+}
+
+// derived are the ids that intents with these uids have.
+func (p *posting) derived(uids []string) (ids []string) {
+	for _, uid := range uids {
+		ids = append(ids, uuid.NewSHA1(idSpace, []byte(strconv.Itoa(int(p.by.Context))+"\x00"+p.d.Name+"\x00"+
+			p.d.Settings.Self+"\x00"+uid)).String())
+	}
+	return ids
+}
+
+const intentsSQL = `SELECT i.intent_id::text, coalesce(i.uid, ''), i.actor, i.party, coalesce((SELECT p.data->'data' FROM postern.coord_payload p
+			WHERE p.domain_id = i.domain_id AND p.intent_id = i.intent_id AND p.generation = 0 AND p.part = 'intent'), 'null'),
+		i.state, i.since, coalesce(i.receipt, ''), i.text, i.parked, i.image, i.created_at, i.ended_at, i.seq,
+		coalesce((SELECT p.node FROM postern.coord_permit p
+			WHERE p.domain_id = i.domain_id AND p.intent_id = i.intent_id AND p.closed_at IS NULL), ''),
+		coalesce(a.state = 'unknown', false), coalesce(a.nonce, ''), coalesce(a.hash, ''), coalesce(a.uid, '')
+	FROM postern.coord_intent i
+	LEFT JOIN LATERAL (SELECT x.state, x.nonce, x.hash, x.uid FROM postern.coord_activity x
+		WHERE x.domain_id = i.domain_id AND x.intent_id = i.intent_id ORDER BY x.generation DESC LIMIT 1) a ON true
+	WHERE i.domain_id = $1 AND `
+
+func (s *Store) intents(ctx context.Context, domain int32, which string, args ...any) ([]*Intent, error) {
+	rows, err := s.Db(ctx).Query(ctx, intentsSQL+which, append([]any{domain}, args...)...)
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Intent, error) {
+		i := &Intent{}
+		var data, image []byte
+		err := row.Scan(&i.ID, &i.UID, &i.Actor, &i.Party, &data, &i.State, &i.Since, &i.Receipt, &i.Text, &i.Parked, &image,
+			&i.CreatedAt, &i.EndedAt, &i.seq, &i.Holder, &i.Unknown, &i.Nonce, &i.Hash, &i.CoreUID)
+		if err == nil {
+			i.Data = slices.Clone(data)
+			err = json.Unmarshal(image, &i.Image)
+		}
+		return i, err
+	})
+	return list, db.Known(err)
+}
+
+// Intent returns one intent by its id or uid, or NotFound.
+func (s *Store) Intent(ctx context.Context, contextID int32, domain, called string) (*Intent, error) {
+	d, err := s.Domain(ctx, contextID, domain)
+	if err != nil {
+		return nil, err
+	}
+	id := called
+	if _, ok := idOf(called); !ok {
+		p := &posting{by: db.By{Context: contextID}, d: d}
+		id = p.derived([]string{called})[0]
+	}
+	list, err := s.intents(ctx, d.ID, `i.intent_id = $2::text::uuid`, id)
+	if err == nil && len(list) == 0 {
+		err = fault.New(fault.NotFound, "not_found", "no intent %q in domain %q", fault.Clip(called), fault.Clip(domain))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list[0], nil
+}
+
+// IntentFilter narrows a list of intents. Empty fields do not narrow.
+type IntentFilter struct {
+	State, Receipt string
+	Before         int64 // only those that came before it, by seq
+	Limit          int
+}
+
+// Seq orders intents by their arrival.
+func (i *Intent) Seq() int64 { return i.seq }
+
+// Intents lists intents of a domain, the newest first.
+func (s *Store) Intents(ctx context.Context, contextID int32, domain string, f IntentFilter) ([]*Intent, error) {
+	d, err := s.Domain(ctx, contextID, domain)
+	if err != nil {
+		return nil, err
+	}
+	return s.intents(ctx, d.ID, `($2 = '' OR i.state = $2) AND ($3 = '' OR i.receipt = $3) AND ($4 = 0 OR i.seq < $4)
+		ORDER BY i.seq DESC LIMIT $5`, f.State, f.Receipt, f.Before, f.Limit)
+}
+
+// IntentStep is something that happened to an intent, or to the work of this node for it.
+type IntentStep struct {
+	At                       time.Time
+	Machine, Event, From, To string
+	Generation               int64
+	Node, Reason             string
+}
+
+// History lists what happened to an intent here, the first first.
+func (s *Store) History(ctx context.Context, contextID int32, domain, called string) ([]IntentStep, error) {
+	i, err := s.Intent(ctx, contextID, domain, called)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.Db(ctx).Query(ctx, `SELECT x.at, x.machine, x.event, x.was, x.state, x.generation, x.node, x.reason
+		FROM postern.coord_step x
+		JOIN postern.domain d ON d.domain_id = x.domain_id
+		WHERE d.context_id = $1 AND d.name = $2 AND x.object = $3
+		ORDER BY x.n`, contextID, domain, i.ID)
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[IntentStep])
+	return list, db.Known(err)
+}
+
+// Seconds is how long an intent has been in each of its states.
+func Seconds(steps []IntentStep, now time.Time) map[string]float64 {
+	all := map[string]float64{}
+	var last *IntentStep
+	for n := range steps {
+		if steps[n].Machine != coord.OriginatorTransaction.Name {
+			continue
+		}
+		if last != nil {
+			all[last.To] += steps[n].At.Sub(last.At).Seconds()
+		}
+		last = &steps[n]
+	}
+	if last != nil && last.To != string(coord.Confirmed) && last.To != string(coord.Reverted) {
+		all[last.To] += now.Sub(last.At).Seconds()
+	}
+	return all
+}

@@ -1,0 +1,117 @@
+package domains
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/coord"
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// pull pulls levers of an intent in one step. may looks at the intent behind the lock, and says whether there is
+// anything to do.
+func (s *Store) pull(ctx context.Context, by db.By, domain, called, action string,
+	may func(*seat, *coord.Intent) ([]coord.Lever, error)) (r pg.LeverResult, err error) {
+	i, err := s.Intent(ctx, by.Context, domain, called)
+	if err != nil {
+		return r, err
+	}
+	d, err := s.Domain(ctx, by.Context, domain)
+	if err != nil {
+		return r, err
+	}
+	out, err := s.step(ctx, d.ID, true, []Event{{Event: coord.Event{ID: i.ID}}}, func(_ context.Context, _ *db.Txn, h *seat, b *pgx.Batch) ([]Event, error) {
+		x := h.d.Intent(i.ID)
+		if x == nil {
+			return nil, fault.New(fault.NotFound, "not_found", "no intent %q in domain %q", fault.Clip(called), fault.Clip(domain))
+		}
+		levers, err := may(h, x)
+		if err != nil {
+			return nil, err
+		}
+		r.Changed = len(levers) > 0
+		s.AuditIn(b, by, action, "/domains/"+domain+"/intents/"+i.ID)
+		var events []Event
+		for _, l := range levers {
+			events = append(events, Event{Event: coord.Event{Lever: l, ID: i.ID}})
+		}
+		return events, nil
+	})
+	if err == nil && !out.Taken {
+		return r, noDomain(domain)
+	}
+	if err == nil {
+		s.ring()
+		err = s.Appeared(ctx, !s.Has(Domains))
+	}
+	return r, err
+}
+
+func wrongState(i *coord.Intent, want string) error {
+	return fault.New(fault.Conflict, "wrong_state", "intent %s is %s: %s", i.ID, i.State, want).With("state", string(i.State))
+}
+
+// Resume has an intent that is Parked go on. One that is not parked goes on already.
+func (s *Store) Resume(ctx context.Context, by db.By, domain, called string) (pg.LeverResult, error) {
+	return s.pull(ctx, by, domain, called, "resume", func(_ *seat, i *coord.Intent) ([]coord.Lever, error) {
+		switch {
+		case i.Ended():
+			return nil, wrongState(i, "it has ended")
+		case i.State != coord.Parked:
+			return nil, nil
+		}
+		return []coord.Lever{coord.Resume}, nil
+	})
+}
+
+// Cancel ends an intent of which nothing has been assembled or dispatched.
+func (s *Store) Cancel(ctx context.Context, by db.By, domain, called string) (pg.LeverResult, error) {
+	return s.pull(ctx, by, domain, called, "cancel", func(h *seat, i *coord.Intent) ([]coord.Lever, error) {
+		switch i.State {
+		case coord.Pending, coord.Delegated, coord.Parked:
+		default:
+			return nil, wrongState(i, "want Pending, Delegated or Parked")
+		}
+		for _, p := range h.d.Permits {
+			if p.ID == i.ID && !p.Ended {
+				return nil, wrongState(i, "node "+p.Node+" holds a permit for it, so that it may land")
+			}
+		}
+		return []coord.Lever{coord.Cancel}, nil
+	})
+}
+
+// Release takes an operator's word for what became of an intent that waits for its permit to end, or for the outcome of
+// its public transaction: it was done, or nothing of it is on its way any more.
+func (s *Store) Release(ctx context.Context, by db.By, domain, called string, done bool) (pg.LeverResult, error) {
+	if by.Reason == "" {
+		return pg.LeverResult{}, fault.At("/reason", "release wants a reason: it is kept for those who ask why")
+	}
+	return s.pull(ctx, by, domain, called, "release", func(h *seat, i *coord.Intent) ([]coord.Lever, error) {
+		if i.Ended() {
+			return nil, wrongState(i, "it has ended")
+		}
+		held := false
+		for _, p := range h.d.Permits {
+			held = held || p.ID == i.ID && !p.Ended
+		}
+		w := h.d.Work(i.ID)
+		out := w != nil && (w.State == coord.Dispatched || w.State == coord.Submitted)
+		switch {
+		case !held:
+			return nil, wrongState(i, "no node holds a permit for it, so that there is nothing to release")
+		case out && !w.Unknown:
+			return nil, wrongState(i, "its public transaction is with the core here, and will end by itself")
+		case done && out:
+			return []coord.Lever{coord.WasDoneWork, coord.ItWasDone}, nil
+		case done:
+			return []coord.Lever{coord.ItWasDone}, nil
+		case out:
+			return []coord.Lever{coord.WasNotDone, coord.ReleaseIt}, nil
+		}
+		return []coord.Lever{coord.ReleaseIt}, nil
+	})
+}

@@ -1,0 +1,216 @@
+package domains
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/coord"
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/sequencer"
+)
+
+// Word is what the row of an activity keeps of what the core says.
+type Word struct {
+	UID, State, Nonce, Hash string
+	Ended                   bool
+}
+
+// activity is a public transaction that is to be posted, or called back.
+type activity struct {
+	domain, context int32
+	id, workUID     string
+	uid             string
+	dependsOn       []string
+	actor           string
+	prepared        []byte
+	posted          bool
+}
+
+// A domain that waits to know what was lost, or is paused, posts nothing.
+const activitiesSQL = `SELECT a.domain_id, d.context_id, a.intent_id::text, a.work_uid, a.uid, a.depends_on,
+		coalesce(i.actor, ''), p.data, a.posted_at IS NOT NULL
+	FROM postern.coord_activity a
+	JOIN postern.domain d ON d.domain_id = a.domain_id
+	JOIN postern.coord_payload p ON (p.domain_id, p.intent_id, p.generation, p.part, p.name, p.party)
+		= (a.domain_id, a.intent_id, a.generation, 'prepared', '', '')
+	LEFT JOIN postern.coord_intent i ON (i.domain_id, i.intent_id) = (a.domain_id, a.intent_id)
+	WHERE a.ended_at IS NULL AND (a.posted_at IS NULL OR a.recalled) AND ($1 = 0 OR a.domain_id = $1)
+		AND d.removed_at IS NULL AND NOT d.paused
+		AND (a.recalled OR NOT coalesce((SELECT (s.image->>'Paused')::boolean FROM postern.coord_state s
+			WHERE s.domain_id = a.domain_id), false))
+	ORDER BY a.n
+	LIMIT 100`
+
+// PostActivities posts to the core the public transactions of a domain, or of all (0), that steps have dispatched, in
+// the order of the steps: so one is known to the core before those that depend on it. It returns what the core has
+// refused for good, by domain. Two processes at once post one transaction, since the uid is the same.
+func (s *Store) PostActivities(ctx context.Context, id int32) (map[int32][]Event, error) {
+	rows, err := s.Db(ctx).Query(ctx, activitiesSQL, id)
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*activity, error) {
+		a := &activity{}
+		return a, row.Scan(&a.domain, &a.context, &a.id, &a.workUID, &a.uid, &a.dependsOn, &a.actor, &a.prepared, &a.posted)
+	})
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	refused := map[int32][]Event{}
+	for _, a := range list {
+		if s.Quarantined(a.context, "") {
+			continue
+		}
+		word, err := s.postActivity(ctx, a)
+		if err != nil {
+			return refused, err
+		}
+		if word != nil {
+			refused[a.domain] = append(refused[a.domain], Event{Event: coord.Event{Core: word},
+				Word: &Word{UID: a.workUID, State: word.State, Ended: true}})
+		}
+	}
+	return refused, nil
+}
+
+// postActivity posts one public transaction, or takes it back. A word is what the core says at once.
+func (s *Store) postActivity(ctx context.Context, a *activity) (*coord.CoreWord, error) {
+	if a.posted {
+		return nil, s.recall(ctx, a)
+	}
+	var p coord.PublicTransaction
+	if err := json.Unmarshal(a.prepared, &p); err != nil {
+		return nil, err
+	}
+	hash := sha256.Sum256(append([]byte("domain\x00"+p.Type+"\x00"), p.Data...))
+	sub := &pg.Submission{Held: true, ContextID: a.context, UID: a.uid, Hash: hash[:], Actor: a.actor, Poster: outbox.ByAdmin,
+		Type: p.Type, Data: p.Data, DependsOn: a.dependsOn}
+	_, err := s.activities.Submit(ctx, sub)
+	switch f := fault.As(err); {
+	case err == nil:
+		_, err = s.Exec(ctx, `UPDATE postern.coord_activity SET posted_at = coalesce($3::timestamptz, clock_timestamp()), error = ''
+			WHERE domain_id = $1 AND work_uid = $2 AND posted_at IS NULL`, a.domain, a.workUID, s.Clock())
+		s.RingHere()
+		return nil, err
+	case f.Kind == fault.Retry, f.Kind == fault.Internal:
+		return nil, err
+	case f.Kind == fault.Invalid && !ofType(f):
+		return &coord.CoreWord{ID: a.id, UID: a.workUID, State: coord.CoreReverted, Retry: true,
+			Reason: "the public transaction was refused: " + f.Detail}, nil
+	default: // it may be posted once somebody has put the dispatcher, or resumed it
+		_, err = s.Exec(ctx, `UPDATE postern.coord_activity SET error = $3 WHERE domain_id = $1 AND work_uid = $2`, a.domain,
+			a.workUID, f.Detail)
+		return nil, err
+	}
+}
+
+// ofType says whether a refusal is about the type, and not about what is sent to it.
+func ofType(f *fault.Error) bool {
+	return slices.ContainsFunc(f.Fields, func(x fault.Field) bool { return strings.HasPrefix(x.Pointer, "/type") })
+}
+
+// recall takes back what the core has not sent. What has gone out stays.
+func (s *Store) recall(ctx context.Context, a *activity) error {
+	_, err := s.Exec(ctx, `UPDATE postern.coord_activity SET recalled = false WHERE domain_id = $1 AND work_uid = $2`, a.domain,
+		a.workUID)
+	if err != nil {
+		return err
+	}
+	id, err := s.ByUID(ctx, a.context, a.uid)
+	if err != nil {
+		return err
+	}
+	_, err = s.Store.Cancel(ctx, db.By{Context: a.context, Via: "domains", Reason: "its domain has lost rows"}, id)
+	if fault.KindOf(err) == fault.Conflict {
+		return nil
+	}
+	return err
+}
+
+// wordsSQL reads what became of public transactions whose last word is another one. Of one that retention has dropped
+// nothing is known.
+const wordsSQL = `SELECT a.domain_id, a.intent_id::text, a.work_uid, a.state, a.nonce, a.hash, i.key IS NOT NULL,
+		coalesce(o.state, ''), coalesce(o.error_class, ''), coalesce(o.error_code, ''),
+		coalesce(nullif(o.error, ''), nullif(o.error_code, ''), nullif(o.error_class, ''), lower(o.state), ''),
+		coalesce(o.nonce, t.nonce, ''), coalesce(o.hash, t.hash, ''), t.hash IS NOT NULL
+	FROM postern.coord_activity a
+	JOIN postern.domain d ON d.domain_id = a.domain_id
+	LEFT JOIN LATERAL (SELECT x.key, x.queue_id, x.seq, x.day FROM postern.idempotency x
+		WHERE (x.context_id, x.key) = (d.context_id, a.uid) OFFSET 0) i ON true
+	LEFT JOIN LATERAL (SELECT x.* FROM postern.outcome x
+		WHERE (x.queue_id, x.seq, x.day) = (i.queue_id, i.seq, i.day) OFFSET 0) o ON true
+	LEFT JOIN LATERAL (SELECT x.nonce, x.hash FROM postern.attempt x
+		WHERE (x.queue_id, x.seq, x.day) = (i.queue_id, i.seq, i.day) AND x.step = 'dispatch'
+			AND (x.hash IS NOT NULL OR x.nonce IS NOT NULL)
+		ORDER BY x.attempt DESC, x.fence DESC
+		LIMIT 1) t ON true
+	WHERE a.ended_at IS NULL AND a.posted_at IS NOT NULL AND a.error = ''
+		AND (a.state <> 'unknown' OR o.state IS NULL)
+		AND (i.key IS NULL OR o.state IS NOT NULL OR coalesce(t.hash, '') NOT IN ('', a.hash) OR coalesce(t.nonce, '') NOT IN ('', a.nonce))
+	ORDER BY a.n
+	LIMIT 500`
+
+// Words reads what the core says of public transactions, by domain.
+func (s *Store) Words(ctx context.Context) (map[int32][]Event, error) {
+	rows, err := s.Looks.Query(ctx, wordsSQL)
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	words := map[int32][]Event{}
+	var domain int32
+	var w coreRow
+	_, err = pgx.ForEachRow(rows, []any{&domain, &w.id, &w.uid, &w.said, &w.saidNonce, &w.saidHash, &w.known, &w.state, &w.class,
+		&w.code, &w.text, &w.nonce, &w.hash, &w.sent}, func() error {
+		words[domain] = append(words[domain], w.events()...)
+		return nil
+	})
+	return words, db.Known(err)
+}
+
+// coreRow is what the rows of the core have of a public transaction, and what its activity had heard before.
+type coreRow struct {
+	id, uid, said, saidNonce, saidHash string
+	known                              bool
+	state, class, code, text           string
+	nonce, hash                        string
+	sent                               bool // an attempt of it has a hash
+}
+
+func (w *coreRow) events() (list []Event) {
+	say := func(word coord.CoreWord, ended bool) {
+		word.ID, word.UID, word.Hash = w.id, w.uid, w.hash
+		word.Nonce, _ = strconv.ParseInt(w.nonce, 10, 64)
+		list = append(list, Event{Event: coord.Event{Core: &word},
+			Word: &Word{UID: w.uid, State: word.State, Nonce: w.nonce, Hash: w.hash, Ended: ended}})
+	}
+	if w.nonce != "" && w.nonce != w.saidNonce {
+		say(coord.CoreWord{State: coord.CoreNonce}, false)
+	}
+	if w.hash != "" && w.hash != w.saidHash {
+		say(coord.CoreWord{State: coord.CoreSubmitted}, false)
+	}
+	switch {
+	case !w.known:
+		say(coord.CoreWord{State: coord.CoreUnknown, Reason: "retention has dropped its public transaction"}, false)
+	case w.state == "DONE":
+		say(coord.CoreWord{State: coord.CoreSuccess}, true)
+	case w.state == "CANCELLED", w.code == pg.CodeDependency:
+		say(coord.CoreWord{State: coord.CoreUndone, Reason: w.text}, true)
+	case w.state == "FAILED" && w.code == sequencer.CodeFailed:
+		say(coord.CoreWord{State: coord.CoreReverted, Reason: w.text, Retry: w.class != string(outbox.ClassRejected)}, true)
+	case w.state == "FAILED" && w.class == string(outbox.ClassRejected) && !w.sent:
+		say(coord.CoreWord{State: coord.CoreReverted, Reason: w.text}, true)
+	case w.state != "": // it may land: a timeout, or an operator who gave it up
+		say(coord.CoreWord{State: coord.CoreUnknown, Reason: w.text}, false)
+	}
+	return list
+}

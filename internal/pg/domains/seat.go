@@ -1,0 +1,245 @@
+package domains
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/coord"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// seat is a domain behind the lock of its row of coord_state.
+type seat struct {
+	id, context int32
+	name        string
+	settings    *Settings
+	version     int64
+	paused      bool
+	height      int64
+	steps       int64
+	lives       []int64
+	now         time.Time
+
+	d       *coord.Domain // never changed, only replaced
+	permits []int         // the numbers of its permits
+	top     int64         // the highest seq of an intent
+	started bool          // it has been looked at by this process before
+}
+
+// kept is what a process keeps of a seat from its last step.
+type kept struct {
+	steps, version int64
+	settings       *Settings
+	d              *coord.Domain
+	permits        []int
+	top            int64
+}
+
+// core is what the row of a seat holds of its image.
+type coreImage struct {
+	Seat   coord.Seat
+	Peers  []*coord.Peer
+	Height int64
+	Paused bool
+}
+
+const lockSQL = `SELECT d.context_id, d.name, d.settings, d.version, d.paused, s.image, s.height, s.step, s.lives
+	FROM postern.coord_state s
+	JOIN postern.domain d ON d.domain_id = s.domain_id
+	WHERE s.domain_id = $1 AND d.removed_at IS NULL
+	FOR UPDATE OF s`
+
+// lock locks a seat and loads its image, with the intents and works of ids. It returns nil where there is no such
+// domain or, unless it is to wait, where another one holds the lock.
+//
+// Why no step is lost and none is taken twice: each rises the number of steps behind this lock, and READ COMMITTED
+// shows the statements behind it all that the last holder committed.
+func (s *Store) lock(ctx context.Context, t *db.Txn, id int32, wait bool, ids []string) (*seat, error) {
+	sql := lockSQL
+	if !wait {
+		sql += " SKIP LOCKED"
+	}
+	h := &seat{id: id}
+	var settings, image []byte
+	b := &pgx.Batch{}
+	b.Queue(sql, id).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&h.context, &h.name, &settings, &h.version, &h.paused, &image, &h.height,
+			&h.steps, &h.lives}, func() error { return nil })
+		return err
+	})
+	s.ReadNow(b, &h.now)
+	if err := t.Send(ctx, b); err != nil {
+		return nil, err
+	}
+	if h.name == "" {
+		return nil, nil
+	}
+	h.now = h.now.UTC()
+	if k := s.keeps(id); k != nil && k.steps == h.steps {
+		h.d, h.permits, h.top, h.settings = k.d, k.permits, k.top, k.settings
+		if k.version == h.version {
+			return h, s.more(ctx, t, h, ids)
+		}
+	}
+	h.settings = &Settings{}
+	if err := json.Unmarshal(settings, h.settings); err != nil {
+		return nil, err
+	}
+	if h.d != nil {
+		h.d = h.d.Clone()
+	} else {
+		h.d = &coord.Domain{Name: h.name}
+		if err := h.readCore(image); err != nil {
+			return nil, err
+		}
+		if err := s.rows(ctx, t, h, `held OR x.intent_id = ANY ($2::text[]::uuid[])`, ids, true); err != nil {
+			return nil, err
+		}
+		h.d.Settle(h.settings.Self, h.settings.coord())
+		return h, nil
+	}
+	h.d.Settle(h.settings.Self, h.settings.coord())
+	return h, s.more(ctx, t, h, ids)
+}
+
+func (h *seat) readCore(image []byte) error {
+	var c coreImage
+	if err := json.Unmarshal(image, &c); err != nil {
+		return err
+	}
+	h.d.Seat, h.d.Peers, h.d.Height, h.d.Paused = c.Seat, c.Peers, c.Height, c.Paused
+	return nil
+}
+
+func imageOf(d *coord.Domain) ([]byte, error) {
+	return json.Marshal(coreImage{Seat: d.Seat, Peers: d.Peers, Height: d.Height, Paused: d.Paused})
+}
+
+// more loads the intents and works of ids that are not a part of the image.
+func (s *Store) more(ctx context.Context, t *db.Txn, h *seat, ids []string) error {
+	missing := slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+		return h.d.Intent(id) != nil && h.d.Work(id) != nil
+	})
+	if len(missing) == 0 {
+		return nil
+	}
+	h.d = h.d.Clone()
+	return s.rows(ctx, t, h, `x.intent_id = ANY ($2::text[]::uuid[])`, missing, false)
+}
+
+// rows reads rows of a domain into its image. Those that it has already stay.
+func (s *Store) rows(ctx context.Context, t *db.Txn, h *seat, which string, ids []string, calls bool) error {
+	if ids == nil {
+		ids = []string{}
+	}
+	var intents []*coord.Intent
+	var works []*coord.Work
+	b := &pgx.Batch{}
+	b.Queue(`SELECT x.image FROM postern.coord_intent x WHERE x.domain_id = $1 AND (`+which+`) ORDER BY x.seq`, h.id, ids).
+		Query(images(&intents))
+	b.Queue(`SELECT x.image FROM postern.coord_work x WHERE x.domain_id = $1 AND (`+which+`) ORDER BY x.place`, h.id, ids).
+		Query(images(&works))
+	if calls {
+		b.Queue(`SELECT max(x.seq) FROM postern.coord_intent x WHERE x.domain_id = $1`, h.id).
+			QueryRow(func(row pgx.Row) error {
+				var top *int64
+				err := row.Scan(&top)
+				if top != nil {
+					h.top = *top
+				}
+				return err
+			})
+		b.Queue(`SELECT x.call FROM postern.coord_call x WHERE x.domain_id = $1 AND x.kind NOT IN ('settled', 'height')
+			ORDER BY x.key`, h.id).Query(images(&h.d.Calls))
+	}
+	if err := t.Send(ctx, b); err != nil {
+		return err
+	}
+	var fresh []string
+	for _, i := range intents {
+		if h.d.Intent(i.ID) == nil {
+			h.d.Intents, fresh = append(h.d.Intents, i), append(fresh, i.ID)
+		}
+	}
+	slices.SortStableFunc(h.d.Intents, func(a, b *coord.Intent) int { return int(a.Seq - b.Seq) })
+	for _, w := range works {
+		if h.d.Work(w.ID) == nil {
+			h.d.Works = append(h.d.Works, w)
+		}
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	b = &pgx.Batch{}
+	b.Queue(`SELECT p.n, p.intent_id::text, p.generation, p.node, p.install, p.beat, p.given_at, p.asked_at, p.closed_at,
+			p.closed_by, p.ended
+		FROM postern.coord_permit p
+		WHERE p.domain_id = $1 AND p.intent_id = ANY ($2::text[]::uuid[])
+		ORDER BY p.given_at, p.intent_id, p.n`, h.id, fresh).Query(func(rows pgx.Rows) error {
+		var n int
+		var p coord.Permit
+		var asked, closed *time.Time
+		_, err := pgx.ForEachRow(rows, []any{&n, &p.ID, &p.Generation, &p.Node, &p.Install, &p.Beat, &p.GivenAt, &asked,
+			&closed, &p.ClosedBy, &p.Ended}, func() error {
+			one := p
+			one.GivenAt, one.AskedAt, one.ClosedAt = p.GivenAt.UTC(), timeOf(asked), timeOf(closed)
+			h.d.Permits, h.permits = append(h.d.Permits, &one), append(slices.Clone(h.permits), n)
+			return nil
+		})
+		return err
+	})
+	return t.Send(ctx, b)
+}
+
+func timeOf(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// images reads one column of images.
+func images[T any](into *[]*T) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var raw []byte
+		_, err := pgx.ForEachRow(rows, []any{&raw}, func() error {
+			one := new(T)
+			*into = append(*into, one)
+			return json.Unmarshal(raw, one)
+		})
+		return err
+	}
+}
+
+// keeps returns what this process keeps of a seat, or nil.
+func (s *Store) keeps(id int32) *kept {
+	k, _ := s.seats.Load(id)
+	held, _ := k.(*kept)
+	return held
+}
+
+// keep has the process remember a seat as a step has left it, once that is committed.
+func (s *Store) keep(h *seat) {
+	d := *h.d
+	d.Intents = slices.DeleteFunc(slices.Clone(d.Intents), func(i *coord.Intent) bool { return !h.d.HoldsIntent(i) })
+	d.Works = slices.DeleteFunc(slices.Clone(d.Works), func(w *coord.Work) bool { return !h.d.HoldsWork(w) })
+	k := &kept{steps: h.steps, version: h.version, settings: h.settings, d: &d, top: h.top}
+	d.Permits = nil
+	for n, p := range h.d.Permits {
+		if d.Intent(p.ID) != nil {
+			d.Permits, k.permits = append(d.Permits, p), append(k.permits, h.permits[n])
+		}
+	}
+	s.seats.Store(h.id, k)
+}
+
+// idOf reads the id of an intent; false for what is none.
+func idOf(text string) (uuid.UUID, bool) {
+	id, err := uuid.Parse(text)
+	return id, err == nil && id.String() == text
+}

@@ -1,0 +1,306 @@
+package domains
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/coord"
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// Event is something that happened to a domain, with what is stored beside it.
+type Event struct {
+	coord.Event
+	Parts []Part // of an answer: what the service made
+	Fence int64  // of an answer: that of the lease of its call
+	Word  *Word  // what the core says, as the row of the activity keeps it
+}
+
+// Part is what the service of a domain made of a generation of an intent.
+type Part struct {
+	ID          string
+	Generation  int64
+	Part        string
+	Name, Party string
+	Data        json.RawMessage
+}
+
+// id is the intent that an event is about, "" for none.
+func (e *Event) id(d *coord.Domain) string {
+	switch {
+	case e.Core != nil:
+		return e.Core.ID
+	case e.Created != nil:
+		return e.Created.ID
+	case e.Answer != nil && d != nil:
+		for _, c := range d.Calls {
+			if c.Key == e.Answer.Key {
+				return c.ID
+			}
+		}
+	}
+	return e.ID
+}
+
+// Stepped is what a step did.
+type Stepped struct {
+	Domain  int32
+	Taken   bool // false: another process has the seat, or there is no such domain
+	Still   bool
+	Calls   int // that are new
+	Posts   int
+	Due     bool // there is more to do at once
+	Moves   []coord.Move
+	Ignored []coord.Ignored
+}
+
+// Step takes a step of a domain with what happened to it, and looks at what is due. It takes nothing where another
+// process holds the seat. What the step says goes out afterwards: calls by whichever process claims them, public
+// transactions by PostActivities.
+//
+// A step whose events violate what the schema keeps runs again event by event, and the one that fails is put aside:
+// otherwise a single bad answer would stop its domain.
+func (s *Store) Step(ctx context.Context, id int32, events []Event) (Stepped, error) {
+	out, err := s.step(ctx, id, false, events, nil)
+	if err == nil || !violated(err) {
+		return out, err
+	}
+	if len(events) == 0 {
+		return out, errors.Join(err, s.halt(ctx, id, err))
+	}
+	for _, e := range events {
+		one, err := s.step(ctx, id, true, []Event{e}, nil)
+		switch {
+		case err == nil:
+			out.merge(one)
+		case violated(err):
+			s.Log.Error("an event of a domain could not be taken, and is put aside", "domain", id, "intent", e.id(nil), "error", err)
+			if err := s.setAside(ctx, id, e, err); err != nil {
+				return out, err
+			}
+		default:
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+func (out *Stepped) merge(one Stepped) {
+	out.Domain, out.Taken, out.Still = one.Domain, out.Taken || one.Taken, one.Still
+	out.Calls, out.Posts = out.Calls+one.Calls, out.Posts+one.Posts
+	out.Moves, out.Ignored = append(out.Moves, one.Moves...), append(out.Ignored, one.Ignored...)
+}
+
+// violated says whether the schema has refused what a step was to write (integrity, class 23; values, class 22).
+func violated(err error) bool {
+	state := db.SQLState(err)
+	return strings.HasPrefix(state, "23") || strings.HasPrefix(state, "22")
+}
+
+// step takes a step. more, if there is one, looks at the seat before the decision, adds events, and adds statements to
+// the commit; it is called again where the SQL transaction is.
+func (s *Store) step(ctx context.Context, id int32, wait bool, events []Event,
+	more func(context.Context, *db.Txn, *seat, *pgx.Batch) ([]Event, error)) (out Stepped, err error) {
+	var h *seat
+	err = s.Run(ctx, func(t *db.Txn) error {
+		out = Stepped{Domain: id}
+		var ids []string
+		for _, e := range events {
+			if one, ok := idOf(e.id(s.imageOf(id))); ok {
+				ids = append(ids, one.String())
+			}
+			if e.Created != nil {
+				ids = append(ids, e.Created.DependsOn...)
+			}
+		}
+		var err error
+		if h, err = s.lock(ctx, t, id, wait, ids); err != nil {
+			return err
+		}
+		if h == nil {
+			return t.Rollback(ctx)
+		}
+		out.Taken = true
+		b := &pgx.Batch{}
+		all := events
+		if more != nil {
+			added, err := more(ctx, t, h, b)
+			if err != nil {
+				return err
+			}
+			all = slices.Concat(all, added)
+		}
+		all, err = s.fenced(ctx, t, h, all)
+		if err != nil {
+			return err
+		}
+		return s.decide(ctx, t, h, b, all, &out)
+	})
+	if err != nil || db.JointOf(ctx) != nil { // others commit it, or nobody does
+		s.seats.Delete(id)
+		return out, err
+	}
+	if out.Taken {
+		s.keep(h)
+		s.heard(h, &out)
+	}
+	return out, nil
+}
+
+func (s *Store) imageOf(id int32) *coord.Domain {
+	if k := s.keeps(id); k != nil {
+		return k.d
+	}
+	return nil
+}
+
+// decide runs what happened, and writes what that leads to.
+func (s *Store) decide(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch, events []Event, out *Stepped) error {
+	begun, err := s.begins(ctx, t, h)
+	if err != nil {
+		return err
+	}
+	var list []coord.Event
+	if begun {
+		list = append(list, coord.Event{Started: true})
+	}
+	for _, e := range events {
+		if e.Event != (coord.Event{}) {
+			list = append(list, e.Event)
+		}
+	}
+	st, err := coord.Handle(h.d, list, h.now, h.height)
+	if err != nil {
+		return fault.New(fault.Internal, "internal", "%s", err).Because(errEndless)
+	}
+	for _, e := range events {
+		writeParts(b, h, e)
+	}
+	if err := h.write(b, &st); err != nil {
+		return err
+	}
+	out.Calls, out.Posts, out.Moves, out.Ignored, out.Still = len(st.Calls), len(st.Posts)+len(st.Recalls), st.Moves,
+		st.Ignored, st.Domain.Still()
+	return t.Commit(ctx, b)
+}
+
+var errEndless = errors.New("a step does not come to its rest")
+
+// begins says whether this process is the first of its installation since all were down. Each process is noted in the
+// row of the seat, once in its life; one that has no node takes no calls, and is no part of a life.
+func (s *Store) begins(ctx context.Context, t *db.Txn, h *seat) (bool, error) {
+	node := int64(0)
+	if s.Self != nil {
+		node = s.Self()
+	}
+	if node == 0 || slices.Contains(h.lives, node) {
+		return false, nil
+	}
+	var alive []int64
+	b := &pgx.Batch{}
+	b.Queue(`SELECT n.node_id
+		FROM postern.node n
+		WHERE n.node_id = ANY ($1) AND n.dead_at IS NULL
+			AND n.heartbeat_at + n.ttl > coalesce($2::timestamptz, clock_timestamp())`, h.lives, s.LeaseNow()).
+		Query(func(rows pgx.Rows) (err error) {
+			alive, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+			return err
+		})
+	if err := t.Send(ctx, b); err != nil {
+		return false, err
+	}
+	h.lives = append(alive, node)
+	return len(alive) == 0, nil
+}
+
+// fenced leaves out answers whose call has been leased to another since, or has gone.
+//
+// Why a late answer changes nothing: a claim raises the fence of the call's row in its own commit, this statement locks
+// the row, and so either sees that fence or is before the claim, which then skips the row or finds it gone.
+func (s *Store) fenced(ctx context.Context, t *db.Txn, h *seat, events []Event) ([]Event, error) {
+	var keys []string
+	for _, e := range events {
+		if e.Answer != nil {
+			keys = append(keys, e.Answer.Key)
+		}
+	}
+	if len(keys) == 0 {
+		return events, nil
+	}
+	fences := map[string]int64{}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT c.key, c.fence
+		FROM postern.coord_call c
+		WHERE c.domain_id = $1 AND c.key = ANY ($2)
+		ORDER BY c.key
+		FOR UPDATE`, h.id, keys).Query(func(rows pgx.Rows) error {
+		var key string
+		var fence int64
+		_, err := pgx.ForEachRow(rows, []any{&key, &fence}, func() error { fences[key] = fence; return nil })
+		return err
+	})
+	if err := t.Send(ctx, b); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(events), func(e Event) bool {
+		if e.Answer == nil {
+			return false
+		}
+		fence, there := fences[e.Answer.Key]
+		return !there || fence != e.Fence
+	}), nil
+}
+
+// halt pauses a domain whose step fails without anything from outside, since it would fail for ever.
+func (s *Store) halt(ctx context.Context, id int32, why error) error {
+	return s.Run(ctx, func(t *db.Txn) error {
+		d, err := s.byID(ctx, t, id)
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		b.Queue(`UPDATE postern.domain SET paused = true, version = version + 1 WHERE domain_id = $1 AND NOT paused`, id)
+		s.AuditIn(b, db.By{Context: d.context, Via: "domains", Reason: fault.Clip(why.Error())}, "pause", "/domains/"+d.name)
+		return t.Commit(ctx, b)
+	})
+}
+
+// setAside keeps an event from being brought again: the call is not made any more, or the word is not read again.
+func (s *Store) setAside(ctx context.Context, id int32, e Event, why error) error {
+	return s.Run(ctx, func(t *db.Txn) error {
+		d, err := s.byID(ctx, t, id)
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		switch {
+		case e.Answer != nil:
+			b.Queue(`UPDATE postern.coord_call SET aside = true, error = $3 WHERE domain_id = $1 AND key = $2`, id,
+				e.Answer.Key, why.Error())
+		case e.Core != nil:
+			b.Queue(`UPDATE postern.coord_activity SET error = $3 WHERE domain_id = $1 AND work_uid = $2`, id, e.Core.UID,
+				why.Error())
+		}
+		s.AuditIn(b, db.By{Context: d.context, Via: "domains", Reason: fault.Clip(why.Error())}, "set_aside",
+			"/domains/"+d.name+"/intents/"+e.id(s.imageOf(id)))
+		return t.Commit(ctx, b)
+	})
+}
+
+type namedDomain struct {
+	context int32
+	name    string
+}
+
+func (s *Store) byID(ctx context.Context, t *db.Txn, id int32) (d namedDomain, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT context_id, name FROM postern.domain WHERE domain_id = $1`, id).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&d.context, &d.name) })
+	return d, t.Send(ctx, b)
+}

@@ -1,0 +1,265 @@
+package domains
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/coord"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// write adds to b what a step changes, and has the seat stand behind it.
+func (h *seat) write(b *pgx.Batch, st *coord.Step) error {
+	old, d := h.d, st.Domain
+	d.Calls = slices.DeleteFunc(d.Calls, d.Obsolete)
+	moves := map[string]coord.Move{} // the last of each
+	for _, m := range st.Moves {
+		moves[m.Machine+m.ID] = m
+		b.Queue(`INSERT INTO postern.coord_step (domain_id, object, at, machine, was, event, state, generation, node, reason)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, h.id, m.ID, m.At, m.Machine, string(m.From), string(m.On),
+			string(m.To), m.Generation, m.Node, m.Reason)
+	}
+	for _, write := range []func(*pgx.Batch, *coord.Domain, *coord.Domain, map[string]coord.Move) error{
+		h.writeSpends, h.writeWorks, h.writeIntents, h.writePermits, h.writeCalls,
+	} {
+		if err := write(b, old, d, moves); err != nil {
+			return err
+		}
+	}
+	h.writePosts(b, st)
+	h.writeSettled(b, d, st.Receipts)
+	image, err := imageOf(d)
+	if err != nil {
+		return err
+	}
+	var due *time.Time
+	if !d.Rests() && !st.Due.IsZero() {
+		due = &st.Due
+	}
+	h.steps++
+	b.Queue(`UPDATE postern.coord_state
+		SET image = $2, originator = $3, coordinator = $4, step = $5, lives = $6, due = $7
+		WHERE domain_id = $1`, h.id, image, string(d.Seat.Originator), string(d.Seat.Coordinator), h.steps, h.lives, due)
+	h.d = d
+	return nil
+}
+
+// writeSpends keeps which work spends a state. What is let go of is deleted before another work takes it.
+func (h *seat) writeSpends(b *pgx.Batch, old, d *coord.Domain, _ map[string]coord.Move) error {
+	var gone []string
+	taken := map[string][]string{}
+	for _, w := range d.Works {
+		var before []string
+		if was := old.Work(w.ID); was != nil {
+			before = was.Spends()
+		}
+		if now := w.Spends(); !slices.Equal(before, now) {
+			if len(before) > 0 {
+				gone = append(gone, w.ID)
+			}
+			taken[w.ID] = now
+		}
+	}
+	if len(gone) > 0 {
+		b.Queue(`DELETE FROM postern.coord_spend WHERE domain_id = $1 AND intent_id = ANY ($2::text[]::uuid[])`, h.id, gone)
+	}
+	for _, w := range d.Works {
+		for _, state := range taken[w.ID] {
+			b.Queue(`INSERT INTO postern.coord_spend (domain_id, state_id, intent_id) VALUES ($1, $2, $3::text::uuid)`, h.id,
+				state, w.ID)
+		}
+	}
+	return nil
+}
+
+// writeWorks writes works that have changed: those that leave Assembling before the one that enters it.
+func (h *seat) writeWorks(b *pgx.Batch, old, d *coord.Domain, moves map[string]coord.Move) error {
+	list := slices.Clone(d.Works)
+	slices.SortStableFunc(list, func(x, y *coord.Work) int { return entering(x) - entering(y) })
+	for _, w := range list {
+		was, held := old.Work(w.ID), d.HoldsWork(w)
+		move, moved := moves[coord.CoordinatorTransaction.Name+w.ID]
+		if was != nil && !moved && held == old.HoldsWork(was) && reflect.DeepEqual(was, w) {
+			continue
+		}
+		image, err := json.Marshal(w)
+		if err != nil {
+			return err
+		}
+		b.Queue(`INSERT INTO postern.coord_work AS w (domain_id, intent_id, place, was, state, since, generation, held, image)
+			VALUES ($1, $2::text::uuid, $3, $4, $5, $6, $7, $8, $9)
+			ON CONFLICT (domain_id, intent_id) DO UPDATE SET place = excluded.place,
+				was = CASE WHEN $10 THEN excluded.was ELSE w.was END, state = excluded.state, since = excluded.since,
+				generation = excluded.generation, held = excluded.held, image = excluded.image`,
+			h.id, w.ID, w.Place, string(move.From), string(w.State), w.Since, w.Generation, held, image, moved)
+	}
+	return nil
+}
+
+func entering(w *coord.Work) int {
+	if w.State == coord.Assembling {
+		return 1
+	}
+	return 0
+}
+
+// writeIntents writes intents that have changed. The row of a new one was inserted by whoever posted it.
+func (h *seat) writeIntents(b *pgx.Batch, old, d *coord.Domain, moves map[string]coord.Move) error {
+	for _, i := range d.Intents {
+		was, held := old.Intent(i.ID), d.HoldsIntent(i)
+		move, moved := moves[coord.OriginatorTransaction.Name+i.ID]
+		if was == nil {
+			h.top++
+			i.Seq = h.top
+		} else if !moved && held == old.HoldsIntent(was) && reflect.DeepEqual(was, i) {
+			continue
+		}
+		image, err := json.Marshal(i)
+		if err != nil {
+			return err
+		}
+		parked := ""
+		if i.State == coord.Parked && i.Response != nil {
+			parked = i.Response.Reason
+		}
+		b.Queue(`UPDATE postern.coord_intent
+			SET seq = $3, was = CASE WHEN $4 THEN $5 ELSE was END, state = $6, since = $7, held = $8, image = $9, receipt = $10,
+				text = $11, ended_at = $12, parked = $13
+			WHERE domain_id = $1 AND intent_id = $2::text::uuid`, h.id, i.ID, i.Seq, moved, string(move.From), string(i.State),
+			i.Since, held, image, db.Nullable(i.Receipt), i.Text, db.Nullable(i.EndedAt), parked)
+	}
+	return nil
+}
+
+// writePermits writes permits: those that close before those that are given.
+func (h *seat) writePermits(b *pgx.Batch, old, d *coord.Domain, _ map[string]coord.Move) error {
+	for n, p := range d.Permits[:len(old.Permits)] {
+		if *p != *old.Permits[n] {
+			b.Queue(`UPDATE postern.coord_permit
+				SET generation = $4, asked_at = $5, closed_at = $6, closed_by = $7, ended = $8
+				WHERE domain_id = $1 AND intent_id = $2::text::uuid AND n = $3`, h.id, p.ID, h.permits[n], p.Generation,
+				db.Nullable(p.AskedAt), db.Nullable(p.ClosedAt), p.ClosedBy, p.Ended)
+		}
+	}
+	h.permits = slices.Clone(h.permits)
+	for k, p := range d.Permits[len(old.Permits):] {
+		n := 1
+		for m, other := range d.Permits[:len(old.Permits)+k] {
+			if other.ID == p.ID {
+				n = max(n, h.permits[m]+1)
+			}
+		}
+		h.permits = append(h.permits, n)
+		b.Queue(`INSERT INTO postern.coord_permit (domain_id, intent_id, n, generation, node, install, beat, given_at, asked_at,
+				closed_at, closed_by, ended)
+			VALUES ($1, $2::text::uuid, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`, h.id, p.ID, n, p.Generation, p.Node,
+			p.Install, p.Beat, p.GivenAt, db.Nullable(p.AskedAt), db.Nullable(p.ClosedAt), p.ClosedBy, p.Ended)
+	}
+	return nil
+}
+
+// made says which generation of which work makes a state that may be used.
+type made struct {
+	ID         string `json:"id"`
+	Generation int64  `json:"generation"`
+}
+
+// writeCalls writes which calls of the service have no answer yet.
+func (h *seat) writeCalls(b *pgx.Batch, old, d *coord.Domain, _ map[string]coord.Move) error {
+	has := func(list []*coord.Call, key string) bool {
+		return slices.ContainsFunc(list, func(c *coord.Call) bool { return c.Key == key })
+	}
+	var gone []string
+	for _, c := range old.Calls {
+		if !has(d.Calls, c.Key) {
+			gone = append(gone, c.Key)
+		}
+	}
+	if len(gone) > 0 {
+		b.Queue(`DELETE FROM postern.coord_call WHERE domain_id = $1 AND key = ANY ($2)`, h.id, gone)
+	}
+	for _, c := range d.Calls {
+		if has(old.Calls, c.Key) {
+			continue
+		}
+		call, err := json.Marshal(c)
+		if err != nil {
+			return err
+		}
+		makers := map[string]made{}
+		for _, w := range d.Works {
+			for _, o := range w.Assembled.Outputs {
+				if slices.Contains(c.Pending, o) {
+					makers[o] = made{w.ID, w.Generation}
+				}
+			}
+		}
+		names, err := json.Marshal(makers)
+		if err != nil {
+			return err
+		}
+		h.queueCall(b, c.Key, c.Kind, c.ID, c.Generation, call, names)
+	}
+	return nil
+}
+
+func (h *seat) queueCall(b *pgx.Batch, key, kind, id string, generation int64, call, makers []byte) {
+	b.Queue(`INSERT INTO postern.coord_call (domain_id, key, kind, intent_id, generation, call, makers, due)
+		VALUES ($1, $2, $3, $4::text::uuid, $5, $6, $7, $8)
+		ON CONFLICT (domain_id, key) DO NOTHING`, h.id, key, kind, db.Nullable(id), generation, call, makers, h.now)
+}
+
+// UIDPrefix begins the uid of each public transaction of a domain, and no client's.
+const UIDPrefix = ":coord:"
+
+func (h *seat) uid(workUID string) string {
+	return UIDPrefix + strconv.Itoa(int(h.id)) + ":" + workUID
+}
+
+// writePosts keeps which public transactions are to be posted, and which are to be called back.
+func (h *seat) writePosts(b *pgx.Batch, st *coord.Step) {
+	for _, p := range st.Posts {
+		on := []string{}
+		for _, uid := range p.DependsOn {
+			on = append(on, h.uid(uid))
+		}
+		b.Queue(`INSERT INTO postern.coord_activity (domain_id, intent_id, generation, work_uid, uid, depends_on, at)
+			VALUES ($1, $2::text::uuid, $3, $4, $5, $6, $7)`, h.id, p.ID, p.Generation, p.UID, h.uid(p.UID), on, h.now)
+	}
+	if len(st.Recalls) > 0 {
+		b.Queue(`UPDATE postern.coord_activity SET recalled = true WHERE domain_id = $1 AND work_uid = ANY ($2)`, h.id,
+			st.Recalls)
+	}
+}
+
+// writeSettled has the service told of what was confirmed, where it wants that.
+func (h *seat) writeSettled(b *pgx.Batch, d *coord.Domain, receipts []coord.Receipt) {
+	if !h.settings.asks(CallSettled) {
+		return
+	}
+	for _, r := range receipts {
+		if i := d.Intent(r.ID); r.Outcome == coord.Success && i != nil {
+			h.queueCall(b, r.ID+".settled", CallSettled, r.ID, i.Generation, []byte("{}"), []byte("{}"))
+		}
+	}
+}
+
+// writeParts adds to b what the service made, as an event brings it.
+func writeParts(b *pgx.Batch, h *seat, e Event) {
+	for _, p := range e.Parts {
+		b.Queue(`INSERT INTO postern.coord_payload (domain_id, intent_id, generation, part, name, party, data)
+			VALUES ($1, $2::text::uuid, $3, $4, $5, $6, $7)
+			ON CONFLICT ON CONSTRAINT one_row_per_part DO NOTHING`, h.id, p.ID, p.Generation, p.Part, p.Name, p.Party,
+			string(p.Data))
+	}
+	if w := e.Word; w != nil {
+		b.Queue(`UPDATE postern.coord_activity
+			SET state = $3, nonce = $4, hash = $5, ended_at = CASE WHEN $6 THEN $7::timestamptz END
+			WHERE domain_id = $1 AND work_uid = $2`, h.id, w.UID, w.State, w.Nonce, w.Hash, w.Ended, h.now)
+	}
+}
