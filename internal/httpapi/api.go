@@ -163,6 +163,10 @@ func (a *API) routes() {
 	a.authorizationRoutes()
 	a.executionRoutes()
 
+	// domains
+	a.domainRoutes()
+	a.intentRoutes()
+
 	// jobs
 	a.flowRoutes()
 	a.jobRoutes()

@@ -23,26 +23,26 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 // Intent is one as clients read it.
 type Intent struct {
-	ID         string
-	UID        string
-	Actor      string
-	Party      string
-	Data       json.RawMessage
-	State      coord.State
-	Since      time.Time
-	Receipt    string // "": it has not ended
-	Text       string
-	Parked     string
-	Image      coord.Intent
-	Holder     string // of its open permit
-	Unknown    bool   // nobody knows what became of its public transaction
-	Nonce      string // of that
-	Hash       string
-	CoreUID    string
-	CreatedAt  time.Time
-	EndedAt    *time.Time
-	Replay     bool
-	seq        int64
+	ID        string
+	UID       string
+	Actor     string
+	Party     string
+	Data      json.RawMessage
+	State     coord.State
+	Since     time.Time
+	Receipt   string // "": it has not ended
+	Text      string
+	Parked    string
+	Image     coord.Intent
+	Holder    string // of its open permit
+	Unknown   bool   // nobody knows what became of its public transaction
+	Nonce     string // of that
+	Hash      string
+	CoreUID   string
+	CreatedAt time.Time
+	EndedAt   *time.Time
+	Replay    bool
+	seq       int64
 }
 
 // NewIntent is what a client wants done once.

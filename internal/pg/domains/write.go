@@ -91,12 +91,18 @@ func (h *seat) writeWorks(b *pgx.Batch, old, d *coord.Domain, moves map[string]c
 		if err != nil {
 			return err
 		}
+		if was != nil {
+			b.Queue(`UPDATE postern.coord_work
+				SET place = $3, was = CASE WHEN $9 THEN $4 ELSE was END, state = $5, since = $6, generation = $7, held = $8, image = $10
+				WHERE domain_id = $1 AND intent_id = $2::text::uuid`, h.id, w.ID, w.Place, string(move.From), string(w.State), w.Since,
+				w.Generation, held, moved, image)
+			continue
+		}
 		b.Queue(`INSERT INTO postern.coord_work AS w (domain_id, intent_id, place, was, state, since, generation, held, image)
 			VALUES ($1, $2::text::uuid, $3, $4, $5, $6, $7, $8, $9)
-			ON CONFLICT (domain_id, intent_id) DO UPDATE SET place = excluded.place,
-				was = CASE WHEN $10 THEN excluded.was ELSE w.was END, state = excluded.state, since = excluded.since,
-				generation = excluded.generation, held = excluded.held, image = excluded.image`,
-			h.id, w.ID, w.Place, string(move.From), string(w.State), w.Since, w.Generation, held, image, moved)
+			ON CONFLICT (domain_id, intent_id) DO UPDATE SET place = excluded.place, was = excluded.was, state = excluded.state,
+				since = excluded.since, generation = excluded.generation, held = excluded.held, image = excluded.image`,
+			h.id, w.ID, w.Place, string(move.From), string(w.State), w.Since, w.Generation, held, image)
 	}
 	return nil
 }
