@@ -98,6 +98,7 @@ var steps = map[string]struct {
 	"internal/pg/peers":      {4, "other installations, which messages go to and come from"},
 	"internal/pg/reads":      {4, "what is read for people"},
 	"internal/pg/batches":    {5, "processors and batches, which post transactions"},
+	"internal/pg/domains":    {5, "domains and their intents, which post transactions"},
 	"internal/pg/events":     {5, "sources, tools and events, which post transactions"},
 	"internal/pg/flows":      {5, "jobs, their tries and runners; jobs are transactions"},
 	"internal/pg/messages":   {6, "messages between contexts, which bring jobs"},

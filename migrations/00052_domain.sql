@@ -204,10 +204,11 @@ DO $$
 DECLARE
     t text;
 BEGIN
-    FOREACH t IN ARRAY ARRAY['coord_state', 'coord_intent', 'coord_permit', 'coord_work', 'coord_spend', 'coord_activity',
-            'coord_payload', 'coord_call', 'coord_step'] LOOP
+    FOREACH t IN ARRAY ARRAY['coord_state', 'coord_intent', 'coord_permit', 'coord_work', 'coord_spend',
+            'coord_activity', 'coord_payload', 'coord_call', 'coord_step'] LOOP
         EXECUTE format('ALTER TABLE postern.%I ENABLE ROW LEVEL SECURITY', t);
-        EXECUTE format('CREATE POLICY tenant ON postern.%I USING (EXISTS (SELECT FROM postern.domain d WHERE d.domain_id = %I.domain_id))', t, t);
+        EXECUTE format('CREATE POLICY tenant ON postern.%I USING (EXISTS (SELECT FROM postern.domain d
+            WHERE d.domain_id = %I.domain_id))', t, t);
     END LOOP;
 END $$;
 -- +goose StatementEnd

@@ -18,7 +18,7 @@ import (
 	"github.com/postern-dev/postern/internal/devnetworker"
 )
 
-// tok is the service of a domain: tokens, of which the ledger sees ids alone. Its words are the data of intents.
+// tok is the service of a domain of tokens. The ledger sees their ids alone.
 type tok struct {
 	mu     sync.Mutex
 	calls  []string                 // kinds, with the intents
@@ -71,13 +71,15 @@ func (s *tok) does(kind string, c *tokCall) map[string]any {
 	type all = map[string]any
 	switch kind {
 	case "assemble":
-		out := all{"result": "OK", "assembled": c.Intent.Data, "outputs": []all{{"id": "state." + c.Intent.ID, "data": all{"of": c.Intent.Party}}},
+		out := all{"result": "OK", "assembled": c.Intent.Data, "outputs": []all{{"id": "state." + c.Intent.ID,
+			"data": all{"of": c.Intent.Party}}},
 			"plan": []all{{"name": "owner", "type": "sign", "parties": []string{c.Intent.Party}}}}
 		switch do := c.Intent.Data.Do; {
 		case do == "refuse":
 			return all{"result": "REVERT", "reason": "the balance is too low"}
 		case do == "notarise", do == "decline":
-			out["plan"] = append(out["plan"].([]all), all{"name": "notary", "type": "endorse", "parties": []string{do + "@self"}})
+			out["plan"] = append(out["plan"].([]all), all{"name": "notary", "type": "endorse",
+				"parties": []string{do + "@self"}})
 		case c.Intent.Data.Uses != "":
 			out["inputs"] = []string{"state." + c.Intent.Data.Uses}
 		}
@@ -129,21 +131,32 @@ func newTokens(t *testing.T, settings string) *tokens {
 	blocks.Go(func() { l.Run(ctx) })
 	door := httptest.NewServer(l.Handler())
 	dir := t.TempDir()
-	w, err := devnetworker.Open(devnetworker.Config{Ledger: door.URL, Keys: filepath.Join(dir, "keys"), Data: filepath.Join(dir, "data"), Auto: 1 << 40})
+	w, err := devnetworker.Open(devnetworker.Config{Ledger: door.URL, Keys: filepath.Join(dir, "keys"),
+		Data: filepath.Join(dir, "data"), Auto: 1 << 40})
 	if err != nil {
 		t.Fatal(err)
 	}
 	worker := httptest.NewServer(w.Handler())
 	n := &tokens{t: t, service: &tok{resume: map[string]bool{}}, ledger: l}
 	service := httptest.NewServer(n.service)
-	t.Cleanup(func() { service.Close(); worker.Close(); w.Close(); door.Close(); cancel(); blocks.Wait(); l.Close() })
+	t.Cleanup(func() {
+		service.Close()
+		worker.Close()
+		w.Close()
+		door.Close()
+		cancel()
+		blocks.Wait()
+		l.Close()
+	})
 	n.url = clockedWith(t, nil)
 	want(t, 201, "PUT", n.url+"/pools/signers", `{}`)
 	want(t, 201, "PUT", n.url+"/senders/acct-1", `{"pool": "signers"}`)
 	want(t, 201, "PUT", n.url+"/senders/acct-2", `{"pool": "signers"}`)
-	want(t, 201, "PUT", n.url+"/dispatchers/TOK", fmt.Sprintf(`{"worker_url": %q, "pool": "signers", "posted_by": "admin",
+	want(t, 201, "PUT", n.url+"/dispatchers/TOK", fmt.Sprintf(`{"worker_url": %q, "pool": "signers",
+		"posted_by": "admin",
 		"inclusion": {"poll_every": "50ms", "confirmations": 3}, "retry": {"on_failed": false}}`, worker.URL))
-	want(t, 201, "PUT", n.url+"/domains/tok", fmt.Sprintf(`{"types": ["TOK"], "service_url": %q, "heartbeat_interval": "1s",
+	want(t, 201, "PUT", n.url+"/domains/tok", fmt.Sprintf(`{"types": ["TOK"], "service_url": %q,
+		"heartbeat_interval": "1s",
 		"request_timeout": "1s", "state_timeout": "3s", "base_ledger_revert_threshold": 1 %s}`, service.URL, settings))
 	return n
 }
@@ -167,7 +180,8 @@ func (n *tokens) until(id string, states ...string) map[string]any {
 			return i
 		}
 		if time.Now().After(end) {
-			h, _ := json.MarshalIndent(want(n.t, 200, "GET", n.url+"/domains/tok/intents/"+id+"/history", "")["items"], "", " ")
+			h, _ := json.MarshalIndent(want(n.t, 200, "GET", n.url+"/domains/tok/intents/"+id+"/history",
+				"")["items"], "", " ")
 			n.t.Fatalf("intent %s is %v, want %v: %s", id, i["state"], states, h)
 		}
 	}
@@ -201,10 +215,12 @@ func TestAnIntentIsCarriedOutOnce(t *testing.T) {
 		t.Errorf("the receipt is %q", r)
 	}
 	got := strings.Join(n.states(id), " ")
-	if !strings.HasPrefix(got, "Pending Delegated Assembling Signing EndorsementGathering Prepared Dispatched ") || !strings.HasSuffix(got, "Submitted Confirmed") {
+	if !strings.HasPrefix(got, "Pending Delegated Assembling Signing EndorsementGathering Prepared Dispatched ") ||
+		!strings.HasSuffix(got, "Submitted Confirmed") {
 		t.Error("the states were", got)
 	}
-	if again := want(t, 200, "POST", n.url+"/domains/tok/intents", `{"uid": "one", "party": "alice", "data": {"do": "notarise"}}`); again["id"] != id {
+	if again := want(t, 200, "POST", n.url+"/domains/tok/intents", `{"uid": "one", "party": "alice",
+		"data": {"do": "notarise"}}`); again["id"] != id {
 		t.Error("the same uid is another intent:", again)
 	}
 	want(t, 409, "POST", n.url+"/domains/tok/intents", `{"uid": "one", "party": "alice", "data": {"do": "other"}}`)
@@ -250,11 +266,13 @@ func TestDependentsComeBehindAndEndWithWhatTheyNeed(t *testing.T) {
 	bad := n.intent(n.until("bad", "Reverted")["id"].(string))
 	for _, id := range []string{"after", "later"} {
 		i := n.until(id, "Reverted")
-		if i["ended_at"] != bad["ended_at"] || !strings.HasPrefix(i["receipt"].(map[string]any)["text"].(string), "dependency failed: ") {
+		if i["ended_at"] != bad["ended_at"] || !strings.HasPrefix(i["receipt"].(map[string]any)["text"].(string),
+			"dependency failed: ") {
 			t.Errorf("%s: %v", id, i)
 		}
 	}
-	late := want(t, 201, "POST", n.url+"/domains/tok/intents", `{"party": "alice", "data": {"do": "late"}, "depends_on": ["bad"]}`)
+	late := want(t, 201, "POST", n.url+"/domains/tok/intents", `{"party": "alice", "data": {"do": "late"},
+		"depends_on": ["bad"]}`)
 	if late["state"] != "Reverted" || slices.Contains(n.service.called(), "assemble late") {
 		t.Error("what depends on a failed intent is", late)
 	}
@@ -268,7 +286,7 @@ func TestDependentsComeBehindAndEndWithWhatTheyNeed(t *testing.T) {
 	}
 }
 
-// S3.11: a parked intent holds up nobody, and goes on when it is resumed; others are cancelled.
+// S3.11: a parked intent holds up no other, and goes on when it is resumed; others are cancelled.
 func TestAParkedIntentWaitsUntilItIsResumed(t *testing.T) {
 	n := newTokens(t, `, "service_calls": ["look", "height"]`)
 	id := n.post(`{"party": "alice", "data": {"do": "park"}}`)
@@ -286,7 +304,8 @@ func TestAParkedIntentWaitsUntilItIsResumed(t *testing.T) {
 	n.service.mu.Lock()
 	n.service.resume[id] = true
 	n.service.mu.Unlock()
-	if r := want(t, 200, "POST", n.url+"/domains/tok/intents/"+id+"/resume", `{"reason": "it has one"}`); r["changed"] != true {
+	if r := want(t, 200, "POST", n.url+"/domains/tok/intents/"+id+"/resume",
+		`{"reason": "it has one"}`); r["changed"] != true {
 		t.Error(r)
 	}
 	if r := n.receipt(id); !strings.HasPrefix(r, "success") {
@@ -335,17 +354,23 @@ func TestWhatADomainCannotDoIsRefused(t *testing.T) {
 	n := newTokens(t, "")
 	for _, c := range []struct{ method, path, body, says string }{
 		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "nodes": []}`, "/nodes"},
-		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "nodes": ["self", "self"]}`, "/nodes/1"},
-		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "nodes": ["self", "bob"]}`, "/nodes/1"},
-		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "self": "a", "nodes": ["b"]}`, "/nodes/0"},
+		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "nodes": ["self", "self"]}`,
+			"/nodes/1"},
+		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "nodes": ["self", "bob"]}`,
+			"/nodes/1"},
+		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "self": "a", "nodes": ["b"]}`,
+			"/nodes/0"},
 		{"PUT", "/domains/x", `{"types": ["NONE"], "service_url": "http://127.0.0.1:1"}`, "/types/0"},
 		{"PUT", "/domains/x", `{"types": ["leader.tool"], "service_url": "http://127.0.0.1:1"}`, "/types/0"},
-		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "service_calls": ["sing"]}`, "/service_calls/0"},
+		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "service_calls": ["sing"]}`,
+			"/service_calls/0"},
 		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "mode": "STATIC"}`, "/static"},
 		{"POST", "/domains/tok/intents", `{"party": "alice@nowhere", "data": {}}`, "/party"},
 		{"POST", "/domains/tok/intents", `{"party": "alice", "data": {}, "depends_on": ["nobody"]}`, "/depends_on/0"},
-		{"POST", "/domains/tok/intents:batch", `{"intents": [{"uid": "a", "party": "x", "data": 1, "depends_on": ["b"]}, {"uid": "b", "party": "x", "data": 1, "depends_on": ["a"]}]}`, "dependency_cycle"},
-		{"POST", "/domains/tok/intents:batch", `{"intents": [{"uid": "a", "party": "x", "data": 1}, {"uid": "a", "party": "x", "data": 1}]}`, "/intents/1/uid"},
+		{"POST", "/domains/tok/intents:batch", `{"intents": [{"uid": "a", "party": "x", "data": 1,
+			"depends_on": ["b"]}, {"uid": "b", "party": "x", "data": 1, "depends_on": ["a"]}]}`, "dependency_cycle"},
+		{"POST", "/domains/tok/intents:batch", `{"intents": [{"uid": "a", "party": "x", "data": 1}, {"uid": "a",
+			"party": "x", "data": 1}]}`, "/intents/1/uid"},
 		{"PUT", "/domains/tok/height", `{"height": -1}`, "height"},
 	} {
 		status, text := send(t, c.method, n.url+c.path, c.body)

@@ -2,7 +2,7 @@ package coord
 
 import "slices"
 
-// What a store need not load. An image holds what is live, and what that refers to: all else counts as unknown.
+// A store need not load all rows into an image: those that are live, and those that these refer to, will do.
 
 // HoldsIntent says whether an image needs an intent: until it has ended, and while one that has not ended depends on
 // it.
@@ -55,7 +55,7 @@ func (d *Domain) Obsolete(c *Call) bool {
 	return false
 }
 
-// Settle makes the image of a domain follow changed settings: what is known of nodes that stay is kept.
+// Settle makes the image of a domain follow changed settings. It keeps the knowledge of nodes that stay.
 func (d *Domain) Settle(self string, s Settings) {
 	fresh := New(d.Name, self, s, 1)
 	for i, p := range fresh.Peers {

@@ -93,7 +93,8 @@ func (d *Domain) ReadAnswer(c *Call, body []byte, types []string) (Answer, json.
 		case err != nil:
 			return a, nil, err
 		case !slices.Contains(types, r.Type):
-			return a, nil, fmt.Errorf("type %q: want one of the domain's types, %s", fault.Clip(r.Type), strings.Join(types, ", "))
+			return a, nil, fmt.Errorf("type %q: want one of the domain's types, %s", fault.Clip(r.Type),
+				strings.Join(types, ", "))
 		}
 		return a, kept, wants("data", r.Data)
 	case "look":
@@ -163,7 +164,7 @@ func (d *Domain) readMaking(a Answer, r result) (Answer, json.RawMessage, error)
 	return a, kept, nil
 }
 
-// list reads an array; what is left out is an empty one.
+// list reads an array. Where there is none, it is empty.
 func list[T any](raw json.RawMessage, into *[]T) error {
 	*into = []T{}
 	if len(raw) == 0 || string(raw) == "null" {
@@ -214,7 +215,8 @@ func (d *Domain) checkStates(m Making) error {
 		}
 		for _, node := range o.To {
 			if d.peer(node) == nil {
-				return fmt.Errorf("output %q goes to %q, which is no node of the domain", fault.Clip(o.ID), fault.Clip(node))
+				return fmt.Errorf("output %q goes to %q, which is no node of the domain", fault.Clip(o.ID),
+					fault.Clip(node))
 			}
 		}
 	}
@@ -233,7 +235,8 @@ func (d *Domain) checkPlan(plan []PlanItem) error {
 		case len(p.Parties) == 0:
 			return fmt.Errorf("plan %q: want parties", fault.Clip(p.Name))
 		case p.Threshold != nil && (*p.Threshold < 1 || *p.Threshold > len(p.Parties)):
-			return fmt.Errorf("plan %q: threshold %d: want 1 to %d, the number of its parties", fault.Clip(p.Name), *p.Threshold,
+			return fmt.Errorf("plan %q: threshold %d: want 1 to %d, the number of its parties", fault.Clip(p.Name),
+				*p.Threshold,
 				len(p.Parties))
 		}
 		names = append(names, p.Name)

@@ -91,6 +91,12 @@ var runnerCalls = []string{
 // jobPosts make jobs, or messages, which may make some.
 var jobPosts = []string{"/messages", "/jobs", "/flows", "/flows/{id}/jobs", "/flows/{id}/redrive"}
 
+// intentPosts make intents, and intentLevers are what those who post may do with them.
+var (
+	intentPosts  = []string{"/domains/{name}/intents", "/domains/{name}/intents:batch"}
+	intentLevers = []string{"/domains/{name}/intents/{id}/resume", "/domains/{name}/intents/{id}/cancel"}
+)
+
 // leastFor says by the path alone who may do something: the rows of the design, not the table of the code.
 func leastFor(method, path string) (least int, own bool) {
 	switch {
@@ -117,6 +123,8 @@ func leastFor(method, path string) (least int, own bool) {
 		return executes, false
 	case method == "POST" && slices.Contains(runnerCalls, path):
 		return executes, false
+	case slices.Contains(intentPosts, path), slices.Contains(intentLevers, path):
+		return executes, false
 	case slices.Contains([]string{"/processors/{name}/evict", "/processors/{name}/pause", "/processors/{name}/resume"}, path):
 		return executes, false
 	case slices.Contains([]string{"/transactions/{id}/cancel", "/transactions/{id}/retry", "/transactions/{id}/redrive"}, path):
@@ -134,7 +142,7 @@ func (w who) wanted(method, path string) int {
 		verb = "read"
 	} else if path == "/transactions" || path == "/transactions:batch" || path == "/events" || (path == "/channels/{name}/messages" || slices.Contains(processorPosts, path)) && method == "POST" {
 		verb = "post"
-	} else if method == "POST" && slices.Contains(jobPosts, path) {
+	} else if method == "POST" && (slices.Contains(jobPosts, path) || slices.Contains(intentPosts, path)) {
 		verb = "post"
 	}
 	switch {

@@ -20,7 +20,8 @@ func (a *API) domainRoutes() {
 	put(a, tag, "/domains/{name}", "put-domain", "Create a domain or replace its settings", d.put, 200, 201)
 	patch(a, tag, "/domains/{name}", "patch-domain", "Change the settings of a domain", d.patch)
 	remove(a, tag, "/domains/{name}", "delete-domain", "Remove a domain whose intents have all ended", d.delete)
-	put(a, tag, "/domains/{name}/height", "put-domain-height", "Raise the block height of a domain", a.putDomainHeight, 200)
+	put(a, tag, "/domains/{name}/height", "put-domain-height", "Raise the block height of a domain",
+		a.putDomainHeight, 200)
 	post(a, tag, "/domains/{name}/pause", "pause-domain",
 		"Begin nothing new", turned(a.Store.Domains.SetPaused, true), 200)
 	post(a, tag, "/domains/{name}/resume", "resume-domain", "Go on", turned(a.Store.Domains.SetPaused, false), 200)
@@ -286,7 +287,8 @@ func checkDomain(s *domains.Settings) error {
 	}
 	for i, c := range s.ServiceCalls {
 		if !slices.Contains(domains.OptionalCalls, c) || slices.Contains(s.ServiceCalls[:i], c) {
-			return fault.At("/service_calls/"+itoa(i), "call %q: want look, settled or height, each once", fault.Clip(c))
+			return fault.At("/service_calls/"+itoa(i), "call %q: want look, settled or height, each once",
+				fault.Clip(c))
 		}
 	}
 	for i, typ := range s.Types {

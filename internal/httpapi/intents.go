@@ -113,7 +113,8 @@ func (a *API) postIntent(ctx context.Context, in *postIntentInput) (*oneIntentOu
 	case in.Body.UID == "":
 		in.Body.UID = in.Key
 	case in.Key != "" && in.Key != in.Body.UID:
-		return nil, fault.At("/uid", "uid %q, and the header Idempotency-Key says %q: want one of them", fault.Clip(in.Body.UID),
+		return nil, fault.At("/uid", "uid %q, and the header Idempotency-Key says %q: want one of them",
+			fault.Clip(in.Body.UID),
 			fault.Clip(in.Key))
 	}
 	list, err := a.submitIntents(ctx, string(in.Name), []newIntent{in.Body}, func(int) string { return "" })
@@ -128,7 +129,8 @@ func (a *API) postIntent(ctx context.Context, in *postIntentInput) (*oneIntentOu
 	return out, nil
 }
 
-func (a *API) submitIntents(ctx context.Context, domain string, posted []newIntent, at func(int) string) ([]*domains.Intent, error) {
+func (a *API) submitIntents(ctx context.Context, domain string, posted []newIntent,
+	at func(int) string) ([]*domains.Intent, error) {
 	var fresh []domains.NewIntent
 	for n, i := range posted {
 		switch {
@@ -159,7 +161,8 @@ type postedIntentsOutput struct {
 
 // postIntents stores several intents in one commit, all or none: 201 with all of them in their order.
 func (a *API) postIntents(ctx context.Context, in *postIntentsInput) (*postedIntentsOutput, error) {
-	list, err := a.submitIntents(ctx, string(in.Name), in.Body.Intents, func(n int) string { return "/intents/" + itoa(n) })
+	list, err := a.submitIntents(ctx, string(in.Name), in.Body.Intents,
+		func(n int) string { return "/intents/" + itoa(n) })
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +234,8 @@ func (a *API) getIntentHistory(ctx context.Context, in *oneIntentInput) (*intent
 	out := &intentStepsOutput{}
 	out.Body.Items, out.Body.Seconds = []intentStep{}, domains.Seconds(steps, now)
 	for _, s := range steps {
-		out.Body.Items = append(out.Body.Items, intentStep{s.At.UTC(), s.Machine, s.Event, s.From, s.To, *digits(&s.Generation),
+		out.Body.Items = append(out.Body.Items, intentStep{s.At.UTC(), s.Machine, s.Event, s.From, s.To,
+			*digits(&s.Generation),
 			s.Node, s.Reason})
 	}
 	return out, nil
@@ -264,5 +268,6 @@ type releaseIntentInput struct {
 }
 
 func (a *API) releaseIntent(ctx context.Context, in *releaseIntentInput) (*leverOutput, error) {
-	return lever(a.Store.Domains.Release(ctx, by(ctx, in.Body.Reason), string(in.Name), in.ID, in.Body.Outcome == "done"))
+	return lever(a.Store.Domains.Release(ctx, by(ctx, in.Body.Reason), string(in.Name), in.ID,
+		in.Body.Outcome == "done"))
 }

@@ -108,15 +108,25 @@ func (l *levers) ofSubscriptionsAndProcessors() map[string]pulled {
 	}
 }
 
-// ofPeers are the levers of peers.
-func (l *levers) ofPeers() map[string]pulled {
+// tokens are the settings of a domain.
+const tokens = `{"types": ["ADD"], "service_url": "http://127.0.0.1:1"}`
+
+// ofDomains are the levers of domains and intents.
+func (l *levers) ofDomains() map[string]pulled {
+	// anIntent is one that waits for another.
+	anIntent := func() string {
+		at := l.made("/domains/one", tokens)() + "/intents"
+		first := l.want(201, "POST", at, `{"party": "ann", "data": 1}`).str("id")
+		return at + "/" + l.want(201, "POST", at, `{"party": "ann", "data": 1, "depends_on": ["`+first+`"]}`).str("id")
+	}
 	return map[string]pulled{
-		"PUT /peers/{name}":    {arrange: func() string { return "/peers/new" }, body: peerSecret},
-		"PATCH /peers/{name}":  {arrange: l.made("/peers/far", peerSecret), body: peerURL, action: "put"},
-		"DELETE /peers/{name}": {arrange: l.made("/peers/old", peerSecret)},
-		"POST /peers/{name}/rotate-secret": {
-			arrange: l.made("/peers/far", peerSecret), action: "rotate_secret",
-		},
+		"PUT /domains/{name}":                      {arrange: func() string { return "/domains/new" }, body: tokens},
+		"PATCH /domains/{name}":                    {arrange: l.made("/domains/one", tokens), body: `{"once": "ledger"}`, action: "put"},
+		"DELETE /domains/{name}":                   {arrange: l.made("/domains/old", tokens)},
+		"POST /domains/{name}/pause":               {arrange: l.made("/domains/idle", tokens)},
+		"POST /domains/{name}/resume":              {arrange: l.made("/domains/idle", tokens, "pause")},
+		"POST /domains/{name}/intents/{id}/resume": {arrange: anIntent},
+		"POST /domains/{name}/intents/{id}/cancel": {arrange: anIntent},
 	}
 }
 

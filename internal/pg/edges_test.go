@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/internal/coord"
 	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/machine/machinetest"
@@ -35,7 +36,8 @@ func TestTheSchemaAllowsTheEdgesOfTheMachinesAndNoOther(t *testing.T) {
 		{"00048_job.sql", machinetest.CheckSQL(flow.Job, "was", "status", nil)},
 		{"00048_job.sql", machinetest.CheckSQL(flow.Flow, "was", "status", nil)},
 		{"00048_job.sql", machinetest.CheckSQL(flow.Try, "was", "state", nil)},
-		{"00050_message.sql", machinetest.CheckSQL(message.Message, "was", "status", nil)},
+		{"00052_domain.sql", machinetest.CheckSQL(coord.OriginatorTransaction, "was", "state", nil)},
+		{"00052_domain.sql", machinetest.CheckSQL(coord.CoordinatorTransaction, "was", "state", nil)},
 	} {
 		text, err := fs.ReadFile(migrations.FS, c.file)
 		pgworld.OK(t, err)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// DomainCall is one request to the service of a domain (S3.3).
+// DomainCall is one request to the service of a domain.
 type DomainCall struct {
 	URL     string // of the service
 	Kind    string // assemble, sign, endorse, prepare, look, settled or height: the path below the URL
@@ -26,7 +26,8 @@ type DomainReply struct {
 	After time.Duration // the service says when to try again; 0: it does not
 }
 
-// Domain asks the service of a domain once. An answer has the status 200 and a body of JSON; redirects are not followed.
+// Domain asks the service of a domain once. An answer has the status 200 and a body of JSON. Redirects are not
+// followed.
 func (c *Client) Domain(ctx context.Context, call DomainCall) DomainReply {
 	start := c.now()
 	header := http.Header{
@@ -39,7 +40,8 @@ func (c *Client) Domain(ctx context.Context, call DomainCall) DomainReply {
 	}
 	if call.Sign {
 		if c.key == nil {
-			return DomainReply{Away: true, Why: "calls are to be signed, and this process has no key: POSTERN_SIGNING_KEY_FILE names one"}
+			return DomainReply{Away: true,
+				Why: "calls are to be signed, and this process has no key: POSTERN_SIGNING_KEY_FILE names one"}
 		}
 		if err := sign(header, method, at, call.Body, c.key, start); err != nil {
 			return DomainReply{Why: err.Error()}

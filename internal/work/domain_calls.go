@@ -108,7 +108,8 @@ func (d *Domains) ask(ctx context.Context, c *domains.Call) {
 	}
 	e, err := c.Read(answers)
 	if err != nil {
-		d.Log.Warn("the service of a domain answered what is not of the contract", "domain", c.Name, "call", c.Kind, "error", err)
+		d.Log.Warn("the service of a domain answered what is not of the contract", "domain", c.Name, "call", c.Kind,
+			"error", err)
 	}
 	d.answered(c, e)
 }

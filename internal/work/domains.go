@@ -116,7 +116,7 @@ func (d *Domains) steps() Loop {
 	}
 }
 
-// StepOnce takes a step of each domain that is due, or of which something was heard, and posts what these dispatch. It
+// StepOnce takes a step of each domain that is due, or has events, and posts what these steps dispatch. It
 // returns how many steps it took, and when the next domain is due.
 func (d *Domains) StepOnce(ctx context.Context) (n int, next time.Duration, err error) {
 	s := d.Store.Domains

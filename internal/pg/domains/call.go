@@ -39,8 +39,8 @@ type Request struct {
 
 // claimSQL leases calls whose time has come, and that no other process is at.
 //
-// Why no two processes are at one call: SKIP LOCKED leaves out rows that another claim has locked, and behind its commit
-// the lease is over only at leased_until. A process that wakes up after that has an older fence: see fenced.
+// Why no two processes are at one call: SKIP LOCKED leaves out rows that another claim has locked, and behind its
+// commit the lease is over only at leased_until. A process that wakes up after that has an older fence: see fenced.
 const claimSQL = `WITH due AS MATERIALIZED (
 		SELECT c.domain_id, c.key, d.name, d.settings, n.now
 		FROM postern.coord_call c
@@ -72,7 +72,8 @@ func (s *Store) ClaimCalls(ctx context.Context, node int64, full []int32, most i
 	err = s.Run(ctx, func(t *db.Txn) error {
 		list = nil
 		b := &pgx.Batch{}
-		b.Queue(claimSQL, s.Clock(), s.QuarantineView().Contexts(), full, most, node).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(claimSQL, s.Clock(), s.QuarantineView().Contexts(), full, most,
+			node).Query(func(rows pgx.Rows) (err error) {
 			list, err = pgx.CollectRows(rows, scanCall)
 			return err
 		})
@@ -145,7 +146,8 @@ func (c *Call) Read(answers []json.RawMessage) (Event, error) {
 
 // Failed is the event of an answer that counts as an error.
 func (c *Call) Failed(why string) Event {
-	return Event{Event: coord.Event{Answer: &coord.Answer{Key: c.Key, Result: coord.Err, Reason: clipped(c.Kind + ": " + why)}},
+	return Event{Event: coord.Event{Answer: &coord.Answer{Key: c.Key, Result: coord.Err,
+		Reason: clipped(c.Kind + ": " + why)}},
 		Fence: c.Fence}
 }
 
@@ -156,21 +158,23 @@ func clipped(s string) string {
 	return string([]rune(s))
 }
 
-// Told says whether nobody but the row of the call waits for its answer.
+// Told says whether no step waits for the answer to a call.
 func (c *Call) Told() bool { return c.Kind == CallSettled || c.Kind == CallHeight }
 
 // Postpone has a call made again later. One whose lease is another's by now is left alone.
 func (s *Store) Postpone(ctx context.Context, c *Call, why string, after time.Duration) error {
 	_, err := s.Exec(ctx, `UPDATE postern.coord_call
-		SET leased_by = NULL, leased_until = NULL, error = $4, due = coalesce($6::timestamptz, clock_timestamp()) + $5::interval
+		SET leased_by = NULL, leased_until = NULL, error = $4, due = coalesce($6::timestamptz,
+			clock_timestamp()) + $5::interval
 		WHERE domain_id = $1 AND key = $2 AND fence = $3`, c.Domain, c.Key, c.Fence, clipped(why), after, s.Clock())
 	return err
 }
 
-// Heard ends a call that nobody but its row waits for: the service was told, or has said its height.
+// Heard ends a call whose answer no step waits for: the service was told, or has said its height.
 func (s *Store) Heard(ctx context.Context, c *Call, body []byte) error {
 	if c.Kind == CallSettled {
-		_, err := s.Exec(ctx, `DELETE FROM postern.coord_call WHERE domain_id = $1 AND key = $2 AND fence = $3`, c.Domain, c.Key,
+		_, err := s.Exec(ctx, `DELETE FROM postern.coord_call WHERE domain_id = $1 AND key = $2 AND fence = $3`,
+			c.Domain, c.Key,
 			c.Fence)
 		return err
 	}
@@ -184,7 +188,8 @@ func (s *Store) Heard(ctx context.Context, c *Call, body []byte) error {
 	if err != nil || height < 0 {
 		return fault.New(fault.Invalid, "bad_answer", "height %q: want digits", fault.Clip(answer.Height.String()))
 	}
-	_, err = s.Exec(ctx, `UPDATE postern.coord_state SET height = $2, due = least(due, coalesce($3::timestamptz, clock_timestamp()))
+	_, err = s.Exec(ctx, `UPDATE postern.coord_state SET height = $2, due = least(due, coalesce($3::timestamptz,
+		clock_timestamp()))
 		WHERE domain_id = $1 AND height < $2`, c.Domain, height, s.Clock())
 	return err
 }

@@ -4,8 +4,8 @@
 //
 // # Words
 //
-//   - seat: the row of coord_state. Who holds its lock takes a step of the domain.
-//   - image: the part of the rows that a decision may need: what is live, and what that refers to. A process keeps the
+//   - seat: the row of coord_state. The process that holds its lock takes a step of the domain.
+//   - image: the part of the rows that a decision may need. A process keeps the
 //     image of its last step, and reads it again where the row's number of steps is another.
 //   - step: one SQL transaction: lock, load, decide, write. What it says goes out after its commit.
 //   - activity: the public transaction of one generation. Its row is inserted by the step that dispatches; it is posted

@@ -32,9 +32,11 @@ type Domain struct {
 
 const domainsSQL = `SELECT d.domain_id, d.name, d.settings, d.paused, s.height, s.originator, s.coordinator,
 		coalesce((s.image->>'Paused')::boolean, false), d.version, d.created_at,
-		(SELECT coalesce(jsonb_object_agg(x.state, x.n), '{}') FROM (SELECT i.state, count(*) AS n FROM postern.coord_intent i
+		(SELECT coalesce(jsonb_object_agg(x.state, x.n), '{}') FROM (SELECT i.state, count(*) AS n
+			FROM postern.coord_intent i
 			WHERE i.domain_id = d.domain_id AND i.held AND i.ended_at IS NULL GROUP BY i.state) x),
-		(SELECT coalesce(jsonb_object_agg(x.state, x.n), '{}') FROM (SELECT w.state, count(*) AS n FROM postern.coord_work w
+		(SELECT coalesce(jsonb_object_agg(x.state, x.n), '{}') FROM (SELECT w.state, count(*) AS n
+			FROM postern.coord_work w
 			WHERE w.domain_id = d.domain_id AND w.held AND w.state NOT IN ('Final', 'Evicted') GROUP BY w.state) x)
 	FROM postern.domain d
 	JOIN postern.coord_state s ON s.domain_id = d.domain_id
@@ -49,7 +51,8 @@ func (s *Store) domains(ctx context.Context, contextID int32, name, after string
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Domain, error) {
 		d := &Domain{}
-		err := row.Scan(&d.ID, &d.Name, &d.Settings, &d.Paused, &d.Height, &d.Originator, &d.Coordinator, &d.Quarantined,
+		err := row.Scan(&d.ID, &d.Name, &d.Settings, &d.Paused, &d.Height, &d.Originator, &d.Coordinator,
+			&d.Quarantined,
 			&d.Version, &d.CreatedAt, &d.Intents, &d.Works)
 		return d, err
 	})
@@ -77,7 +80,8 @@ func noDomain(name string) error {
 	return fault.New(fault.NotFound, "not_found", "no domain %q", fault.Clip(name))
 }
 
-const domainLock = `SELECT version, removed_at IS NOT NULL FROM postern.domain WHERE context_id = $1 AND name = $2 FOR UPDATE`
+const domainLock = `SELECT version, removed_at IS NOT NULL FROM postern.domain WHERE context_id = $1
+	AND name = $2 FOR UPDATE`
 
 // Put creates a domain or replaces its settings; version as in db.MatchVersion. Settings that are there already change
 // nothing. Its height, and whether it is paused, are changed by calls of their own.
@@ -98,64 +102,82 @@ func (s *Store) Put(ctx context.Context, by db.By, name string, set Settings, ve
 		if err != nil {
 			return err
 		}
-		var before *Settings
+		var before any
 		if !created {
-			var same bool
-			row := t.Conn.QueryRow(ctx, `SELECT settings, settings = $3::text::jsonb FROM postern.domain WHERE context_id = $1 AND name = $2`,
-				by.Context, name, string(doc))
-			if err := row.Scan(&before, &same); err != nil {
+			old, same, err := s.changed(ctx, t, by.Context, name, set.Self, string(doc))
+			if err != nil {
 				return err
 			}
 			if same {
 				return t.Rollback(ctx)
 			}
-			if before.Self != set.Self {
-				if err := s.idle(ctx, t, by.Context, name, "self cannot change"); err != nil {
-					return err
-				}
-			}
+			before = old
 		}
-		var now time.Time
-		b := &pgx.Batch{}
-		s.ReadNow(b, &now)
-		if err := t.Send(ctx, b); err != nil {
-			return err
-		}
-		image, err := imageOf(coord.New(name, set.Self, set.coord(), now.UnixMicro()))
+		b, err := s.writeDomain(ctx, t, by.Context, name, set, string(doc))
 		if err != nil {
 			return err
 		}
-		b = &pgx.Batch{}
-		b.Queue(`INSERT INTO postern.domain AS d (context_id, name, settings, created_at) VALUES ($1, $2, $3::text::jsonb, $4)
-			ON CONFLICT (context_id, name) DO UPDATE SET settings = excluded.settings, removed_at = NULL, version = d.version + 1,
-				paused = d.paused AND d.removed_at IS NULL`, by.Context, name, string(doc), now)
-		b.Queue(`INSERT INTO postern.coord_state (domain_id, image, originator, coordinator)
-			SELECT d.domain_id, $3, 'Idle', 'Idle' FROM postern.domain d WHERE d.context_id = $1 AND d.name = $2
-			ON CONFLICT (domain_id) DO NOTHING`, by.Context, name, image)
-		b.Queue(`DELETE FROM postern.coord_call c USING postern.domain d
-			WHERE c.domain_id = d.domain_id AND d.context_id = $1 AND d.name = $2 AND c.kind = 'height' AND NOT $3`, by.Context, name,
-			set.asks(CallHeight))
-		if set.asks(CallHeight) {
-			b.Queue(`INSERT INTO postern.coord_call (domain_id, key, kind, call, due)
-				SELECT d.domain_id, 'height', 'height', '{}', $3 FROM postern.domain d WHERE d.context_id = $1 AND d.name = $2
-				ON CONFLICT (domain_id, key) DO NOTHING`, by.Context, name, now)
-		}
-		var old any
-		if before != nil {
-			old = *before
-		}
-		s.AuditChange(b, by, "put", "/domains/"+name, old, set)
+		s.AuditChange(b, by, "put", "/domains/"+name, before, set)
 		return t.Commit(ctx, b)
 	})
 	return created, err
 }
 
-// knowsTypes refuses types that nobody has put, or that only a system of Postern posts.
+// changed reads the settings that a domain has, and says whether they are the new ones. The name of a node stands in
+// its messages and ids, and so it stays while there is anything that has not ended.
+func (s *Store) changed(ctx context.Context, t *db.Txn, contextID int32, name, self, doc string) (
+	old Settings, same bool, err error) {
+	row := t.Conn.QueryRow(ctx, `SELECT settings, settings = $3::text::jsonb
+		FROM postern.domain
+		WHERE context_id = $1 AND name = $2`, contextID, name, doc)
+	if err := row.Scan(&old, &same); err != nil {
+		return old, false, err
+	}
+	if old.Self != self {
+		err = s.idle(ctx, t, contextID, name, "self cannot change")
+	}
+	return old, same, err
+}
+
+// writeDomain makes the statements that store a domain: its row, that of its seat, and the call for its height.
+func (s *Store) writeDomain(ctx context.Context, t *db.Txn, contextID int32, name string, set Settings, doc string) (
+	*pgx.Batch, error) {
+	var now time.Time
+	b := &pgx.Batch{}
+	s.ReadNow(b, &now)
+	if err := t.Send(ctx, b); err != nil {
+		return nil, err
+	}
+	image, err := imageOf(coord.New(name, set.Self, set.coord(), now.UnixMicro()))
+	if err != nil {
+		return nil, err
+	}
+	b = &pgx.Batch{}
+	b.Queue(`INSERT INTO postern.domain AS d (context_id, name, settings, created_at)
+		VALUES ($1, $2, $3::text::jsonb, $4)
+		ON CONFLICT (context_id, name) DO UPDATE SET settings = excluded.settings, removed_at = NULL,
+			version = d.version + 1, paused = d.paused AND d.removed_at IS NULL`, contextID, name, doc, now)
+	const of = ` FROM postern.domain d WHERE d.context_id = $1 AND d.name = $2 `
+	b.Queue(`INSERT INTO postern.coord_state (domain_id, image, originator, coordinator)
+		SELECT d.domain_id, $3, 'Idle', 'Idle'`+of+`ON CONFLICT (domain_id) DO NOTHING`, contextID, name, image)
+	if set.asks(CallHeight) {
+		b.Queue(`INSERT INTO postern.coord_call (domain_id, key, kind, call, due)
+			SELECT d.domain_id, 'height', 'height', '{}', $3`+of+`ON CONFLICT (domain_id, key) DO NOTHING`,
+			contextID, name, now)
+	} else {
+		b.Queue(`DELETE FROM postern.coord_call WHERE kind = 'height' AND domain_id = (SELECT d.domain_id`+of+`)`,
+			contextID, name)
+	}
+	return b, nil
+}
+
+// knowsTypes refuses types without a dispatcher, and those that only a system of Postern posts.
 func (s *Store) knowsTypes(ctx context.Context, contextID int32, types []string) error {
 	for i, typ := range types {
 		at := "/types/" + itoa(i)
 		if by := outbox.SystemOf(typ); by != outbox.Anyone {
-			return fault.At(at, "type %q is posted by Postern for another purpose: want one of your own", fault.Clip(typ))
+			return fault.At(at, "type %q is posted by Postern for another purpose: want one of your own",
+				fault.Clip(typ))
 		}
 		d, err := s.Dispatcher(ctx, contextID, typ)
 		switch {
@@ -186,14 +208,16 @@ func (s *Store) SetPaused(ctx context.Context, by db.By, name string, paused boo
 			return err
 		}
 		var have bool
-		if err := t.Conn.QueryRow(ctx, `SELECT paused FROM postern.domain WHERE context_id = $1 AND name = $2`, by.Context, name).
+		if err := t.Conn.QueryRow(ctx, `SELECT paused FROM postern.domain WHERE context_id = $1 AND name = $2`,
+			by.Context, name).
 			Scan(&have); err != nil {
 			return err
 		}
 		r.Changed = have != paused
 		b := &pgx.Batch{}
 		if r.Changed {
-			b.Queue(`UPDATE postern.domain SET paused = $3, version = version + 1 WHERE context_id = $1 AND name = $2`, by.Context, name,
+			b.Queue(`UPDATE postern.domain SET paused = $3, version = version + 1 WHERE context_id = $1
+				AND name = $2`, by.Context, name,
 				paused)
 		}
 		s.AuditIn(b, by, pg.Verb(paused), "/domains/"+name)
@@ -216,7 +240,8 @@ func (s *Store) SetHeight(ctx context.Context, by db.By, name string, height int
 		var have int64
 		var set Settings
 		b := &pgx.Batch{}
-		b.Queue(`SELECT d.domain_id, d.settings, s.height FROM postern.domain d JOIN postern.coord_state s USING (domain_id)
+		b.Queue(`SELECT d.domain_id, d.settings, s.height FROM postern.domain d JOIN postern.coord_state s
+			USING (domain_id)
 			WHERE d.context_id = $1 AND d.name = $2 AND d.removed_at IS NULL FOR UPDATE OF s`, by.Context, name).
 			Query(func(rows pgx.Rows) error {
 				_, err := pgx.ForEachRow(rows, []any{&id, &set, &have}, func() error { return nil })
@@ -231,8 +256,9 @@ func (s *Store) SetHeight(ctx context.Context, by db.By, name string, height int
 		case height < have:
 			return fault.At("/height", "height %d is over: it is %d already, and it never falls", height, have)
 		case have > 0 && height > most && !force:
-			return fault.At("/height", "height %d is more than %d ranges of blocks above %d, and a height never falls: "+
-				"force: true, if it is right", height, jump, have)
+			return fault.At("/height",
+				"height %d is more than %d ranges of blocks above %d, and a height never falls: "+
+					"force: true, if it is right", height, jump, have)
 		}
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.coord_state
@@ -264,7 +290,8 @@ func (s *Store) Remove(ctx context.Context, by db.By, name string) error {
 			return err
 		}
 		b := &pgx.Batch{}
-		b.Queue(`UPDATE postern.domain SET removed_at = coalesce($3::timestamptz, clock_timestamp()), version = version + 1
+		b.Queue(`UPDATE postern.domain SET removed_at = coalesce($3::timestamptz, clock_timestamp()),
+			version = version + 1
 			WHERE context_id = $1 AND name = $2`, by.Context, name, s.Clock())
 		b.Queue(`DELETE FROM postern.coord_call c USING postern.domain d
 			WHERE c.domain_id = d.domain_id AND d.context_id = $1 AND d.name = $2`, by.Context, name)
@@ -281,14 +308,18 @@ func (s *Store) idle(ctx context.Context, t *db.Txn, contextID int32, name, what
 	b := &pgx.Batch{}
 	b.Queue(`SELECT s.domain_id FROM postern.coord_state s JOIN postern.domain d ON d.domain_id = s.domain_id
 		WHERE d.context_id = $1 AND d.name = $2 FOR UPDATE OF s`, contextID, name)
-	const of = ` WHERE x.domain_id = (SELECT d.domain_id FROM postern.domain d WHERE d.context_id = $1 AND d.name = $2) AND `
+	const of = ` WHERE x.domain_id = (SELECT d.domain_id FROM postern.domain d WHERE d.context_id = $1
+		AND d.name = $2) AND `
 	for _, q := range []struct {
 		into *[]string
 		sql  string
 	}{
-		{&intents, `SELECT x.intent_id::text FROM postern.coord_intent x` + of + `x.held AND x.ended_at IS NULL ORDER BY x.seq LIMIT 10`},
-		{&permits, `SELECT x.intent_id::text FROM postern.coord_permit x` + of + `x.closed_at IS NULL ORDER BY x.given_at LIMIT 10`},
-		{&works, `SELECT x.intent_id::text FROM postern.coord_work x` + of + `x.held AND x.state IN ('Dispatched', 'Submitted') LIMIT 10`},
+		{&intents, `SELECT x.intent_id::text FROM postern.coord_intent x` + of + `x.held AND x.ended_at IS NULL
+			ORDER BY x.seq LIMIT 10`},
+		{&permits, `SELECT x.intent_id::text FROM postern.coord_permit x` + of + `x.closed_at IS NULL
+			ORDER BY x.given_at LIMIT 10`},
+		{&works, `SELECT x.intent_id::text FROM postern.coord_work x` + of + `x.held
+			AND x.state IN ('Dispatched', 'Submitted') LIMIT 10`},
 	} {
 		b.Queue(q.sql, contextID, name).Query(func(rows pgx.Rows) (err error) {
 			*q.into, err = pgx.CollectRows(rows, pgx.RowTo[string])
@@ -301,7 +332,8 @@ func (s *Store) idle(ctx context.Context, t *db.Txn, contextID int32, name, what
 	if len(intents)+len(permits)+len(works) == 0 {
 		return nil
 	}
-	return fault.New(fault.Conflict, "in_use", "domain %q: %s: intents have not ended: wait, or cancel them", fault.Clip(name), what).
+	return fault.New(fault.Conflict, "in_use", "domain %q: %s: intents have not ended: wait, or cancel them",
+		fault.Clip(name), what).
 		With("intents", some(intents)).With("open_permits", some(permits)).With("dispatched", some(works))
 }
 

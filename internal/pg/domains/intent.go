@@ -35,7 +35,7 @@ type Intent struct {
 	Parked    string
 	Image     coord.Intent
 	Holder    string // of its open permit
-	Unknown   bool   // nobody knows what became of its public transaction
+	Unknown   bool   // it is not known what became of its public transaction
 	Nonce     string // of that
 	Hash      string
 	CoreUID   string
@@ -56,13 +56,14 @@ type NewIntent struct {
 // MostIntents is how many intents one call may bring.
 const MostIntents = 1000
 
-// Submit stores intents, all or none. One whose uid is known with the same content is that one; with another content it
-// is a Conflict "idempotency_conflict". at is the place of the first in the request, as a pointer.
+// Submit stores intents, all or none. One whose uid is known with the same content is that one, and with another
+// content it is a Conflict "idempotency_conflict". pointer is the place of the nth in the request.
 //
 // Why a uid never names two intents: its id is derived from it, and its row is looked for behind the lock of the seat,
 // behind which it is inserted. The id stays the same where a store is restored and the intent is posted again: so what
 // names the ledger's entry by it is met there.
-func (s *Store) Submit(ctx context.Context, by db.By, domain string, list []NewIntent, pointer func(int) string) ([]*Intent, error) {
+func (s *Store) Submit(ctx context.Context, by db.By, domain string, list []NewIntent,
+	pointer func(int) string) ([]*Intent, error) {
 	d, err := s.Domain(ctx, by.Context, domain)
 	if err != nil {
 		return nil, err
@@ -122,10 +123,12 @@ func (p *posting) check() error {
 			return fault.At(p.at(n)+"/party", "%s", err)
 		}
 		if node := in.Party[strings.LastIndexByte(in.Party, '@')+1:]; node != p.d.Settings.Self {
-			return fault.At(p.at(n)+"/party", "party %q is one of node %q, and this is %q: post it there", fault.Clip(in.Party),
+			return fault.At(p.at(n)+"/party", "party %q is one of node %q, and this is %q: post it there",
+				fault.Clip(in.Party),
 				fault.Clip(node), p.d.Settings.Self)
 		}
-		id := uuid.NewSHA1(idSpace, []byte(strconv.Itoa(int(p.by.Context))+"\x00"+p.d.Name+"\x00"+p.d.Settings.Self+"\x00"+in.UID))
+		id := uuid.NewSHA1(idSpace,
+			[]byte(strconv.Itoa(int(p.by.Context))+"\x00"+p.d.Name+"\x00"+p.d.Settings.Self+"\x00"+in.UID))
 		if in.UID == "" {
 			var err error
 			if id, err = uuid.NewV7(); err != nil {
@@ -159,8 +162,9 @@ func (p *posting) cycle() error {
 		defer func() { path = path[:len(path)-1] }()
 		switch state[n] {
 		case 1:
-			return fault.New(fault.Invalid, "dependency_cycle", "depends_on makes a cycle, so that none of these could ever go "+
-				"out: %s", fault.Clip(strings.Join(path, " -> "))).About(p.at(n) + "/depends_on")
+			return fault.New(fault.Invalid, "dependency_cycle",
+				"depends_on makes a cycle, so that none of these could ever go "+
+					"out: %s", fault.Clip(strings.Join(path, " -> "))).About(p.at(n) + "/depends_on")
 		case 2:
 			return nil
 		}
@@ -210,8 +214,10 @@ func (p *posting) store(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch) (
 				id, ok = p.ids[m], true
 			}
 			if !ok {
-				return nil, fault.New(fault.Invalid, "unknown_dependency", "depends_on names %q, which is neither the id nor the uid "+
-					"of an intent of this installation in domain %q: post that one first", fault.Clip(name), h.name).
+				return nil, fault.New(fault.Invalid, "unknown_dependency",
+					"depends_on names %q, which is neither the id nor the uid "+
+						"of an intent of this installation in domain %q: post that one first", fault.Clip(name),
+					h.name).
 					About(p.at(n) + "/depends_on/" + itoa(k))
 			}
 			if !slices.Contains(created.DependsOn, id) {
@@ -223,8 +229,10 @@ func (p *posting) store(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch) (
 		if err != nil {
 			return nil, err
 		}
-		b.Queue(`INSERT INTO postern.coord_intent (domain_id, intent_id, seq, uid, hash, actor, party, state, since, image, created_at)
-			VALUES ($1, $2::text::uuid, $3, $4, $5, $6, $7, 'Pending', $8, '{}', $8)`, h.id, p.ids[n], h.top+int64(p.fresh),
+		b.Queue(`INSERT INTO postern.coord_intent (domain_id, intent_id, seq, uid, hash, actor, party, state, since,
+			image, created_at)
+			VALUES ($1, $2::text::uuid, $3, $4, $5, $6, $7, 'Pending', $8, '{}', $8)`, h.id, p.ids[n],
+			h.top+int64(p.fresh),
 			db.Nullable(in.UID), p.hashes[n], p.by.Actor, in.Party, h.now)
 		b.Queue(`INSERT INTO postern.coord_payload (domain_id, intent_id, generation, part, data)
 			VALUES ($1, $2::text::uuid, 0, 'intent', $3)`, h.id, p.ids[n], string(part))
@@ -271,7 +279,8 @@ func (p *posting) look(ctx context.Context, t *db.Txn, h *seat) (map[string]stri
 	for n, id := range p.ids {
 		hash, known := hashes[id]
 		if known && !bytes.Equal(hash, p.hashes[n]) {
-			return nil, fault.New(fault.Conflict, "idempotency_conflict", "the key %q belongs to an intent with another content",
+			return nil, fault.New(fault.Conflict, "idempotency_conflict",
+				"the key %q belongs to an intent with another content",
 				fault.Clip(p.name(n))).With("existing", map[string]string{"id": id})
 		}
 		p.known[id] = known
@@ -288,8 +297,10 @@ func (p *posting) derived(uids []string) (ids []string) {
 	return ids
 }
 
-const intentsSQL = `SELECT i.intent_id::text, coalesce(i.uid, ''), i.actor, i.party, coalesce((SELECT p.data->'data' FROM postern.coord_payload p
-			WHERE p.domain_id = i.domain_id AND p.intent_id = i.intent_id AND p.generation = 0 AND p.part = 'intent'), 'null'),
+const intentsSQL = `SELECT i.intent_id::text, coalesce(i.uid, ''), i.actor, i.party, coalesce((SELECT p.data->'data'
+	FROM postern.coord_payload p
+			WHERE p.domain_id = i.domain_id AND p.intent_id = i.intent_id AND p.generation = 0
+				AND p.part = 'intent'), 'null'),
 		i.state, i.since, coalesce(i.receipt, ''), i.text, i.parked, i.image, i.created_at, i.ended_at, i.seq,
 		coalesce((SELECT p.node FROM postern.coord_permit p
 			WHERE p.domain_id = i.domain_id AND p.intent_id = i.intent_id AND p.closed_at IS NULL), ''),
@@ -307,7 +318,8 @@ func (s *Store) intents(ctx context.Context, domain int32, which string, args ..
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Intent, error) {
 		i := &Intent{}
 		var data, image []byte
-		err := row.Scan(&i.ID, &i.UID, &i.Actor, &i.Party, &data, &i.State, &i.Since, &i.Receipt, &i.Text, &i.Parked, &image,
+		err := row.Scan(&i.ID, &i.UID, &i.Actor, &i.Party, &data, &i.State, &i.Since, &i.Receipt, &i.Text, &i.Parked,
+			&image,
 			&i.CreatedAt, &i.EndedAt, &i.seq, &i.Holder, &i.Unknown, &i.Nonce, &i.Hash, &i.CoreUID)
 		if err == nil {
 			i.Data = slices.Clone(data)
@@ -331,7 +343,8 @@ func (s *Store) Intent(ctx context.Context, contextID int32, domain, called stri
 	}
 	list, err := s.intents(ctx, d.ID, `i.intent_id = $2::text::uuid`, id)
 	if err == nil && len(list) == 0 {
-		err = fault.New(fault.NotFound, "not_found", "no intent %q in domain %q", fault.Clip(called), fault.Clip(domain))
+		err = fault.New(fault.NotFound, "not_found", "no intent %q in domain %q", fault.Clip(called),
+			fault.Clip(domain))
 	}
 	if err != nil {
 		return nil, err

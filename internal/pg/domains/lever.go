@@ -23,10 +23,12 @@ func (s *Store) pull(ctx context.Context, by db.By, domain, called, action strin
 	if err != nil {
 		return r, err
 	}
-	out, err := s.step(ctx, d.ID, true, []Event{{Event: coord.Event{ID: i.ID}}}, func(_ context.Context, _ *db.Txn, h *seat, b *pgx.Batch) ([]Event, error) {
+	out, err := s.step(ctx, d.ID, true, []Event{{Event: coord.Event{ID: i.ID}}}, func(_ context.Context, _ *db.Txn,
+		h *seat, b *pgx.Batch) ([]Event, error) {
 		x := h.d.Intent(i.ID)
 		if x == nil {
-			return nil, fault.New(fault.NotFound, "not_found", "no intent %q in domain %q", fault.Clip(called), fault.Clip(domain))
+			return nil, fault.New(fault.NotFound, "not_found", "no intent %q in domain %q", fault.Clip(called),
+				fault.Clip(domain))
 		}
 		levers, err := may(h, x)
 		if err != nil {
@@ -51,7 +53,8 @@ func (s *Store) pull(ctx context.Context, by db.By, domain, called, action strin
 }
 
 func wrongState(i *coord.Intent, want string) error {
-	return fault.New(fault.Conflict, "wrong_state", "intent %s is %s: %s", i.ID, i.State, want).With("state", string(i.State))
+	return fault.New(fault.Conflict, "wrong_state", "intent %s is %s: %s", i.ID, i.State, want).With("state",
+		string(i.State))
 }
 
 // Resume has an intent that is Parked go on. One that is not parked goes on already.
@@ -67,7 +70,7 @@ func (s *Store) Resume(ctx context.Context, by db.By, domain, called string) (pg
 	})
 }
 
-// Cancel ends an intent of which nothing has been assembled or dispatched.
+// Cancel ends an intent that is neither being assembled nor dispatched.
 func (s *Store) Cancel(ctx context.Context, by db.By, domain, called string) (pg.LeverResult, error) {
 	return s.pull(ctx, by, domain, called, "cancel", func(h *seat, i *coord.Intent) ([]coord.Lever, error) {
 		switch i.State {

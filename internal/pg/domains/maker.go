@@ -40,10 +40,12 @@ const awaitedByDomains = `SELECT i.queue_id, i.seq, i.day
 func (m domainMaker) May(db.By, string, *pg.Task) error { return nil }
 
 // Redrive refuses: a public transaction goes out by the permit of its generation alone, and once.
-func (m domainMaker) Redrive(_ context.Context, _ db.By, t *pg.Transaction, _ pg.Redrive, _ pg.Repost) (pg.Accepted, error) {
+func (m domainMaker) Redrive(_ context.Context, _ db.By, t *pg.Transaction, _ pg.Redrive, _ pg.Repost) (pg.Accepted,
+	error) {
 	path := m.path(t.UID)
-	return pg.Accepted{}, fault.New(fault.Conflict, "wrong_state", "transaction %s is the public transaction of an intent, which "+
-		"is assembled anew where that is right: look at %s, and post a new intent", t.ID, path).With("intent", path)
+	return pg.Accepted{}, fault.New(fault.Conflict, "wrong_state",
+		"transaction %s is the public transaction of an intent, which "+
+			"is assembled anew where that is right: look at %s, and post a new intent", t.ID, path).With("intent", path)
 }
 
 // path is where the intent of a public transaction is read.
@@ -52,7 +54,8 @@ func (m domainMaker) path(uid string) string {
 	id, _, _ := strings.Cut(rest, ".")
 	name := domain
 	if n, err := strconv.Atoi(domain); err == nil {
-		_ = m.s.Pool().QueryRow(context.Background(), `SELECT name FROM postern.domain WHERE domain_id = $1`, n).Scan(&name)
+		_ = m.s.Pool().QueryRow(context.Background(), `SELECT name FROM postern.domain WHERE domain_id = $1`,
+			n).Scan(&name)
 	}
 	return "/domains/" + name + "/intents/" + id
 }
@@ -65,11 +68,15 @@ func (m domainMaker) Ended(t *pg.Transaction) string {
 	return fmt.Sprintf("it was the public transaction of %s", m.path(t.UID))
 }
 
-// Forget removes intents that ended before a time, with all that belongs to them, in chunks: those that no step may need
-// any more.
+// Forget removes intents that ended before a time, with all that belongs to them, in chunks. One that a step may still
+// need stays.
 func (m domainMaker) Forget(ctx context.Context, before time.Time) error {
-	return m.s.InChunks(ctx, func(atOnce int) (int, error) {
-		tag, err := m.s.Exec(ctx, forgetSQL, before, atOnce)
+	return m.s.forget(ctx, before)
+}
+
+func (s *Store) forget(ctx context.Context, before time.Time) error {
+	return s.InChunks(ctx, func(atOnce int) (int, error) {
+		tag, err := s.Exec(ctx, forgetSQL, before, atOnce)
 		return int(tag.RowsAffected()), err
 	})
 }
@@ -78,16 +85,24 @@ const forgetSQL = `WITH old AS MATERIALIZED (
 		SELECT i.domain_id, i.intent_id
 		FROM postern.coord_intent i
 		WHERE i.ended_at < $1 AND NOT i.held
-			AND NOT EXISTS (SELECT FROM postern.coord_work w WHERE (w.domain_id, w.intent_id) = (i.domain_id, i.intent_id) AND w.held)
+			AND NOT EXISTS (SELECT FROM postern.coord_work w WHERE (w.domain_id, w.intent_id) = (i.domain_id,
+				i.intent_id) AND w.held)
 			AND NOT EXISTS (SELECT FROM postern.coord_activity a
 				WHERE (a.domain_id, a.intent_id) = (i.domain_id, i.intent_id) AND a.ended_at IS NULL)
-			AND NOT EXISTS (SELECT FROM postern.coord_call c WHERE c.domain_id = i.domain_id AND c.intent_id = i.intent_id)
+			AND NOT EXISTS (SELECT FROM postern.coord_call c WHERE c.domain_id = i.domain_id
+				AND c.intent_id = i.intent_id)
 		ORDER BY i.ended_at
 		LIMIT $2),
-	works AS (DELETE FROM postern.coord_work x USING old WHERE (x.domain_id, x.intent_id) = (old.domain_id, old.intent_id)),
-	permits AS (DELETE FROM postern.coord_permit x USING old WHERE (x.domain_id, x.intent_id) = (old.domain_id, old.intent_id)),
-	spends AS (DELETE FROM postern.coord_spend x USING old WHERE (x.domain_id, x.intent_id) = (old.domain_id, old.intent_id)),
-	activities AS (DELETE FROM postern.coord_activity x USING old WHERE (x.domain_id, x.intent_id) = (old.domain_id, old.intent_id)),
-	payloads AS (DELETE FROM postern.coord_payload x USING old WHERE (x.domain_id, x.intent_id) = (old.domain_id, old.intent_id)),
-	steps AS (DELETE FROM postern.coord_step x USING old WHERE (x.domain_id, x.object) = (old.domain_id, old.intent_id::text))
+	works AS (DELETE FROM postern.coord_work x USING old WHERE (x.domain_id, x.intent_id) = (old.domain_id,
+		old.intent_id)),
+	permits AS (DELETE FROM postern.coord_permit x USING old WHERE (x.domain_id, x.intent_id) = (old.domain_id,
+		old.intent_id)),
+	spends AS (DELETE FROM postern.coord_spend x USING old WHERE (x.domain_id, x.intent_id) = (old.domain_id,
+		old.intent_id)),
+	activities AS (DELETE FROM postern.coord_activity x USING old WHERE (x.domain_id, x.intent_id) = (old.domain_id,
+		old.intent_id)),
+	payloads AS (DELETE FROM postern.coord_payload x USING old WHERE (x.domain_id, x.intent_id) = (old.domain_id,
+		old.intent_id)),
+	steps AS (DELETE FROM postern.coord_step x USING old WHERE (x.domain_id, x.object) = (old.domain_id,
+		old.intent_id::text))
 	DELETE FROM postern.coord_intent x USING old WHERE (x.domain_id, x.intent_id) = (old.domain_id, old.intent_id)`

@@ -60,7 +60,8 @@ func (s *Store) PostActivities(ctx context.Context, id int32) (map[int32][]Event
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*activity, error) {
 		a := &activity{}
-		return a, row.Scan(&a.domain, &a.context, &a.id, &a.workUID, &a.uid, &a.dependsOn, &a.actor, &a.prepared, &a.posted)
+		return a, row.Scan(&a.domain, &a.context, &a.id, &a.workUID, &a.uid, &a.dependsOn, &a.actor, &a.prepared,
+			&a.posted)
 	})
 	if err != nil {
 		return nil, db.Known(err)
@@ -92,12 +93,14 @@ func (s *Store) postActivity(ctx context.Context, a *activity) (*coord.CoreWord,
 		return nil, err
 	}
 	hash := sha256.Sum256(append([]byte("domain\x00"+p.Type+"\x00"), p.Data...))
-	sub := &pg.Submission{Held: true, ContextID: a.context, UID: a.uid, Hash: hash[:], Actor: a.actor, Poster: outbox.ByAdmin,
-		Type: p.Type, Data: p.Data, DependsOn: a.dependsOn}
+	sub := &pg.Submission{Held: true, ContextID: a.context, UID: a.uid, Hash: hash[:], Actor: a.actor,
+		Poster: outbox.ByAdmin,
+		Type:   p.Type, Data: p.Data, DependsOn: a.dependsOn}
 	_, err := s.activities.Submit(ctx, sub)
 	switch f := fault.As(err); {
 	case err == nil:
-		_, err = s.Exec(ctx, `UPDATE postern.coord_activity SET posted_at = coalesce($3::timestamptz, clock_timestamp()), error = ''
+		_, err = s.Exec(ctx, `UPDATE postern.coord_activity SET posted_at = coalesce($3::timestamptz,
+			clock_timestamp()), error = ''
 			WHERE domain_id = $1 AND work_uid = $2 AND posted_at IS NULL`, a.domain, a.workUID, s.Clock())
 		s.RingHere()
 		return nil, err
@@ -107,7 +110,8 @@ func (s *Store) postActivity(ctx context.Context, a *activity) (*coord.CoreWord,
 		return &coord.CoreWord{ID: a.id, UID: a.workUID, State: coord.CoreReverted, Retry: true,
 			Reason: "the public transaction was refused: " + f.Detail}, nil
 	default: // it may be posted once somebody has put the dispatcher, or resumed it
-		_, err = s.Exec(ctx, `UPDATE postern.coord_activity SET error = $3 WHERE domain_id = $1 AND work_uid = $2`, a.domain,
+		_, err = s.Exec(ctx, `UPDATE postern.coord_activity SET error = $3 WHERE domain_id = $1 AND work_uid = $2`,
+			a.domain,
 			a.workUID, f.Detail)
 		return nil, err
 	}
@@ -118,9 +122,10 @@ func ofType(f *fault.Error) bool {
 	return slices.ContainsFunc(f.Fields, func(x fault.Field) bool { return strings.HasPrefix(x.Pointer, "/type") })
 }
 
-// recall takes back what the core has not sent. What has gone out stays.
+// recall takes back a public transaction that the core has not sent.
 func (s *Store) recall(ctx context.Context, a *activity) error {
-	_, err := s.Exec(ctx, `UPDATE postern.coord_activity SET recalled = false WHERE domain_id = $1 AND work_uid = $2`, a.domain,
+	_, err := s.Exec(ctx, `UPDATE postern.coord_activity SET recalled = false WHERE domain_id = $1 AND work_uid = $2`,
+		a.domain,
 		a.workUID)
 	if err != nil {
 		return err
@@ -155,7 +160,8 @@ const wordsSQL = `SELECT a.domain_id, a.intent_id::text, a.work_uid, a.state, a.
 		LIMIT 1) t ON true
 	WHERE a.ended_at IS NULL AND a.posted_at IS NOT NULL AND a.error = ''
 		AND (a.state <> 'unknown' OR o.state IS NULL)
-		AND (i.key IS NULL OR o.state IS NOT NULL OR coalesce(t.hash, '') NOT IN ('', a.hash) OR coalesce(t.nonce, '') NOT IN ('', a.nonce))
+		AND (i.key IS NULL OR o.state IS NOT NULL OR coalesce(t.hash, '') NOT IN ('', a.hash)
+			OR coalesce(t.nonce, '') NOT IN ('', a.nonce))
 	ORDER BY a.n
 	LIMIT 500`
 
@@ -168,7 +174,8 @@ func (s *Store) Words(ctx context.Context) (map[int32][]Event, error) {
 	words := map[int32][]Event{}
 	var domain int32
 	var w coreRow
-	_, err = pgx.ForEachRow(rows, []any{&domain, &w.id, &w.uid, &w.said, &w.saidNonce, &w.saidHash, &w.known, &w.state, &w.class,
+	_, err = pgx.ForEachRow(rows, []any{&domain, &w.id, &w.uid, &w.said, &w.saidNonce, &w.saidHash, &w.known,
+		&w.state, &w.class,
 		&w.code, &w.text, &w.nonce, &w.hash, &w.sent}, func() error {
 		words[domain] = append(words[domain], w.events()...)
 		return nil
@@ -206,7 +213,8 @@ func (w *coreRow) events() (list []Event) {
 	case w.state == "CANCELLED", w.code == pg.CodeDependency:
 		say(coord.CoreWord{State: coord.CoreUndone, Reason: w.text}, true)
 	case w.state == "FAILED" && w.code == sequencer.CodeFailed:
-		say(coord.CoreWord{State: coord.CoreReverted, Reason: w.text, Retry: w.class != string(outbox.ClassRejected)}, true)
+		say(coord.CoreWord{State: coord.CoreReverted, Reason: w.text, Retry: w.class != string(outbox.ClassRejected)},
+			true)
 	case w.state == "FAILED" && w.class == string(outbox.ClassRejected) && !w.sent:
 		say(coord.CoreWord{State: coord.CoreReverted, Reason: w.text}, true)
 	case w.state != "": // it may land: a timeout, or an operator who gave it up

@@ -80,31 +80,34 @@ func (s *Store) lock(ctx context.Context, t *db.Txn, id int32, wait bool, ids []
 		return nil, nil
 	}
 	h.now = h.now.UTC()
-	if k := s.keeps(id); k != nil && k.steps == h.steps {
+	return h, s.load(ctx, t, h, settings, image, ids)
+}
+
+// load has a seat that is locked have its image: that of the last step of this process, if it is still the newest.
+func (s *Store) load(ctx context.Context, t *db.Txn, h *seat, settings, image []byte, ids []string) error {
+	k := s.keeps(h.id)
+	if k != nil && k.steps == h.steps {
 		h.d, h.permits, h.top, h.settings = k.d, k.permits, k.top, k.settings
 		if k.version == h.version {
-			return h, s.more(ctx, t, h, ids)
+			return s.more(ctx, t, h, ids)
 		}
+		h.d = h.d.Clone()
 	}
 	h.settings = &Settings{}
 	if err := json.Unmarshal(settings, h.settings); err != nil {
-		return nil, err
+		return err
 	}
-	if h.d != nil {
-		h.d = h.d.Clone()
-	} else {
+	if h.d == nil {
 		h.d = &coord.Domain{Name: h.name}
 		if err := h.readCore(image); err != nil {
-			return nil, err
+			return err
 		}
 		if err := s.rows(ctx, t, h, `held OR x.intent_id = ANY ($2::text[]::uuid[])`, ids, true); err != nil {
-			return nil, err
+			return err
 		}
-		h.d.Settle(h.settings.Self, h.settings.coord())
-		return h, nil
 	}
 	h.d.Settle(h.settings.Self, h.settings.coord())
-	return h, s.more(ctx, t, h, ids)
+	return s.more(ctx, t, h, ids)
 }
 
 func (h *seat) readCore(image []byte) error {
@@ -140,9 +143,11 @@ func (s *Store) rows(ctx context.Context, t *db.Txn, h *seat, which string, ids 
 	var intents []*coord.Intent
 	var works []*coord.Work
 	b := &pgx.Batch{}
-	b.Queue(`SELECT x.image FROM postern.coord_intent x WHERE x.domain_id = $1 AND (`+which+`) ORDER BY x.seq`, h.id, ids).
+	b.Queue(`SELECT x.image FROM postern.coord_intent x WHERE x.domain_id = $1 AND (`+which+`) ORDER BY x.seq`, h.id,
+		ids).
 		Query(images(&intents))
-	b.Queue(`SELECT x.image FROM postern.coord_work x WHERE x.domain_id = $1 AND (`+which+`) ORDER BY x.place`, h.id, ids).
+	b.Queue(`SELECT x.image FROM postern.coord_work x WHERE x.domain_id = $1 AND (`+which+`) ORDER BY x.place`, h.id,
+		ids).
 		Query(images(&works))
 	if calls {
 		b.Queue(`SELECT max(x.seq) FROM postern.coord_intent x WHERE x.domain_id = $1`, h.id).
@@ -175,8 +180,14 @@ func (s *Store) rows(ctx context.Context, t *db.Txn, h *seat, which string, ids 
 	if len(fresh) == 0 {
 		return nil
 	}
-	b = &pgx.Batch{}
-	b.Queue(`SELECT p.n, p.intent_id::text, p.generation, p.node, p.install, p.beat, p.given_at, p.asked_at, p.closed_at,
+	return h.readPermits(ctx, t, fresh)
+}
+
+// readPermits reads the permits of intents that have just become a part of the image.
+func (h *seat) readPermits(ctx context.Context, t *db.Txn, fresh []string) error {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT p.n, p.intent_id::text, p.generation, p.node, p.install, p.beat, p.given_at, p.asked_at,
+		p.closed_at,
 			p.closed_by, p.ended
 		FROM postern.coord_permit p
 		WHERE p.domain_id = $1 AND p.intent_id = ANY ($2::text[]::uuid[])

@@ -80,7 +80,8 @@ func (s *Store) Step(ctx context.Context, id int32, events []Event) (Stepped, er
 		case err == nil:
 			out.merge(one)
 		case violated(err):
-			s.Log.Error("an event of a domain could not be taken, and is put aside", "domain", id, "intent", e.id(nil), "error", err)
+			s.Log.Error("an event of a domain could not be taken, and is put aside", "domain", id, "intent",
+				e.id(nil), "error", err)
 			if err := s.setAside(ctx, id, e, err); err != nil {
 				return out, err
 			}
@@ -142,7 +143,7 @@ func (s *Store) step(ctx context.Context, id int32, wait bool, events []Event,
 		}
 		return s.decide(ctx, t, h, b, all, &out)
 	})
-	if err != nil || db.JointOf(ctx) != nil { // others commit it, or nobody does
+	if err != nil || db.JointOf(ctx) != nil { // others commit it, or it is a trial
 		s.seats.Delete(id)
 		return out, err
 	}
@@ -265,8 +266,10 @@ func (s *Store) halt(ctx context.Context, id int32, why error) error {
 			return err
 		}
 		b := &pgx.Batch{}
-		b.Queue(`UPDATE postern.domain SET paused = true, version = version + 1 WHERE domain_id = $1 AND NOT paused`, id)
-		s.AuditIn(b, db.By{Context: d.context, Via: "domains", Reason: fault.Clip(why.Error())}, "pause", "/domains/"+d.name)
+		b.Queue(`UPDATE postern.domain SET paused = true, version = version + 1 WHERE domain_id = $1 AND NOT paused`,
+			id)
+		s.AuditIn(b, db.By{Context: d.context, Via: "domains", Reason: fault.Clip(why.Error())}, "pause",
+			"/domains/"+d.name)
 		return t.Commit(ctx, b)
 	})
 }
@@ -284,7 +287,8 @@ func (s *Store) setAside(ctx context.Context, id int32, e Event, why error) erro
 			b.Queue(`UPDATE postern.coord_call SET aside = true, error = $3 WHERE domain_id = $1 AND key = $2`, id,
 				e.Answer.Key, why.Error())
 		case e.Core != nil:
-			b.Queue(`UPDATE postern.coord_activity SET error = $3 WHERE domain_id = $1 AND work_uid = $2`, id, e.Core.UID,
+			b.Queue(`UPDATE postern.coord_activity SET error = $3 WHERE domain_id = $1 AND work_uid = $2`, id,
+				e.Core.UID,
 				why.Error())
 		}
 		s.AuditIn(b, db.By{Context: d.context, Via: "domains", Reason: fault.Clip(why.Error())}, "set_aside",

@@ -48,7 +48,8 @@ func (s *Store) heard(h *seat, out *Stepped) {
 		}
 	}
 	for _, m := range out.Moves {
-		s.Log.Debug("transition", "machine", m.Machine, "domain", h.name, "intent", m.ID, "from", m.From, "on", m.On, "to", m.To,
+		s.Log.Debug("transition", "machine", m.Machine, "domain", h.name, "intent", m.ID, "from", m.From, "on", m.On,
+			"to", m.To,
 			"reason", m.Reason)
 	}
 	if s.Stepped != nil {

@@ -20,8 +20,10 @@ func (h *seat) write(b *pgx.Batch, st *coord.Step) error {
 	moves := map[string]coord.Move{} // the last of each
 	for _, m := range st.Moves {
 		moves[m.Machine+m.ID] = m
-		b.Queue(`INSERT INTO postern.coord_step (domain_id, object, at, machine, was, event, state, generation, node, reason)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, h.id, m.ID, m.At, m.Machine, string(m.From), string(m.On),
+		b.Queue(`INSERT INTO postern.coord_step (domain_id, object, at, machine, was, event, state, generation, node,
+			reason)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, h.id, m.ID, m.At, m.Machine, string(m.From),
+			string(m.On),
 			string(m.To), m.Generation, m.Node, m.Reason)
 	}
 	for _, write := range []func(*pgx.Batch, *coord.Domain, *coord.Domain, map[string]coord.Move) error{
@@ -44,12 +46,13 @@ func (h *seat) write(b *pgx.Batch, st *coord.Step) error {
 	h.steps++
 	b.Queue(`UPDATE postern.coord_state
 		SET image = $2, originator = $3, coordinator = $4, step = $5, lives = $6, due = $7
-		WHERE domain_id = $1`, h.id, image, string(d.Seat.Originator), string(d.Seat.Coordinator), h.steps, h.lives, due)
+		WHERE domain_id = $1`, h.id, image, string(d.Seat.Originator), string(d.Seat.Coordinator), h.steps, h.lives,
+		due)
 	h.d = d
 	return nil
 }
 
-// writeSpends keeps which work spends a state. What is let go of is deleted before another work takes it.
+// writeSpends keeps which work spends a state. A state that one lets go is deleted before another takes it.
 func (h *seat) writeSpends(b *pgx.Batch, old, d *coord.Domain, _ map[string]coord.Move) error {
 	var gone []string
 	taken := map[string][]string{}
@@ -66,11 +69,13 @@ func (h *seat) writeSpends(b *pgx.Batch, old, d *coord.Domain, _ map[string]coor
 		}
 	}
 	if len(gone) > 0 {
-		b.Queue(`DELETE FROM postern.coord_spend WHERE domain_id = $1 AND intent_id = ANY ($2::text[]::uuid[])`, h.id, gone)
+		b.Queue(`DELETE FROM postern.coord_spend WHERE domain_id = $1 AND intent_id = ANY ($2::text[]::uuid[])`, h.id,
+			gone)
 	}
 	for _, w := range d.Works {
 		for _, state := range taken[w.ID] {
-			b.Queue(`INSERT INTO postern.coord_spend (domain_id, state_id, intent_id) VALUES ($1, $2, $3::text::uuid)`, h.id,
+			b.Queue(`INSERT INTO postern.coord_spend (domain_id, state_id, intent_id)
+				VALUES ($1, $2, $3::text::uuid)`, h.id,
 				state, w.ID)
 		}
 	}
@@ -93,14 +98,18 @@ func (h *seat) writeWorks(b *pgx.Batch, old, d *coord.Domain, moves map[string]c
 		}
 		if was != nil {
 			b.Queue(`UPDATE postern.coord_work
-				SET place = $3, was = CASE WHEN $9 THEN $4 ELSE was END, state = $5, since = $6, generation = $7, held = $8, image = $10
-				WHERE domain_id = $1 AND intent_id = $2::text::uuid`, h.id, w.ID, w.Place, string(move.From), string(w.State), w.Since,
+				SET place = $3, was = CASE WHEN $9 THEN $4 ELSE was END, state = $5, since = $6, generation = $7,
+					held = $8, image = $10
+				WHERE domain_id = $1 AND intent_id = $2::text::uuid`, h.id, w.ID, w.Place, string(move.From),
+				string(w.State), w.Since,
 				w.Generation, held, moved, image)
 			continue
 		}
-		b.Queue(`INSERT INTO postern.coord_work AS w (domain_id, intent_id, place, was, state, since, generation, held, image)
+		b.Queue(`INSERT INTO postern.coord_work AS w (domain_id, intent_id, place, was, state, since, generation,
+			held, image)
 			VALUES ($1, $2::text::uuid, $3, $4, $5, $6, $7, $8, $9)
-			ON CONFLICT (domain_id, intent_id) DO UPDATE SET place = excluded.place, was = excluded.was, state = excluded.state,
+			ON CONFLICT (domain_id, intent_id) DO UPDATE SET place = excluded.place, was = excluded.was,
+				state = excluded.state,
 				since = excluded.since, generation = excluded.generation, held = excluded.held, image = excluded.image`,
 			h.id, w.ID, w.Place, string(move.From), string(w.State), w.Since, w.Generation, held, image)
 	}
@@ -114,7 +123,7 @@ func entering(w *coord.Work) int {
 	return 0
 }
 
-// writeIntents writes intents that have changed. The row of a new one was inserted by whoever posted it.
+// writeIntents writes intents that have changed. The row of a new one was inserted by its post.
 func (h *seat) writeIntents(b *pgx.Batch, old, d *coord.Domain, moves map[string]coord.Move) error {
 	for _, i := range d.Intents {
 		was, held := old.Intent(i.ID), d.HoldsIntent(i)
@@ -134,9 +143,11 @@ func (h *seat) writeIntents(b *pgx.Batch, old, d *coord.Domain, moves map[string
 			parked = i.Response.Reason
 		}
 		b.Queue(`UPDATE postern.coord_intent
-			SET seq = $3, was = CASE WHEN $4 THEN $5 ELSE was END, state = $6, since = $7, held = $8, image = $9, receipt = $10,
+			SET seq = $3, was = CASE WHEN $4 THEN $5 ELSE was END, state = $6, since = $7, held = $8, image = $9,
+				receipt = $10,
 				text = $11, ended_at = $12, parked = $13
-			WHERE domain_id = $1 AND intent_id = $2::text::uuid`, h.id, i.ID, i.Seq, moved, string(move.From), string(i.State),
+			WHERE domain_id = $1 AND intent_id = $2::text::uuid`, h.id, i.ID, i.Seq, moved, string(move.From),
+			string(i.State),
 			i.Since, held, image, db.Nullable(i.Receipt), i.Text, db.Nullable(i.EndedAt), parked)
 	}
 	return nil
@@ -161,15 +172,17 @@ func (h *seat) writePermits(b *pgx.Batch, old, d *coord.Domain, _ map[string]coo
 			}
 		}
 		h.permits = append(h.permits, n)
-		b.Queue(`INSERT INTO postern.coord_permit (domain_id, intent_id, n, generation, node, install, beat, given_at, asked_at,
+		b.Queue(`INSERT INTO postern.coord_permit (domain_id, intent_id, n, generation, node, install, beat, given_at,
+			asked_at,
 				closed_at, closed_by, ended)
-			VALUES ($1, $2::text::uuid, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`, h.id, p.ID, n, p.Generation, p.Node,
+			VALUES ($1, $2::text::uuid, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`, h.id, p.ID, n, p.Generation,
+			p.Node,
 			p.Install, p.Beat, p.GivenAt, db.Nullable(p.AskedAt), db.Nullable(p.ClosedAt), p.ClosedBy, p.Ended)
 	}
 	return nil
 }
 
-// made says which generation of which work makes a state that may be used.
+// made names the generation of a work that makes a state.
 type made struct {
 	ID         string `json:"id"`
 	Generation int64  `json:"generation"`
