@@ -162,6 +162,56 @@ const (
 	DispatcherViewUnknownUnresolved DispatcherViewUnknown = "unresolved"
 )
 
+// Defines values for DomainSettingsMode.
+const (
+	DomainSettingsModeENDORSER DomainSettingsMode = "ENDORSER"
+	DomainSettingsModeSENDER   DomainSettingsMode = "SENDER"
+	DomainSettingsModeSTATIC   DomainSettingsMode = "STATIC"
+)
+
+// Defines values for DomainSettingsOnce.
+const (
+	DomainSettingsOnceHold   DomainSettingsOnce = "hold"
+	DomainSettingsOnceLedger DomainSettingsOnce = "ledger"
+)
+
+// Defines values for DomainSettingsRotation.
+const (
+	DomainSettingsRotationFailure DomainSettingsRotation = "failure"
+	DomainSettingsRotationRange   DomainSettingsRotation = "range"
+)
+
+// Defines values for DomainSettingsSign.
+const (
+	DomainSettingsSignEd25519 DomainSettingsSign = "ed25519"
+)
+
+// Defines values for DomainViewMode.
+const (
+	DomainViewModeENDORSER DomainViewMode = "ENDORSER"
+	DomainViewModeSENDER   DomainViewMode = "SENDER"
+	DomainViewModeSTATIC   DomainViewMode = "STATIC"
+)
+
+// Defines values for DomainViewOnce.
+const (
+	DomainViewOnceHold   DomainViewOnce = "hold"
+	DomainViewOnceLedger DomainViewOnce = "ledger"
+)
+
+// Defines values for DomainViewRotation.
+const (
+	DomainViewRotationFailure DomainViewRotation = "failure"
+	DomainViewRotationRange   DomainViewRotation = "range"
+)
+
+// Defines values for DomainViewState.
+const (
+	DomainViewStateActive      DomainViewState = "Active"
+	DomainViewStatePaused      DomainViewState = "Paused"
+	DomainViewStateQuarantined DomainViewState = "Quarantined"
+)
+
 // Defines values for EdgeKind.
 const (
 	EdgeKindBreak   EdgeKind = "break"
@@ -194,16 +244,38 @@ const (
 	FlowViewStatusWaitingForPrerequisites FlowViewStatus = "waiting_for_prerequisites"
 )
 
-// Defines values for IdentityViewRegistration.
-const (
-	IdentityViewRegistrationClosed IdentityViewRegistration = "closed"
-	IdentityViewRegistrationOpen   IdentityViewRegistration = "open"
-)
-
 // Defines values for InsertBatchInputBodyPriority.
 const (
 	InsertBatchInputBodyPriorityHigh InsertBatchInputBodyPriority = "High"
 	InsertBatchInputBodyPriorityMed  InsertBatchInputBodyPriority = "Med"
+)
+
+// Defines values for IntentReceiptOutcome.
+const (
+	IntentReceiptOutcomeFailure IntentReceiptOutcome = "failure"
+	IntentReceiptOutcomeSuccess IntentReceiptOutcome = "success"
+)
+
+// Defines values for IntentStepMachine.
+const (
+	IntentStepMachineCoordinatorTransaction IntentStepMachine = "coordinator_transaction"
+	IntentStepMachineOriginatorTransaction  IntentStepMachine = "originator_transaction"
+)
+
+// Defines values for IntentViewState.
+const (
+	IntentViewStateAssembling           IntentViewState = "Assembling"
+	IntentViewStateConfirmed            IntentViewState = "Confirmed"
+	IntentViewStateDelegated            IntentViewState = "Delegated"
+	IntentViewStateDispatched           IntentViewState = "Dispatched"
+	IntentViewStateEndorsementGathering IntentViewState = "EndorsementGathering"
+	IntentViewStateParked               IntentViewState = "Parked"
+	IntentViewStatePending              IntentViewState = "Pending"
+	IntentViewStatePrepared             IntentViewState = "Prepared"
+	IntentViewStateReverted             IntentViewState = "Reverted"
+	IntentViewStateSequenced            IntentViewState = "Sequenced"
+	IntentViewStateSigning              IntentViewState = "Signing"
+	IntentViewStateSubmitted            IntentViewState = "Submitted"
 )
 
 // Defines values for ItemStream.
@@ -250,52 +322,6 @@ const (
 	LogViewStreamRunner LogViewStream = "runner"
 	LogViewStreamStderr LogViewStream = "stderr"
 	LogViewStreamStdout LogViewStream = "stdout"
-)
-
-// Defines values for MessageInputMessageFormatType.
-const (
-	MessageInputMessageFormatTypeHTML MessageInputMessageFormatType = "html"
-	MessageInputMessageFormatTypeLogs MessageInputMessageFormatType = "logs"
-	MessageInputMessageFormatTypeMd   MessageInputMessageFormatType = "md"
-	MessageInputMessageFormatTypeText MessageInputMessageFormatType = "text"
-)
-
-// Defines values for MessageInputMessageType.
-const (
-	MessageInputMessageTypeChat   MessageInputMessageType = "chat"
-	MessageInputMessageTypeJob    MessageInputMessageType = "job"
-	MessageInputMessageTypeMail   MessageInputMessageType = "mail"
-	MessageInputMessageTypeResult MessageInputMessageType = "result"
-)
-
-// Defines values for MessageViewBox.
-const (
-	MessageViewBoxIn  MessageViewBox = "in"
-	MessageViewBoxOut MessageViewBox = "out"
-)
-
-// Defines values for MessageViewMessageFormatType.
-const (
-	MessageViewMessageFormatTypeHTML MessageViewMessageFormatType = "html"
-	MessageViewMessageFormatTypeLogs MessageViewMessageFormatType = "logs"
-	MessageViewMessageFormatTypeMd   MessageViewMessageFormatType = "md"
-	MessageViewMessageFormatTypeText MessageViewMessageFormatType = "text"
-)
-
-// Defines values for MessageViewMessageType.
-const (
-	MessageViewMessageTypeChat   MessageViewMessageType = "chat"
-	MessageViewMessageTypeJob    MessageViewMessageType = "job"
-	MessageViewMessageTypeMail   MessageViewMessageType = "mail"
-	MessageViewMessageTypeResult MessageViewMessageType = "result"
-)
-
-// Defines values for MessageViewStatus.
-const (
-	MessageViewStatusAcknowledged MessageViewStatus = "acknowledged"
-	MessageViewStatusDispatched   MessageViewStatus = "dispatched"
-	MessageViewStatusError        MessageViewStatus = "error"
-	MessageViewStatusProcessed    MessageViewStatus = "processed"
 )
 
 // Defines values for NewAPIKeyOnly.
@@ -402,12 +428,10 @@ const (
 	RedeliverOutputBodyResultPending RedeliverOutputBodyResult = "pending"
 )
 
-// Defines values for ReplyMessageInputBodyMessageFormatType.
+// Defines values for ReleaseIntentInputBodyOutcome.
 const (
-	ReplyMessageInputBodyMessageFormatTypeHTML ReplyMessageInputBodyMessageFormatType = "html"
-	ReplyMessageInputBodyMessageFormatTypeLogs ReplyMessageInputBodyMessageFormatType = "logs"
-	ReplyMessageInputBodyMessageFormatTypeMd   ReplyMessageInputBodyMessageFormatType = "md"
-	ReplyMessageInputBodyMessageFormatTypeText ReplyMessageInputBodyMessageFormatType = "text"
+	ReleaseIntentInputBodyOutcomeDone    ReleaseIntentInputBodyOutcome = "done"
+	ReleaseIntentInputBodyOutcomeNotDone ReleaseIntentInputBodyOutcome = "not_done"
 )
 
 // Defines values for RetrySettingsKind.
@@ -651,6 +675,28 @@ const (
 	ListDeliveriesParamsOrderDesc ListDeliveriesParamsOrder = "desc"
 )
 
+// Defines values for ListIntentsParamsState.
+const (
+	ListIntentsParamsStateAssembling           ListIntentsParamsState = "Assembling"
+	ListIntentsParamsStateConfirmed            ListIntentsParamsState = "Confirmed"
+	ListIntentsParamsStateDelegated            ListIntentsParamsState = "Delegated"
+	ListIntentsParamsStateDispatched           ListIntentsParamsState = "Dispatched"
+	ListIntentsParamsStateEndorsementGathering ListIntentsParamsState = "EndorsementGathering"
+	ListIntentsParamsStateParked               ListIntentsParamsState = "Parked"
+	ListIntentsParamsStatePending              ListIntentsParamsState = "Pending"
+	ListIntentsParamsStatePrepared             ListIntentsParamsState = "Prepared"
+	ListIntentsParamsStateReverted             ListIntentsParamsState = "Reverted"
+	ListIntentsParamsStateSequenced            ListIntentsParamsState = "Sequenced"
+	ListIntentsParamsStateSigning              ListIntentsParamsState = "Signing"
+	ListIntentsParamsStateSubmitted            ListIntentsParamsState = "Submitted"
+)
+
+// Defines values for ListIntentsParamsReceipt.
+const (
+	ListIntentsParamsReceiptFailure ListIntentsParamsReceipt = "failure"
+	ListIntentsParamsReceiptSuccess ListIntentsParamsReceipt = "success"
+)
+
 // Defines values for ListEventsParamsStatus.
 const (
 	ListEventsParamsStatusActive     ListEventsParamsStatus = "Active"
@@ -681,28 +727,6 @@ const (
 	ListJobsParamsStatusFinished                ListJobsParamsStatus = "finished"
 	ListJobsParamsStatusStarted                 ListJobsParamsStatus = "started"
 	ListJobsParamsStatusWaitingForPrerequisites ListJobsParamsStatus = "waiting_for_prerequisites"
-)
-
-// Defines values for ListMessagesParamsBox.
-const (
-	ListMessagesParamsBoxIn  ListMessagesParamsBox = "in"
-	ListMessagesParamsBoxOut ListMessagesParamsBox = "out"
-)
-
-// Defines values for ListMessagesParamsStatus.
-const (
-	ListMessagesParamsStatusAcknowledged ListMessagesParamsStatus = "acknowledged"
-	ListMessagesParamsStatusDispatched   ListMessagesParamsStatus = "dispatched"
-	ListMessagesParamsStatusError        ListMessagesParamsStatus = "error"
-	ListMessagesParamsStatusProcessed    ListMessagesParamsStatus = "processed"
-)
-
-// Defines values for ListMessagesParamsType.
-const (
-	ListMessagesParamsTypeChat   ListMessagesParamsType = "chat"
-	ListMessagesParamsTypeJob    ListMessagesParamsType = "job"
-	ListMessagesParamsTypeMail   ListMessagesParamsType = "mail"
-	ListMessagesParamsTypeResult ListMessagesParamsType = "result"
 )
 
 // Defines values for ListBatchesParamsPriority.
@@ -781,35 +805,13 @@ type AckInputBody struct {
 	Cursor string `json:"cursor"`
 }
 
-// ActorKeyView defines model for ActorKeyView.
-type ActorKeyView struct {
-	AddedAt time.Time `json:"added_at"`
-
-	// Compromised nothing is believed that it has signed
-	Compromised bool `json:"compromised"`
-
-	// ID the key in the base64 of URLs
-	ID string `json:"id"`
-
-	// PublicKey base64 of 32 bytes
-	PublicKey string `json:"public_key"`
-
-	// RetiredAt null: it is live
-	RetiredAt *time.Time `json:"retired_at"`
-}
-
 // ActorView defines model for ActorView.
 type ActorView struct {
-	Address   []string  `json:"address"`
-	CreatedAt time.Time `json:"created_at"`
-	ID        string    `json:"id"`
-
-	// Keys live ones first; of one actor, not in lists
-	Keys []ActorKeyView `json:"keys,omitempty"`
-	Oidc *OidcIdentity  `json:"oidc"`
-
-	// PublicKeys those that are live
-	PublicKeys []string `json:"public_keys"`
+	Address    []string      `json:"address"`
+	CreatedAt  time.Time     `json:"created_at"`
+	ID         string        `json:"id"`
+	Oidc       *OidcIdentity `json:"oidc"`
+	PublicKeys []string      `json:"public_keys"`
 
 	// Roles by context; of one actor, not in lists
 	Roles   map[string]string `json:"roles,omitempty"`
@@ -1426,19 +1428,6 @@ type Check struct {
 	Ok     bool    `json:"ok"`
 }
 
-// CheckContextPeerOutputBody defines model for CheckContextPeerOutputBody.
-type CheckContextPeerOutputBody struct {
-	// Code why not
-	Code *string `json:"code,omitempty"`
-
-	// Installation which answers at the url
-	Installation *string `json:"installation,omitempty"`
-	Message      *string `json:"message,omitempty"`
-
-	// Ok it takes calls of this context, and signs its answers
-	Ok bool `json:"ok"`
-}
-
 // CheckOutputBody defines model for CheckOutputBody.
 type CheckOutputBody struct {
 	Checks []ProbeView `json:"checks"`
@@ -1492,56 +1481,6 @@ type ClockOutputBody struct {
 type ConfirmInputBody struct {
 	// Payload What the function's callback_confirmation says; another one is a failure of the action.
 	Payload json.RawMessage `json:"payload"`
-}
-
-// ContextPeerSettings defines model for ContextPeerSettings.
-type ContextPeerSettings struct {
-	// Insecure url may be http over a network, where others can read it.
-	Insecure *bool `json:"insecure,omitempty"`
-
-	// Name If given, the name in the path.
-	//
-	// Examples: claim-7f3
-	Name *string `json:"name,omitempty"`
-
-	// Secret Both ends sign with it. Left out it stays what it is. Another one is good at once, and the one before it no more: rotate-secret keeps both for a time.
-	Secret *string `json:"secret,omitempty"`
-
-	// URL Its door for this context: its address, and what PUT /peers answers there as door. Without one it calls, and is not called. Messages go out as transactions of the type peer. and its name.
-	//
-	// Examples: https://far.example/contexts/shop/peers/near
-	URL *string `json:"url,omitempty"`
-}
-
-// ContextPeerView defines model for ContextPeerView.
-type ContextPeerView struct {
-	CreatedAt time.Time `json:"created_at"`
-
-	// Door behind the address of this installation: the url that it has there
-	Door     string `json:"door"`
-	Insecure bool   `json:"insecure"`
-
-	// Installation which it is, since it was met
-	Installation *string `json:"installation"`
-
-	// MetAt when it first signed an answer
-	MetAt *time.Time `json:"met_at"`
-	Name  string     `json:"name"`
-
-	// PreviousSecretUntil the secret before is good, too, until then
-	PreviousSecretUntil *time.Time       `json:"previous_secret_until"`
-	Refuses             *PeerRefusalView `json:"refuses"`
-	URL                 string           `json:"url"`
-	Version             int64            `json:"version"`
-
-	// Warnings of what will not do, or may not be called; after PUT and PATCH
-	Warnings []string `json:"warnings,omitempty"`
-}
-
-// ContextPeersOutputBody defines model for ContextPeersOutputBody.
-type ContextPeersOutputBody struct {
-	Items []ContextPeerView `json:"items"`
-	Next  *string           `json:"next"`
 }
 
 // ContextSettings defines model for ContextSettings.
@@ -1735,7 +1674,7 @@ type DispatcherSettings struct {
 	// Unknown The fate of a transaction that was sent, whose worker cannot say what came of it, and that may not be sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
 	Unknown *DispatcherSettingsUnknown `json:"unknown,omitempty"`
 
-	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.; peer: calls a peer, for types that begin with peer.
+	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.
 	WorkerURL string `json:"worker_url"`
 }
 
@@ -1804,7 +1743,7 @@ type DispatcherView struct {
 	Version  int64                  `json:"version"`
 	Warnings []string               `json:"warnings"`
 
-	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.; peer: calls a peer, for types that begin with peer.
+	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.
 	WorkerURL string `json:"worker_url"`
 }
 
@@ -1823,11 +1762,207 @@ type DispatchersOutputBody struct {
 	Next  *string          `json:"next"`
 }
 
-// DoorHealthOutputBody defines model for DoorHealthOutputBody.
-type DoorHealthOutputBody struct {
-	// Installation names this database for good
-	Installation string `json:"installation"`
-	Ok           bool   `json:"ok"`
+// DomainHeightInputBody defines model for DomainHeightInputBody.
+type DomainHeightInputBody struct {
+	// Force Also where it rises by more than ten ranges of blocks.
+	Force *bool `json:"force,omitempty"`
+
+	// Height Digits, or a number.
+	//
+	// Examples: 4711
+	Height json.RawMessage `json:"height"`
+}
+
+// DomainSettings defines model for DomainSettings.
+type DomainSettings struct {
+	// AssembleErrorThreshold 3 unless said.
+	AssembleErrorThreshold *int64 `json:"assemble_error_threshold,omitempty"`
+
+	// BaseLedgerRevertThreshold How often an intent is assembled anew after a revert; 3 unless said.
+	BaseLedgerRevertThreshold *int64 `json:"base_ledger_revert_threshold,omitempty"`
+
+	// BlockHeightTolerance Blocks that heights of nodes may differ by; 5 unless said.
+	BlockHeightTolerance *int64 `json:"block_height_tolerance,omitempty"`
+
+	// BlockRange Blocks for which one order of nodes holds; 100 unless said, 10 at least.
+	BlockRange *int64 `json:"block_range,omitempty"`
+
+	// ClosingGrace 2 unless said.
+	ClosingGrace *int64 `json:"closing_grace,omitempty"`
+
+	// DelegateTimeout 5s unless said, 100ms at least.
+	//
+	// Examples: 5s
+	DelegateTimeout *string `json:"delegate_timeout,omitempty"`
+
+	// EndorseRejectThreshold 3 unless said.
+	EndorseRejectThreshold *int64 `json:"endorse_reject_threshold,omitempty"`
+
+	// FinalGrace Heartbeats for which an end is told; 2 unless said.
+	FinalGrace *int64 `json:"final_grace,omitempty"`
+
+	// FlushGrace 1m unless said, 5s at least.
+	//
+	// Examples: 1m
+	FlushGrace *string `json:"flush_grace,omitempty"`
+
+	// HeartbeatInterval 10s unless said, 1s at least.
+	//
+	// Examples: 10s
+	HeartbeatInterval *string `json:"heartbeat_interval,omitempty"`
+
+	// InactiveGrace Heartbeats without which a node counts as silent; 2 unless said.
+	InactiveGrace *int64 `json:"inactive_grace,omitempty"`
+
+	// MaxDispatchAhead Public transactions that the core has at once; 50 unless said.
+	MaxDispatchAhead *int64 `json:"max_dispatch_ahead,omitempty"`
+
+	// MaxInflight Intents that a coordinator has at once; 500 unless said.
+	MaxInflight *int64 `json:"max_inflight,omitempty"`
+
+	// MinTenure Heartbeats for which a coordinator keeps its seat; 5 unless said.
+	MinTenure *int64 `json:"min_tenure,omitempty"`
+
+	// Mode Who coordinates: each node its own intents, the nodes by turns, or a certain one. SENDER unless said.
+	Mode *DomainSettingsMode `json:"mode,omitempty"`
+
+	// Name If given, the name in the path.
+	//
+	// Examples: claim-7f3
+	Name *string `json:"name,omitempty"`
+
+	// Nodes All nodes, this one among them; this one alone unless said.
+	Nodes []string `json:"nodes,omitempty"`
+
+	// Once ledger: the ledger refuses a second public transaction of an intent by itself. hold unless said: where the node with the permit is lost, its intent waits.
+	Once *DomainSettingsOnce `json:"once,omitempty"`
+
+	// RequestTimeout When a request is sent again; 3s unless said, 1s at least.
+	//
+	// Examples: 3s
+	RequestTimeout *string `json:"request_timeout,omitempty"`
+
+	// Rotation When another node coordinates: at each range of blocks, unless said, or when the present one fails.
+	Rotation *DomainSettingsRotation `json:"rotation,omitempty"`
+
+	// Self The name of this installation among the nodes; self unless said.
+	Self *string `json:"self,omitempty"`
+
+	// ServiceCalls What it answers besides: look, settled, height.
+	ServiceCalls []string `json:"service_calls,omitempty"`
+
+	// ServiceTimeout Of a call; 10s unless said, 5m at most.
+	//
+	// Examples: 10s
+	ServiceTimeout *string `json:"service_timeout,omitempty"`
+
+	// ServiceURL Below it are /assemble, /sign, /endorse and /prepare.
+	ServiceURL string `json:"service_url"`
+
+	// Sign ed25519: each call is signed with the installation's key (RFC 9421).
+	Sign *DomainSettingsSign `json:"sign,omitempty"`
+
+	// StateTimeout How long an intent may be assembled, endorsed or confirmed; 10s unless said, 1s at least.
+	//
+	// Examples: 10s
+	StateTimeout *string `json:"state_timeout,omitempty"`
+
+	// Static Of STATIC: the node, or name@node.
+	Static *string `json:"static,omitempty"`
+
+	// Types The types that its service may prepare public transactions of.
+	Types []string `json:"types"`
+}
+
+// DomainSettingsMode Who coordinates: each node its own intents, the nodes by turns, or a certain one. SENDER unless said.
+type DomainSettingsMode string
+
+// DomainSettingsOnce ledger: the ledger refuses a second public transaction of an intent by itself. hold unless said: where the node with the permit is lost, its intent waits.
+type DomainSettingsOnce string
+
+// DomainSettingsRotation When another node coordinates: at each range of blocks, unless said, or when the present one fails.
+type DomainSettingsRotation string
+
+// DomainSettingsSign ed25519: each call is signed with the installation's key (RFC 9421).
+type DomainSettingsSign string
+
+// DomainView defines model for DomainView.
+type DomainView struct {
+	AssembleErrorThreshold    int64 `json:"assemble_error_threshold"`
+	BaseLedgerRevertThreshold int64 `json:"base_ledger_revert_threshold"`
+	BlockHeightTolerance      int64 `json:"block_height_tolerance"`
+	BlockRange                int64 `json:"block_range"`
+
+	// Clamped settings that were below their minimum and are at it
+	Clamped      []string `json:"clamped"`
+	ClosingGrace int64    `json:"closing_grace"`
+
+	// Coordinator the state of this node as a coordinator: see GET /machines
+	Coordinator            string    `json:"coordinator"`
+	CreatedAt              time.Time `json:"created_at"`
+	DelegateTimeout        string    `json:"delegate_timeout"`
+	EndorseRejectThreshold int64     `json:"endorse_reject_threshold"`
+	FinalGrace             int64     `json:"final_grace"`
+	FlushGrace             string    `json:"flush_grace"`
+	HeartbeatInterval      string    `json:"heartbeat_interval"`
+
+	// Height the block height: digits
+	Height        string `json:"height"`
+	InactiveGrace int64  `json:"inactive_grace"`
+
+	// Intents those that have not ended, by state
+	Intents          map[string]int64 `json:"intents"`
+	MaxDispatchAhead int64            `json:"max_dispatch_ahead"`
+	MaxInflight      int64            `json:"max_inflight"`
+	MinTenure        int64            `json:"min_tenure"`
+	Mode             DomainViewMode   `json:"mode"`
+	Name             string           `json:"name"`
+	Nodes            []string         `json:"nodes"`
+	Once             DomainViewOnce   `json:"once"`
+
+	// Originator the state of this node as an originator: see GET /machines
+	Originator string `json:"originator"`
+
+	// PublicKey of the installation, where calls are signed: verifies them
+	PublicKey      *string            `json:"public_key"`
+	RequestTimeout string             `json:"request_timeout"`
+	Rotation       DomainViewRotation `json:"rotation"`
+	Self           string             `json:"self"`
+	ServiceCalls   []string           `json:"service_calls"`
+	ServiceTimeout string             `json:"service_timeout"`
+	ServiceURL     string             `json:"service_url"`
+
+	// Sign how calls are signed: ed25519, or null for not at all
+	Sign         *string         `json:"sign"`
+	State        DomainViewState `json:"state"`
+	StateTimeout string          `json:"state_timeout"`
+	Static       string          `json:"static"`
+	Types        []string        `json:"types"`
+	Version      int64           `json:"version"`
+
+	// Warnings of what will not do, or may not be called; after PUT and PATCH
+	Warnings []string `json:"warnings,omitempty"`
+
+	// Works what this node coordinates, by state
+	Works map[string]int64 `json:"works"`
+}
+
+// DomainViewMode defines model for DomainView.Mode.
+type DomainViewMode string
+
+// DomainViewOnce defines model for DomainView.Once.
+type DomainViewOnce string
+
+// DomainViewRotation defines model for DomainView.Rotation.
+type DomainViewRotation string
+
+// DomainViewState defines model for DomainView.State.
+type DomainViewState string
+
+// DomainsOutputBody defines model for DomainsOutputBody.
+type DomainsOutputBody struct {
+	Items []DomainView `json:"items"`
+	Next  *string      `json:"next"`
 }
 
 // Edge defines model for Edge.
@@ -2313,21 +2448,6 @@ type HourView struct {
 	Hour time.Time `json:"hour"`
 }
 
-// IdentityView defines model for IdentityView.
-type IdentityView struct {
-	// Installation its id: what is signed for it names this
-	Installation string `json:"installation"`
-
-	// PublicURL which signed requests name; empty: the address that they go to
-	PublicURL string `json:"public_url"`
-
-	// Registration whether actors register themselves
-	Registration IdentityViewRegistration `json:"registration"`
-}
-
-// IdentityViewRegistration whether actors register themselves
-type IdentityViewRegistration string
-
 // InclusionSettings defines model for InclusionSettings.
 type InclusionSettings struct {
 	Confirmations *int64 `json:"confirmations,omitempty"`
@@ -2360,6 +2480,96 @@ type InsertBatchInputBody struct {
 
 // InsertBatchInputBodyPriority The line; else that of the batch.
 type InsertBatchInputBodyPriority string
+
+// IntentReceipt defines model for IntentReceipt.
+type IntentReceipt struct {
+	Outcome IntentReceiptOutcome `json:"outcome"`
+
+	// Text of success: the hash; of failure: why
+	Text string `json:"text"`
+}
+
+// IntentReceiptOutcome defines model for IntentReceipt.Outcome.
+type IntentReceiptOutcome string
+
+// IntentStep defines model for IntentStep.
+type IntentStep struct {
+	At    time.Time `json:"at"`
+	Event string    `json:"event"`
+
+	// From empty: there was nothing yet
+	From string `json:"from"`
+
+	// Generation digits
+	Generation string            `json:"generation"`
+	Machine    IntentStepMachine `json:"machine"`
+
+	// Node that the event came from
+	Node   string `json:"node"`
+	Reason string `json:"reason"`
+	To     string `json:"to"`
+}
+
+// IntentStepMachine defines model for IntentStep.Machine.
+type IntentStepMachine string
+
+// IntentStepsOutputBody defines model for IntentStepsOutputBody.
+type IntentStepsOutputBody struct {
+	Items []IntentStep `json:"items"`
+
+	// Seconds that the intent has been in each state so far
+	Seconds map[string]float64 `json:"seconds"`
+}
+
+// IntentView defines model for IntentView.
+type IntentView struct {
+	Actor     string          `json:"actor"`
+	CreatedAt time.Time       `json:"created_at"`
+	Data      json.RawMessage `json:"data"`
+
+	// Delegate the node that coordinates it
+	Delegate *string `json:"delegate"`
+
+	// DependsOn ids
+	DependsOn []string   `json:"depends_on"`
+	EndedAt   *time.Time `json:"ended_at"`
+
+	// Generation of what was assembled last: digits
+	Generation string `json:"generation"`
+
+	// Hash the newest of its public transaction
+	Hash *string `json:"hash"`
+	ID   string  `json:"id"`
+
+	// Nonce of its public transaction
+	Nonce *string `json:"nonce"`
+
+	// Parked why it is Parked
+	Parked *string `json:"parked"`
+	Party  string  `json:"party"`
+
+	// Permit the node that may have its public transaction under way
+	Permit *string `json:"permit"`
+
+	// PublicUID the uid of its public transaction
+	PublicUID *string         `json:"public_uid"`
+	Receipt   *IntentReceipt  `json:"receipt"`
+	Since     time.Time       `json:"since"`
+	State     IntentViewState `json:"state"`
+	UID       *string         `json:"uid"`
+
+	// Unknown nobody can say what became of its public transaction: see release
+	Unknown bool `json:"unknown"`
+}
+
+// IntentViewState defines model for IntentView.State.
+type IntentViewState string
+
+// IntentsOutputBody defines model for IntentsOutputBody.
+type IntentsOutputBody struct {
+	Items []IntentView `json:"items"`
+	Next  *string      `json:"next"`
+}
 
 // InvokeInputBody defines model for InvokeInputBody.
 type InvokeInputBody struct {
@@ -2574,12 +2784,6 @@ type JudgeChannelMessageInputBody struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
-// JudgeMessageOutputBody defines model for JudgeMessageOutputBody.
-type JudgeMessageOutputBody struct {
-	// Changed false: the same was said before
-	Changed bool `json:"changed"`
-}
-
 // LaneView defines model for LaneView.
 type LaneView struct {
 	// Ahead counted to 1,000
@@ -2592,17 +2796,6 @@ type LaneView struct {
 
 // LaneViewKind defines model for LaneView.Kind.
 type LaneViewKind string
-
-// LateView defines model for LateView.
-type LateView struct {
-	At    time.Time `json:"at"`
-	By    string    `json:"by"`
-	Event string    `json:"event"`
-
-	// Fence under which it was said; 0: under none
-	Fence int64           `json:"fence"`
-	Said  json.RawMessage `json:"said"`
-}
 
 // LeverOutputBody defines model for LeverOutputBody.
 type LeverOutputBody struct {
@@ -2721,172 +2914,6 @@ type MemberView struct {
 	Roles []string `json:"roles"`
 }
 
-// MessageHistoryOutputBody defines model for MessageHistoryOutputBody.
-type MessageHistoryOutputBody struct {
-	Items []JobStepView `json:"items"`
-
-	// Late what was said after its end, or by one that held it no more
-	Late []LateView `json:"late"`
-}
-
-// MessageInput defines model for MessageInput.
-type MessageInput struct {
-	// Envelope DSSE, by the caller's key; says all the rest again.
-	Envelope json.RawMessage `json:"envelope,omitempty"`
-
-	// Job Of type job: made there, all or none.
-	Job []JobInput `json:"job,omitempty"`
-
-	// Message At most 1 MiB. It is data, and shown as it is.
-	Message *string `json:"message,omitempty"`
-
-	// MessageFormatType [text]
-	MessageFormatType *MessageInputMessageFormatType `json:"message_format_type,omitempty"`
-
-	// MessageType result: see reply.
-	MessageType *MessageInputMessageType `json:"message_type,omitempty"`
-
-	// Ref 0 to 4294967295, the caller's own: it names one message.
-	Ref *int64 `json:"ref,omitempty"`
-
-	// ReplyTo The id of a message that it answers.
-	ReplyTo *string `json:"reply_to,omitempty"`
-
-	// Timeout Seconds until it is delivered; 0: any time.
-	Timeout *int64 `json:"timeout,omitempty"`
-
-	// TimeoutAck From then on until it is acknowledged.
-	TimeoutAck *int64 `json:"timeout_ack,omitempty"`
-
-	// TimeoutResult From then on until it has its result.
-	TimeoutResult *int64    `json:"timeout_result,omitempty"`
-	To            MessageTo `json:"to"`
-}
-
-// MessageInputMessageFormatType [text]
-type MessageInputMessageFormatType string
-
-// MessageInputMessageType result: see reply.
-type MessageInputMessageType string
-
-// MessageLogView defines model for MessageLogView.
-type MessageLogView struct {
-	At time.Time `json:"at"`
-
-	// Job its ref, or its id; empty of what a peer has told
-	Job    string `json:"job"`
-	Stream string `json:"stream"`
-	Text   string `json:"text"`
-}
-
-// MessageLogsOutputBody defines model for MessageLogsOutputBody.
-type MessageLogsOutputBody struct {
-	Items []MessageLogView `json:"items"`
-}
-
-// MessageReply defines model for MessageReply.
-type MessageReply struct {
-	CallerID          string          `json:"caller_id"`
-	ID                string          `json:"id"`
-	Message           string          `json:"message"`
-	MessageFormatType string          `json:"message_format_type"`
-	Result            json.RawMessage `json:"result,omitempty"`
-}
-
-// MessageTo defines model for MessageTo.
-type MessageTo struct {
-	// Actor Who alone may receive it; any executor without it.
-	Actor *string `json:"actor,omitempty"`
-
-	// Context As the installation there calls it.
-	//
-	// Examples: claim-7f3
-	Context *string `json:"context,omitempty"`
-
-	// Peer Another installation; without it, this one.
-	//
-	// Examples: claim-7f3
-	Peer *string `json:"peer,omitempty"`
-
-	// Topic What a receiver may ask for.
-	//
-	// Examples: claim-7f3
-	Topic *string `json:"topic,omitempty"`
-}
-
-// MessageView defines model for MessageView.
-type MessageView struct {
-	AckedAt *time.Time `json:"acked_at"`
-
-	// Box msg_out or msg_in of the context
-	Box MessageViewBox `json:"box"`
-
-	// CallerID the actor that sent it
-	CallerID  string    `json:"caller_id"`
-	CreatedAt time.Time `json:"created_at"`
-
-	// Deadline that runs; null: none does
-	Deadline    *time.Time `json:"deadline"`
-	DeliveredAt *time.Time `json:"delivered_at"`
-	EndedAt     *time.Time `json:"ended_at"`
-	Error       *JobError  `json:"error"`
-
-	// From the context that sent it; null: it came from a peer
-	From *string `json:"from"`
-	ID   string  `json:"id"`
-
-	// Job not in lists; for readers without the values of env_vars
-	Job json.RawMessage `json:"job,omitempty"`
-
-	// Jobs ids of the jobs that were made of it here; not in lists
-	Jobs       []string   `json:"jobs,omitempty"`
-	LeaseUntil *time.Time `json:"lease_until"`
-
-	// Message not in lists
-	Message           *string                      `json:"message,omitempty"`
-	MessageFormatType MessageViewMessageFormatType `json:"message_format_type"`
-	MessageType       MessageViewMessageType       `json:"message_type"`
-
-	// Peer the other installation; null: it stays in this one
-	Peer *string `json:"peer"`
-
-	// Receiver the actor that was handed it last
-	Receiver *string       `json:"receiver"`
-	Ref      *int64        `json:"ref"`
-	Reply    *MessageReply `json:"reply"`
-	ReplyTo  *string       `json:"reply_to"`
-
-	// Result of the result of jobs: how each ended
-	Result json.RawMessage `json:"result,omitempty"`
-
-	// Signed it came in an envelope
-	Signed        bool              `json:"signed"`
-	Status        MessageViewStatus `json:"status"`
-	Timeout       int64             `json:"timeout"`
-	TimeoutAck    int64             `json:"timeout_ack"`
-	TimeoutResult int64             `json:"timeout_result"`
-	To            MessageTo         `json:"to"`
-	UpdatedAt     time.Time         `json:"updated_at"`
-}
-
-// MessageViewBox msg_out or msg_in of the context
-type MessageViewBox string
-
-// MessageViewMessageFormatType defines model for MessageView.MessageFormatType.
-type MessageViewMessageFormatType string
-
-// MessageViewMessageType defines model for MessageView.MessageType.
-type MessageViewMessageType string
-
-// MessageViewStatus defines model for MessageView.Status.
-type MessageViewStatus string
-
-// MessagesOutputBody defines model for MessagesOutputBody.
-type MessagesOutputBody struct {
-	Items []MessageView `json:"items"`
-	Next  *string       `json:"next"`
-}
-
 // MoveInputBody defines model for MoveInputBody.
 type MoveInputBody struct {
 	// Place "head", {"before": id} or {"after": id}, of a transaction that waits in the same queue. head: before all that wait.
@@ -2965,17 +2992,15 @@ type NewAPIKeyRole string
 // NewActor defines model for NewActor.
 type NewActor struct {
 	// Address URLs under which its node can be reached.
-	Address []string `json:"address,omitempty"`
-
-	// Oidc Set by system admins alone.
-	Oidc *OidcIdentity `json:"oidc,omitempty"`
+	Address []string      `json:"address,omitempty"`
+	Oidc    *OidcIdentity `json:"oidc,omitempty"`
 
 	// OwnContext Makes a context of this name whose admin it is.
 	//
 	// Examples: claim-7f3
 	OwnContext *string `json:"own_context,omitempty"`
 
-	// PublicKeys Ed25519, base64 of 32 bytes.
+	// PublicKeys Ed25519, base64 of 32 bytes; two for a rotation.
 	PublicKeys []string `json:"public_keys,omitempty"`
 }
 
@@ -2999,6 +3024,23 @@ type NewBatch struct {
 
 // NewBatchPriority Med unless said.
 type NewBatchPriority string
+
+// NewIntent defines model for NewIntent.
+type NewIntent struct {
+	// Data What its domain's service is given: any JSON, 512 KiB at most.
+	Data json.RawMessage `json:"data"`
+
+	// DependsOn Ids or uids of intents of this installation that must succeed first.
+	DependsOn []string `json:"depends_on,omitempty"`
+
+	// Party Whose it is: name@node, or a name of this node.
+	//
+	// Examples: alice@self
+	Party string `json:"party"`
+
+	// UID The client's own name for it: the same one again is the same intent.
+	UID *string `json:"uid,omitempty"`
+}
 
 // NextView defines model for NextView.
 type NextView struct {
@@ -3138,13 +3180,6 @@ type PeerOutputBody struct {
 	WorkerURL string `json:"worker_url"`
 }
 
-// PeerRefusalView defines model for PeerRefusalView.
-type PeerRefusalView struct {
-	Code    string    `json:"code"`
-	Message string    `json:"message"`
-	Since   time.Time `json:"since"`
-}
-
 // PoolSettings defines model for PoolSettings.
 type PoolSettings struct {
 	// AfterFailure A transaction that fails after it reached its worker: keep its sender, or block that for a while and go on with another. keep unless said.
@@ -3200,19 +3235,20 @@ type Port struct {
 	Name string `json:"name"`
 }
 
-// PostActorKeyInputBody defines model for PostActorKeyInputBody.
-type PostActorKeyInputBody struct {
-	// Proof As postern actor key prove makes it.
-	Proof string `json:"proof"`
-
-	// PublicKey Ed25519, base64 of 32 bytes.
-	PublicKey string  `json:"public_key"`
-	Reason    *string `json:"reason,omitempty"`
-}
-
 // PostFlowJobsInputBody defines model for PostFlowJobsInputBody.
 type PostFlowJobsInputBody struct {
 	Jobs []FlowJob `json:"jobs"`
+}
+
+// PostIntentsInputBody defines model for PostIntentsInputBody.
+type PostIntentsInputBody struct {
+	// Intents In the order in which they are to go. One may depend on another by its uid.
+	Intents []NewIntent `json:"intents"`
+}
+
+// PostedIntentsOutputBody defines model for PostedIntentsOutputBody.
+type PostedIntentsOutputBody struct {
+	Items []IntentView `json:"items"`
 }
 
 // ProbeView defines model for ProbeView.
@@ -3519,33 +3555,6 @@ type ReasonBody struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
-// ReceiveMessagesInputBody defines model for ReceiveMessagesInputBody.
-type ReceiveMessagesInputBody struct {
-	// Lease For how long; 1s to 1h, 30s unless said.
-	//
-	// Examples: 30s
-	Lease *string `json:"lease,omitempty"`
-
-	// Max How many; 1 unless said.
-	Max *int64 `json:"max,omitempty"`
-
-	// Topic Those of this topic alone.
-	//
-	// Examples: claim-7f3
-	Topic *string `json:"topic,omitempty"`
-}
-
-// ReceivedMessage defines model for ReceivedMessage.
-type ReceivedMessage struct {
-	// Fence to be given with ack, processed, reply and reject
-	Fence int64 `json:"fence"`
-}
-
-// ReceivedMessages defines model for ReceivedMessages.
-type ReceivedMessages struct {
-	Items []ReceivedMessage `json:"items"`
-}
-
 // ReconcileInputBody defines model for ReconcileInputBody.
 type ReconcileInputBody struct {
 	// Anew Begin a round that has not reached its end again.
@@ -3698,6 +3707,18 @@ type ReleaseInputBody struct {
 	Type *string `json:"type,omitempty"`
 }
 
+// ReleaseIntentInputBody defines model for ReleaseIntentInputBody.
+type ReleaseIntentInputBody struct {
+	// Outcome done: the ledger has it. not_done: nothing of it is on its way any more; it is done again, and where that was wrong, twice.
+	Outcome ReleaseIntentInputBodyOutcome `json:"outcome"`
+
+	// Reason Kept in the audit row.
+	Reason string `json:"reason"`
+}
+
+// ReleaseIntentInputBodyOutcome done: the ledger has it. not_done: nothing of it is on its way any more; it is done again, and where that was wrong, twice.
+type ReleaseIntentInputBodyOutcome string
+
 // RenewRunnerInputBody defines model for RenewRunnerInputBody.
 type RenewRunnerInputBody struct {
 	Epoch int64 `json:"epoch"`
@@ -3717,18 +3738,6 @@ type RenewRunnerOutputBody struct {
 	// TTL from the begin of this call, by the clock of the runner
 	TTL string `json:"ttl"`
 }
-
-// ReplyMessageInputBody defines model for ReplyMessageInputBody.
-type ReplyMessageInputBody struct {
-	// Message At most 1 MiB.
-	Message string `json:"message"`
-
-	// MessageFormatType text unless said.
-	MessageFormatType *ReplyMessageInputBodyMessageFormatType `json:"message_format_type,omitempty"`
-}
-
-// ReplyMessageInputBodyMessageFormatType text unless said.
-type ReplyMessageInputBodyMessageFormatType string
 
 // ResultView defines model for ResultView.
 type ResultView struct {
@@ -3785,18 +3794,6 @@ type RotateInputBody struct {
 	// Examples: 1h
 	Overlap *string `json:"overlap,omitempty"`
 	Reason  *string `json:"reason,omitempty"`
-}
-
-// RotatePeerSecretInputBody defines model for RotatePeerSecretInputBody.
-type RotatePeerSecretInputBody struct {
-	// Overlap of both secrets, 0s to 720h; 24h unless said
-	//
-	// Examples: 24h
-	Overlap *string `json:"overlap,omitempty"`
-	Reason  *string `json:"reason,omitempty"`
-
-	// Secret Both ends sign with it. Left out it stays what it is. Another one is good at once, and the one before it no more: rotate-secret keeps both for a time.
-	Secret *string `json:"secret,omitempty"`
 }
 
 // RoundView defines model for RoundView.
@@ -4782,18 +4779,6 @@ type PatchActorParams struct {
 	IfNoneMatch string `header:"If-None-Match"`
 }
 
-// DeleteActorKeyParams are the parameters of DeleteActorKey; what is zero is not sent.
-type DeleteActorKeyParams struct {
-	// Kept in the audit row, with who and when.
-	Reason string `query:"reason"`
-	// Answer what would change, and change nothing.
-	DryRun *bool `query:"dry_run"`
-	// Nothing that it has signed is believed any more.
-	Compromised *bool `query:"compromised"`
-	// The ETag that was last seen: 412 if it changed since.
-	IfMatch string `header:"If-Match"`
-}
-
 // ListAPIKeysParams are the parameters of ListAPIKeys; what is zero is not sent.
 type ListAPIKeysParams struct {
 	Limit int64 `query:"limit"`
@@ -5059,42 +5044,6 @@ type ListContextsParams struct {
 	Cursor string `query:"cursor"`
 }
 
-// FollowMessagesJSONBody is a part of FollowMessages.
-type FollowMessagesJSONBody map[string]interface{}
-
-// FollowMessagesParams are the parameters of FollowMessages; what is zero is not sent.
-type FollowMessagesParams struct {
-	// installation/context/peer/ the last word of the path / something drawn
-	WebhookID        string `header:"webhook-id"`
-	WebhookTimestamp string `header:"webhook-timestamp"`
-	// By the secret of the peer, as Standard Webhooks has it (v1).
-	WebhookSignature string `header:"webhook-signature"`
-}
-
-// GreetPeerJSONBody is a part of GreetPeer.
-type GreetPeerJSONBody map[string]interface{}
-
-// GreetPeerParams are the parameters of GreetPeer; what is zero is not sent.
-type GreetPeerParams struct {
-	// installation/context/peer/ the last word of the path / something drawn
-	WebhookID        string `header:"webhook-id"`
-	WebhookTimestamp string `header:"webhook-timestamp"`
-	// By the secret of the peer, as Standard Webhooks has it (v1).
-	WebhookSignature string `header:"webhook-signature"`
-}
-
-// DeliverMessageJSONBody is a part of DeliverMessage.
-type DeliverMessageJSONBody map[string]interface{}
-
-// DeliverMessageParams are the parameters of DeliverMessage; what is zero is not sent.
-type DeliverMessageParams struct {
-	// installation/context/peer/ the last word of the path / something drawn
-	WebhookID        string `header:"webhook-id"`
-	WebhookTimestamp string `header:"webhook-timestamp"`
-	// By the secret of the peer, as Standard Webhooks has it (v1).
-	WebhookSignature string `header:"webhook-signature"`
-}
-
 // DeliverBatchJSONBody is a part of DeliverBatch.
 type DeliverBatchJSONBody map[string]interface{}
 
@@ -5334,6 +5283,146 @@ type ResumeDispatcherParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
+// ListDomainsParams are the parameters of ListDomains; what is zero is not sent.
+type ListDomainsParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// DeleteDomainParams are the parameters of DeleteDomain; what is zero is not sent.
+type DeleteDomainParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PatchDomainJSONBody is a part of PatchDomain.
+type PatchDomainJSONBody map[string]interface{}
+
+// PatchDomainParams are the parameters of PatchDomain; what is zero is not sent.
+type PatchDomainParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PutDomainParams are the parameters of PutDomain; what is zero is not sent.
+type PutDomainParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PutDomainHeightParams are the parameters of PutDomainHeight; what is zero is not sent.
+type PutDomainHeightParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ListIntentsParamsState is a part of ListIntents.
+type ListIntentsParamsState string
+
+// ListIntentsParamsReceipt is a part of ListIntents.
+type ListIntentsParamsReceipt string
+
+// ListIntentsParams are the parameters of ListIntents; what is zero is not sent.
+type ListIntentsParams struct {
+	State   ListIntentsParamsState   `query:"state"`
+	Receipt ListIntentsParamsReceipt `query:"receipt"`
+}
+
+// PostIntentParams are the parameters of PostIntent; what is zero is not sent.
+type PostIntentParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// Instead of a uid in the body.
+	IdempotencyKey string `header:"Idempotency-Key"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// CancelIntentParams are the parameters of CancelIntent; what is zero is not sent.
+type CancelIntentParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ReleaseIntentParams are the parameters of ReleaseIntent; what is zero is not sent.
+type ReleaseIntentParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ResumeIntentParams are the parameters of ResumeIntent; what is zero is not sent.
+type ResumeIntentParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// PostIntentsParams are the parameters of PostIntents; what is zero is not sent.
+type PostIntentsParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// PauseDomainParams are the parameters of PauseDomain; what is zero is not sent.
+type PauseDomainParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ResumeDomainParams are the parameters of ResumeDomain; what is zero is not sent.
+type ResumeDomainParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
 // ListEventsParamsStatus is a part of ListEvents.
 type ListEventsParamsStatus string
 
@@ -5490,91 +5579,6 @@ type GetJobLogsParams struct {
 	Limit int64 `query:"limit"`
 }
 
-// ListMessagesParamsBox is a part of ListMessages.
-type ListMessagesParamsBox string
-
-// ListMessagesParamsStatus is a part of ListMessages.
-type ListMessagesParamsStatus string
-
-// ListMessagesParamsType is a part of ListMessages.
-type ListMessagesParamsType string
-
-// ListMessagesParams are the parameters of ListMessages; what is zero is not sent.
-type ListMessagesParams struct {
-	// msg_out or msg_in.
-	Box      ListMessagesParamsBox    `query:"box"`
-	Status   ListMessagesParamsStatus `query:"status"`
-	Type     ListMessagesParamsType   `query:"type"`
-	CallerID string                   `query:"caller_id"`
-	Peer     string                   `query:"peer"`
-	Ref      string                   `query:"ref"`
-	// The id of the message that they answer.
-	ReplyTo string `query:"reply_to"`
-	Limit   int64  `query:"limit"`
-	// next of the page before, with the same filters.
-	Cursor string `query:"cursor"`
-}
-
-// PostMessageParams are the parameters of PostMessage; what is zero is not sent.
-type PostMessageParams struct {
-	// The same key and body again: the same message.
-	IdempotencyKey string `header:"Idempotency-Key"`
-}
-
-// GetMessageParams are the parameters of GetMessage; what is zero is not sent.
-type GetMessageParams struct {
-	// How long to wait for its end, at most 60s.
-	Wait string `query:"wait"`
-	// wait=N, in seconds.
-	Prefer string `header:"Prefer"`
-}
-
-// AckMessageParams are the parameters of AckMessage; what is zero is not sent.
-type AckMessageParams struct {
-	// Required: as the receive gave it.
-	PosternFence string `header:"Postern-Fence"`
-}
-
-// CancelMessageParams are the parameters of CancelMessage; what is zero is not sent.
-type CancelMessageParams struct {
-	// Kept in the audit row, with who and when.
-	Reason string `query:"reason"`
-	// Answer what would change, and change nothing.
-	DryRun *bool `query:"dry_run"`
-}
-
-// GetMessageLogsParams are the parameters of GetMessageLogs; what is zero is not sent.
-type GetMessageLogsParams struct {
-	// The last so many lines.
-	Limit int64 `query:"limit"`
-}
-
-// ProcessedMessageParams are the parameters of ProcessedMessage; what is zero is not sent.
-type ProcessedMessageParams struct {
-	// Required: as the receive gave it.
-	PosternFence string `header:"Postern-Fence"`
-}
-
-// RejectMessageParams are the parameters of RejectMessage; what is zero is not sent.
-type RejectMessageParams struct {
-	// Required: as the receive gave it.
-	PosternFence string `header:"Postern-Fence"`
-}
-
-// ReplyMessageParams are the parameters of ReplyMessage; what is zero is not sent.
-type ReplyMessageParams struct {
-	// Required: as the receive gave it.
-	PosternFence string `header:"Postern-Fence"`
-}
-
-// ReceiveMessagesParams are the parameters of ReceiveMessages; what is zero is not sent.
-type ReceiveMessagesParams struct {
-	// How long to wait for one, at most 60s; wins over Prefer: wait=N.
-	Wait string `query:"wait"`
-	// wait=N, in seconds.
-	Prefer string `header:"Prefer"`
-}
-
 // ListNodesParams are the parameters of ListNodes; what is zero is not sent.
 type ListNodesParams struct {
 	Limit int64 `query:"limit"`
@@ -5604,62 +5608,6 @@ type DrainNodeParams struct {
 
 // ResumeNodeParams are the parameters of ResumeNode; what is zero is not sent.
 type ResumeNodeParams struct {
-	// Kept in the audit row, with who and when.
-	Reason string `query:"reason"`
-	// Answer what would change, and change nothing.
-	DryRun *bool `query:"dry_run"`
-	// The ETag that was last seen: 412 if it changed since.
-	IfMatch string `header:"If-Match"`
-}
-
-// ListContextPeersParams are the parameters of ListContextPeers; what is zero is not sent.
-type ListContextPeersParams struct {
-	Limit int64 `query:"limit"`
-	// next of the page before.
-	Cursor string `query:"cursor"`
-}
-
-// DeleteContextPeerParams are the parameters of DeleteContextPeer; what is zero is not sent.
-type DeleteContextPeerParams struct {
-	// Kept in the audit row, with who and when.
-	Reason string `query:"reason"`
-	// Answer what would change, and change nothing.
-	DryRun *bool `query:"dry_run"`
-	// The ETag that was last seen: 412 if it changed since.
-	IfMatch string `header:"If-Match"`
-	// *: only create.
-	IfNoneMatch string `header:"If-None-Match"`
-}
-
-// PatchContextPeerJSONBody is a part of PatchContextPeer.
-type PatchContextPeerJSONBody map[string]interface{}
-
-// PatchContextPeerParams are the parameters of PatchContextPeer; what is zero is not sent.
-type PatchContextPeerParams struct {
-	// Kept in the audit row, with who and when.
-	Reason string `query:"reason"`
-	// Answer what would change, and change nothing.
-	DryRun *bool `query:"dry_run"`
-	// The ETag that was last seen: 412 if it changed since.
-	IfMatch string `header:"If-Match"`
-	// *: only create.
-	IfNoneMatch string `header:"If-None-Match"`
-}
-
-// PutContextPeerParams are the parameters of PutContextPeer; what is zero is not sent.
-type PutContextPeerParams struct {
-	// Kept in the audit row, with who and when.
-	Reason string `query:"reason"`
-	// Answer what would change, and change nothing.
-	DryRun *bool `query:"dry_run"`
-	// The ETag that was last seen: 412 if it changed since.
-	IfMatch string `header:"If-Match"`
-	// *: only create.
-	IfNoneMatch string `header:"If-None-Match"`
-}
-
-// RotatePeerSecretParams are the parameters of RotatePeerSecret; what is zero is not sent.
-type RotatePeerSecretParams struct {
 	// Kept in the audit row, with who and when.
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
@@ -6722,9 +6670,6 @@ type PostActorJSONRequestBody = NewActor
 // PatchActorJSONRequestBody defines body for PatchActor for application/json ContentType.
 type PatchActorJSONRequestBody PatchActorJSONBody
 
-// PostActorKeyJSONRequestBody defines body for PostActorKey for application/json ContentType.
-type PostActorKeyJSONRequestBody = PostActorKeyInputBody
-
 // PostAPIKeyJSONRequestBody defines body for PostAPIKey for application/json ContentType.
 type PostAPIKeyJSONRequestBody = NewAPIKey
 
@@ -6775,15 +6720,6 @@ type NackChannelMessageJSONRequestBody = JudgeChannelMessageInputBody
 
 // UnblockChannelJSONRequestBody defines body for UnblockChannel for application/json ContentType.
 type UnblockChannelJSONRequestBody = ReasonBody
-
-// FollowMessagesJSONRequestBody defines body for FollowMessages for application/json ContentType.
-type FollowMessagesJSONRequestBody FollowMessagesJSONBody
-
-// GreetPeerJSONRequestBody defines body for GreetPeer for application/json ContentType.
-type GreetPeerJSONRequestBody GreetPeerJSONBody
-
-// DeliverMessageJSONRequestBody defines body for DeliverMessage for application/json ContentType.
-type DeliverMessageJSONRequestBody DeliverMessageJSONBody
 
 // DeliverBatchJSONRequestBody defines body for DeliverBatch for application/json ContentType.
 type DeliverBatchJSONRequestBody DeliverBatchJSONBody
@@ -6836,6 +6772,36 @@ type PurgeDispatcherJSONRequestBody = PurgeDispatcherInputBody
 // ResumeDispatcherJSONRequestBody defines body for ResumeDispatcher for application/json ContentType.
 type ResumeDispatcherJSONRequestBody = ReasonBody
 
+// PatchDomainJSONRequestBody defines body for PatchDomain for application/json ContentType.
+type PatchDomainJSONRequestBody PatchDomainJSONBody
+
+// PutDomainJSONRequestBody defines body for PutDomain for application/json ContentType.
+type PutDomainJSONRequestBody = DomainSettings
+
+// PutDomainHeightJSONRequestBody defines body for PutDomainHeight for application/json ContentType.
+type PutDomainHeightJSONRequestBody = DomainHeightInputBody
+
+// PostIntentJSONRequestBody defines body for PostIntent for application/json ContentType.
+type PostIntentJSONRequestBody = NewIntent
+
+// CancelIntentJSONRequestBody defines body for CancelIntent for application/json ContentType.
+type CancelIntentJSONRequestBody = ReasonBody
+
+// ReleaseIntentJSONRequestBody defines body for ReleaseIntent for application/json ContentType.
+type ReleaseIntentJSONRequestBody = ReleaseIntentInputBody
+
+// ResumeIntentJSONRequestBody defines body for ResumeIntent for application/json ContentType.
+type ResumeIntentJSONRequestBody = ReasonBody
+
+// PostIntentsJSONRequestBody defines body for PostIntents for application/json ContentType.
+type PostIntentsJSONRequestBody = PostIntentsInputBody
+
+// PauseDomainJSONRequestBody defines body for PauseDomain for application/json ContentType.
+type PauseDomainJSONRequestBody = ReasonBody
+
+// ResumeDomainJSONRequestBody defines body for ResumeDomain for application/json ContentType.
+type ResumeDomainJSONRequestBody = ReasonBody
+
 // PushEventsJSONRequestBody defines body for PushEvents for application/json ContentType.
 type PushEventsJSONRequestBody = PushInputBody
 
@@ -6881,21 +6847,6 @@ type MeetPrerequisitesJSONRequestBody = MeetInputBody
 // ReplayJobJSONRequestBody defines body for ReplayJob for application/json ContentType.
 type ReplayJobJSONRequestBody = ReasonBody
 
-// PostMessageJSONRequestBody defines body for PostMessage for application/json ContentType.
-type PostMessageJSONRequestBody = MessageInput
-
-// CancelMessageJSONRequestBody defines body for CancelMessage for application/json ContentType.
-type CancelMessageJSONRequestBody = ReasonBody
-
-// RejectMessageJSONRequestBody defines body for RejectMessage for application/json ContentType.
-type RejectMessageJSONRequestBody = ReasonBody
-
-// ReplyMessageJSONRequestBody defines body for ReplyMessage for application/json ContentType.
-type ReplyMessageJSONRequestBody = ReplyMessageInputBody
-
-// ReceiveMessagesJSONRequestBody defines body for ReceiveMessages for application/json ContentType.
-type ReceiveMessagesJSONRequestBody = ReceiveMessagesInputBody
-
 // BuryNodeJSONRequestBody defines body for BuryNode for application/json ContentType.
 type BuryNodeJSONRequestBody = ReasonBody
 
@@ -6904,15 +6855,6 @@ type DrainNodeJSONRequestBody = ReasonBody
 
 // ResumeNodeJSONRequestBody defines body for ResumeNode for application/json ContentType.
 type ResumeNodeJSONRequestBody = ReasonBody
-
-// PatchContextPeerJSONRequestBody defines body for PatchContextPeer for application/json ContentType.
-type PatchContextPeerJSONRequestBody PatchContextPeerJSONBody
-
-// PutContextPeerJSONRequestBody defines body for PutContextPeer for application/json ContentType.
-type PutContextPeerJSONRequestBody = ContextPeerSettings
-
-// RotatePeerSecretJSONRequestBody defines body for RotatePeerSecret for application/json ContentType.
-type RotatePeerSecretJSONRequestBody = RotatePeerSecretInputBody
 
 // PatchPoolJSONRequestBody defines body for PatchPool for application/json ContentType.
 type PatchPoolJSONRequestBody PatchPoolJSONBody
@@ -7344,8 +7286,6 @@ var Operations = []Operation{
 	{Name: "DeleteActor", Method: "DELETE", Path: "/actors/{id}", Summary: "Forget an actor that is no member", Query: []string{"reason", "dry_run"}},
 	{Name: "GetActor", Method: "GET", Path: "/actors/{id}", Summary: "Read one actor"},
 	{Name: "PatchActor", Method: "PATCH", Path: "/actors/{id}", Summary: "Change an actor", Query: []string{"reason", "dry_run"}},
-	{Name: "PostActorKey", Method: "POST", Path: "/actors/{id}/keys", Summary: "Give an actor one more key"},
-	{Name: "DeleteActorKey", Method: "DELETE", Path: "/actors/{id}/keys/{key}", Summary: "Retire a key of an actor", Query: []string{"reason", "dry_run", "compromised"}},
 	{Name: "ListAPIKeys", Method: "GET", Path: "/api-keys", Summary: "List API keys", Query: []string{"limit", "cursor"}},
 	{Name: "PostAPIKey", Method: "POST", Path: "/api-keys", Summary: "Make an API key and show its secret once", Query: []string{"reason"}},
 	{Name: "DeleteAPIKey", Method: "DELETE", Path: "/api-keys/{id}", Summary: "Revoke an API key", Query: []string{"reason", "dry_run"}},
@@ -7378,10 +7318,6 @@ var Operations = []Operation{
 	{Name: "ReceiveChannelMessage", Method: "POST", Path: "/channels/{name}/receive", Summary: "Take the oldest message that is offered", Query: []string{"wait"}},
 	{Name: "UnblockChannel", Method: "POST", Path: "/channels/{name}/unblock", Summary: "Let results through a cap again", Query: []string{"reason", "dry_run"}},
 	{Name: "ListContexts", Method: "GET", Path: "/contexts", Summary: "List the contexts in which one has a role", Query: []string{"limit", "cursor"}},
-	{Name: "FollowMessages", Method: "POST", Path: "/contexts/{context}/peers/{peer}/follow", Summary: "As a peer: ask what has become of messages"},
-	{Name: "GetDoorHealth", Method: "GET", Path: "/contexts/{context}/peers/{peer}/health", Summary: "As a peer: which installation this is"},
-	{Name: "GreetPeer", Method: "POST", Path: "/contexts/{context}/peers/{peer}/hello", Summary: "As a peer: ask whether calls are believed"},
-	{Name: "DeliverMessage", Method: "POST", Path: "/contexts/{context}/peers/{peer}/messages", Summary: "As a peer: bring a message, once however often"},
 	{Name: "DeliverBatch", Method: "POST", Path: "/contexts/{context}/processors/{name}/peers/{peer}/dispatch/{type}", Summary: "As a peer: send a batch, once however often"},
 	{Name: "GetPeerHealth", Method: "GET", Path: "/contexts/{context}/processors/{name}/peers/{peer}/health", Summary: "As a peer: whether batches are taken"},
 	{Name: "AskBatch", Method: "POST", Path: "/contexts/{context}/processors/{name}/peers/{peer}/status/{type}", Summary: "As a peer: ask what became of a batch"},
@@ -7409,6 +7345,22 @@ var Operations = []Operation{
 	{Name: "PauseDispatcher", Method: "POST", Path: "/dispatchers/{type}/pause", Summary: "Send nothing more of a type", Query: []string{"reason", "dry_run"}},
 	{Name: "PurgeDispatcher", Method: "POST", Path: "/dispatchers/{type}/purge", Summary: "Cancel what waits of a type", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeDispatcher", Method: "POST", Path: "/dispatchers/{type}/resume", Summary: "Go on, and accept again", Query: []string{"reason", "dry_run"}},
+	{Name: "ListDomains", Method: "GET", Path: "/domains", Summary: "List domains", Query: []string{"limit", "cursor"}},
+	{Name: "DeleteDomain", Method: "DELETE", Path: "/domains/{name}", Summary: "Remove a domain whose intents have all ended", Query: []string{"reason", "dry_run"}},
+	{Name: "GetDomain", Method: "GET", Path: "/domains/{name}", Summary: "Read one domain"},
+	{Name: "PatchDomain", Method: "PATCH", Path: "/domains/{name}", Summary: "Change the settings of a domain", Query: []string{"reason", "dry_run"}},
+	{Name: "PutDomain", Method: "PUT", Path: "/domains/{name}", Summary: "Create a domain or replace its settings", Query: []string{"reason", "dry_run"}},
+	{Name: "PutDomainHeight", Method: "PUT", Path: "/domains/{name}/height", Summary: "Raise the block height of a domain", Query: []string{"reason", "dry_run"}},
+	{Name: "ListIntents", Method: "GET", Path: "/domains/{name}/intents", Summary: "List intents, the newest first", Query: []string{"state", "receipt"}},
+	{Name: "PostIntent", Method: "POST", Path: "/domains/{name}/intents", Summary: "Have something done once", Query: []string{"reason", "dry_run"}},
+	{Name: "GetIntent", Method: "GET", Path: "/domains/{name}/intents/{id}", Summary: "Read one intent"},
+	{Name: "CancelIntent", Method: "POST", Path: "/domains/{name}/intents/{id}/cancel", Summary: "End an intent of which nothing has gone out", Query: []string{"reason", "dry_run"}},
+	{Name: "GetIntentHistory", Method: "GET", Path: "/domains/{name}/intents/{id}/history", Summary: "What happened to an intent here"},
+	{Name: "ReleaseIntent", Method: "POST", Path: "/domains/{name}/intents/{id}/release", Summary: "Say what became of an intent whose permit does not end", Query: []string{"reason", "dry_run"}},
+	{Name: "ResumeIntent", Method: "POST", Path: "/domains/{name}/intents/{id}/resume", Summary: "Have a parked intent go on", Query: []string{"reason", "dry_run"}},
+	{Name: "PostIntents", Method: "POST", Path: "/domains/{name}/intents:batch", Summary: "Have several things done, all or none", Query: []string{"reason", "dry_run"}},
+	{Name: "PauseDomain", Method: "POST", Path: "/domains/{name}/pause", Summary: "Begin nothing new", Query: []string{"reason", "dry_run"}},
+	{Name: "ResumeDomain", Method: "POST", Path: "/domains/{name}/resume", Summary: "Go on", Query: []string{"reason", "dry_run"}},
 	{Name: "ListEvents", Method: "GET", Path: "/events", Summary: "List events", Query: []string{"source", "status", "tool", "digest", "created_after", "created_before", "limit", "order", "cursor"}},
 	{Name: "PushEvents", Method: "POST", Path: "/events", Summary: "Bring events to a source of kind push"},
 	{Name: "GetEvent", Method: "GET", Path: "/events/{id}", Summary: "Read one event"},
@@ -7429,7 +7381,6 @@ var Operations = []Operation{
 	{Name: "StartFlow", Method: "POST", Path: "/flows/{id}/start", Summary: "Post its jobs", Query: []string{"reason", "dry_run"}},
 	{Name: "GetFlowWhy", Method: "GET", Path: "/flows/{id}/why", Summary: "What a flow waits for"},
 	{Name: "ValidateFlow", Method: "POST", Path: "/flows:validate", Summary: "Check a flow, and store nothing"},
-	{Name: "GetIdentity", Method: "GET", Path: "/identity", Summary: "Which installation this is"},
 	{Name: "AnnounceIdentity", Method: "POST", Path: "/identity/announce", Summary: "Say under which deployment this database runs", Query: []string{"reason", "dry_run"}},
 	{Name: "ListJobs", Method: "GET", Path: "/jobs", Summary: "List jobs, the newest first", Query: []string{"caller_id", "ref", "status", "script_type", "runner", "flow", "tx", "limit", "cursor"}},
 	{Name: "PostJob", Method: "POST", Path: "/jobs", Summary: "Have a runner execute a script"},
@@ -7447,31 +7398,12 @@ var Operations = []Operation{
 	{Name: "ListMachines", Method: "GET", Path: "/machines", Summary: "The state machines"},
 	{Name: "GetMachine", Method: "GET", Path: "/machines/{name}", Summary: "One state machine"},
 	{Name: "GetMachineStates", Method: "GET", Path: "/machines/{name}/states", Summary: "How many things of the context are in each state of a machine now"},
-	{Name: "ListMessages", Method: "GET", Path: "/messages", Summary: "List the messages of a box, the newest first", Query: []string{"box", "status", "type", "caller_id", "peer", "ref", "reply_to", "limit", "cursor"}},
-	{Name: "PostMessage", Method: "POST", Path: "/messages", Summary: "Send a message to a context"},
-	{Name: "GetMessage", Method: "GET", Path: "/messages/{id}", Summary: "Read one message", Query: []string{"wait"}},
-	{Name: "AckMessage", Method: "POST", Path: "/messages/{id}/ack", Summary: "Say that one has a message"},
-	{Name: "CancelMessage", Method: "POST", Path: "/messages/{id}/cancel", Summary: "Take back a message that one has sent", Query: []string{"reason", "dry_run"}},
-	{Name: "GetMessageHistory", Method: "GET", Path: "/messages/{id}/history", Summary: "What happened to a message, and what came too late"},
-	{Name: "GetMessageLogs", Method: "GET", Path: "/messages/{id}/logs", Summary: "What the jobs of a message have written", Query: []string{"limit"}},
-	{Name: "ProcessedMessage", Method: "POST", Path: "/messages/{id}/processed", Summary: "Say that a message is done with"},
-	{Name: "RejectMessage", Method: "POST", Path: "/messages/{id}/reject", Summary: "Refuse a message"},
-	{Name: "ReplyMessage", Method: "POST", Path: "/messages/{id}/reply", Summary: "Answer a message with its result"},
-	{Name: "GetMessageWhy", Method: "GET", Path: "/messages/{id}/why", Summary: "What a message waits for"},
-	{Name: "ReceiveMessages", Method: "POST", Path: "/messages:receive", Summary: "Take the oldest messages of msg_in", Query: []string{"wait"}},
 	{Name: "ListNodes", Method: "GET", Path: "/nodes", Summary: "List the processes that dispatch", Query: []string{"limit", "cursor"}},
 	{Name: "GetNode", Method: "GET", Path: "/nodes/{name}", Summary: "Read one node"},
 	{Name: "BuryNode", Method: "POST", Path: "/nodes/{name}/bury", Summary: "Take a node for dead now, and let others go on with its queues", Query: []string{"reason", "dry_run"}},
 	{Name: "DrainNode", Method: "POST", Path: "/nodes/{name}/drain", Summary: "Hand back what it holds, claim nothing more", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeNode", Method: "POST", Path: "/nodes/{name}/resume", Summary: "Let a drained node claim again", Query: []string{"reason", "dry_run"}},
 	{Name: "GetNow", Method: "GET", Path: "/now", Summary: "What the context holds now, and its oldest heads with what each waits for"},
-	{Name: "ListContextPeers", Method: "GET", Path: "/peers", Summary: "List the other installations that this context knows", Query: []string{"limit", "cursor"}},
-	{Name: "DeleteContextPeer", Method: "DELETE", Path: "/peers/{name}", Summary: "Send nothing to it and take nothing of it", Query: []string{"reason", "dry_run"}},
-	{Name: "GetContextPeer", Method: "GET", Path: "/peers/{name}", Summary: "Read one of them"},
-	{Name: "PatchContextPeer", Method: "PATCH", Path: "/peers/{name}", Summary: "Change the settings of one", Query: []string{"reason", "dry_run"}},
-	{Name: "PutContextPeer", Method: "PUT", Path: "/peers/{name}", Summary: "Make another installation known, or replace its settings", Query: []string{"reason", "dry_run"}},
-	{Name: "CheckContextPeer", Method: "POST", Path: "/peers/{name}/check", Summary: "Call it, and say what comes of that"},
-	{Name: "RotatePeerSecret", Method: "POST", Path: "/peers/{name}/rotate-secret", Summary: "Change its secret; two are good for a time", Query: []string{"reason", "dry_run"}},
 	{Name: "ListPools", Method: "GET", Path: "/pools", Summary: "List pools", Query: []string{"limit", "cursor"}},
 	{Name: "DeletePool", Method: "DELETE", Path: "/pools/{name}", Summary: "Remove a pool that nothing needs", Query: []string{"reason", "dry_run"}},
 	{Name: "GetPool", Method: "GET", Path: "/pools/{name}", Summary: "Read one pool"},
@@ -7625,18 +7557,6 @@ func (c *Client) GetActor(ctx context.Context, id string) (*Answer[ActorView], e
 func (c *Client) PatchActor(ctx context.Context, id string, params *PatchActorParams, body *PatchActorJSONRequestBody) (*Answer[ActorView], error) {
 	path := fmt.Sprintf("/actors/%s", segment(id))
 	return ask[ActorView](ctx, c, "PATCH", path, params, body)
-}
-
-// PostActorKey: Give an actor one more key. POST /actors/{id}/keys
-func (c *Client) PostActorKey(ctx context.Context, id string, body *PostActorKeyJSONRequestBody) (*Answer[ActorView], error) {
-	path := fmt.Sprintf("/actors/%s/keys", segment(id))
-	return ask[ActorView](ctx, c, "POST", path, nil, body)
-}
-
-// DeleteActorKey: Retire a key of an actor. DELETE /actors/{id}/keys/{key}
-func (c *Client) DeleteActorKey(ctx context.Context, id string, key string, params *DeleteActorKeyParams) (*Answer[struct{}], error) {
-	path := fmt.Sprintf("/actors/%s/keys/%s", segment(id), segment(key))
-	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
 }
 
 // ListAPIKeys: List API keys. GET /api-keys
@@ -7831,30 +7751,6 @@ func (c *Client) ListContexts(ctx context.Context, params *ListContextsParams) (
 	return ask[ContextsOutputBody](ctx, c, "GET", path, params, nil)
 }
 
-// FollowMessages: As a peer: ask what has become of messages. POST /contexts/{context}/peers/{peer}/follow
-func (c *Client) FollowMessages(ctx context.Context, context string, peer string, params *FollowMessagesParams, body *FollowMessagesJSONRequestBody) (*Answer[map[string]interface{}], error) {
-	path := fmt.Sprintf("/contexts/%s/peers/%s/follow", segment(context), segment(peer))
-	return ask[map[string]interface{}](ctx, c, "POST", path, params, body)
-}
-
-// GetDoorHealth: As a peer: which installation this is. GET /contexts/{context}/peers/{peer}/health
-func (c *Client) GetDoorHealth(ctx context.Context, context string, peer string) (*Answer[DoorHealthOutputBody], error) {
-	path := fmt.Sprintf("/contexts/%s/peers/%s/health", segment(context), segment(peer))
-	return ask[DoorHealthOutputBody](ctx, c, "GET", path, nil, nil)
-}
-
-// GreetPeer: As a peer: ask whether calls are believed. POST /contexts/{context}/peers/{peer}/hello
-func (c *Client) GreetPeer(ctx context.Context, context string, peer string, params *GreetPeerParams, body *GreetPeerJSONRequestBody) (*Answer[map[string]interface{}], error) {
-	path := fmt.Sprintf("/contexts/%s/peers/%s/hello", segment(context), segment(peer))
-	return ask[map[string]interface{}](ctx, c, "POST", path, params, body)
-}
-
-// DeliverMessage: As a peer: bring a message, once however often. POST /contexts/{context}/peers/{peer}/messages
-func (c *Client) DeliverMessage(ctx context.Context, context string, peer string, params *DeliverMessageParams, body *DeliverMessageJSONRequestBody) (*Answer[map[string]interface{}], error) {
-	path := fmt.Sprintf("/contexts/%s/peers/%s/messages", segment(context), segment(peer))
-	return ask[map[string]interface{}](ctx, c, "POST", path, params, body)
-}
-
 // DeliverBatch: As a peer: send a batch, once however often. POST /contexts/{context}/processors/{name}/peers/{peer}/dispatch/{type}
 func (c *Client) DeliverBatch(ctx context.Context, context string, name string, peer string, pType string, params *DeliverBatchParams, body *DeliverBatchJSONRequestBody) (*Answer[DeliveredOutputBody], error) {
 	path := fmt.Sprintf("/contexts/%s/processors/%s/peers/%s/dispatch/%s", segment(context), segment(name), segment(peer), segment(pType))
@@ -8017,6 +7913,102 @@ func (c *Client) ResumeDispatcher(ctx context.Context, pType string, params *Res
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
+// ListDomains: List domains. GET /domains
+func (c *Client) ListDomains(ctx context.Context, params *ListDomainsParams) (*Answer[DomainsOutputBody], error) {
+	path := "/domains"
+	return ask[DomainsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// DeleteDomain: Remove a domain whose intents have all ended. DELETE /domains/{name}
+func (c *Client) DeleteDomain(ctx context.Context, name string, params *DeleteDomainParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/domains/%s", segment(name))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
+}
+
+// GetDomain: Read one domain. GET /domains/{name}
+func (c *Client) GetDomain(ctx context.Context, name string) (*Answer[DomainView], error) {
+	path := fmt.Sprintf("/domains/%s", segment(name))
+	return ask[DomainView](ctx, c, "GET", path, nil, nil)
+}
+
+// PatchDomain: Change the settings of a domain. PATCH /domains/{name}
+func (c *Client) PatchDomain(ctx context.Context, name string, params *PatchDomainParams, body *PatchDomainJSONRequestBody) (*Answer[DomainView], error) {
+	path := fmt.Sprintf("/domains/%s", segment(name))
+	return ask[DomainView](ctx, c, "PATCH", path, params, body)
+}
+
+// PutDomain: Create a domain or replace its settings. PUT /domains/{name}
+func (c *Client) PutDomain(ctx context.Context, name string, params *PutDomainParams, body *PutDomainJSONRequestBody) (*Answer[DomainView], error) {
+	path := fmt.Sprintf("/domains/%s", segment(name))
+	return ask[DomainView](ctx, c, "PUT", path, params, body)
+}
+
+// PutDomainHeight: Raise the block height of a domain. PUT /domains/{name}/height
+func (c *Client) PutDomainHeight(ctx context.Context, name string, params *PutDomainHeightParams, body *PutDomainHeightJSONRequestBody) (*Answer[DomainView], error) {
+	path := fmt.Sprintf("/domains/%s/height", segment(name))
+	return ask[DomainView](ctx, c, "PUT", path, params, body)
+}
+
+// ListIntents: List intents, the newest first. GET /domains/{name}/intents
+func (c *Client) ListIntents(ctx context.Context, name string, params *ListIntentsParams) (*Answer[IntentsOutputBody], error) {
+	path := fmt.Sprintf("/domains/%s/intents", segment(name))
+	return ask[IntentsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// PostIntent: Have something done once. POST /domains/{name}/intents
+func (c *Client) PostIntent(ctx context.Context, name string, params *PostIntentParams, body *PostIntentJSONRequestBody) (*Answer[IntentView], error) {
+	path := fmt.Sprintf("/domains/%s/intents", segment(name))
+	return ask[IntentView](ctx, c, "POST", path, params, body)
+}
+
+// GetIntent: Read one intent. GET /domains/{name}/intents/{id}
+func (c *Client) GetIntent(ctx context.Context, name string, id string) (*Answer[IntentView], error) {
+	path := fmt.Sprintf("/domains/%s/intents/%s", segment(name), segment(id))
+	return ask[IntentView](ctx, c, "GET", path, nil, nil)
+}
+
+// CancelIntent: End an intent of which nothing has gone out. POST /domains/{name}/intents/{id}/cancel
+func (c *Client) CancelIntent(ctx context.Context, name string, id string, params *CancelIntentParams, body *CancelIntentJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/domains/%s/intents/%s/cancel", segment(name), segment(id))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// GetIntentHistory: What happened to an intent here. GET /domains/{name}/intents/{id}/history
+func (c *Client) GetIntentHistory(ctx context.Context, name string, id string) (*Answer[IntentStepsOutputBody], error) {
+	path := fmt.Sprintf("/domains/%s/intents/%s/history", segment(name), segment(id))
+	return ask[IntentStepsOutputBody](ctx, c, "GET", path, nil, nil)
+}
+
+// ReleaseIntent: Say what became of an intent whose permit does not end. POST /domains/{name}/intents/{id}/release
+func (c *Client) ReleaseIntent(ctx context.Context, name string, id string, params *ReleaseIntentParams, body *ReleaseIntentJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/domains/%s/intents/%s/release", segment(name), segment(id))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ResumeIntent: Have a parked intent go on. POST /domains/{name}/intents/{id}/resume
+func (c *Client) ResumeIntent(ctx context.Context, name string, id string, params *ResumeIntentParams, body *ResumeIntentJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/domains/%s/intents/%s/resume", segment(name), segment(id))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// PostIntents: Have several things done, all or none. POST /domains/{name}/intents:batch
+func (c *Client) PostIntents(ctx context.Context, name string, params *PostIntentsParams, body *PostIntentsJSONRequestBody) (*Answer[PostedIntentsOutputBody], error) {
+	path := fmt.Sprintf("/domains/%s/intents:batch", segment(name))
+	return ask[PostedIntentsOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// PauseDomain: Begin nothing new. POST /domains/{name}/pause
+func (c *Client) PauseDomain(ctx context.Context, name string, params *PauseDomainParams, body *PauseDomainJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/domains/%s/pause", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ResumeDomain: Go on. POST /domains/{name}/resume
+func (c *Client) ResumeDomain(ctx context.Context, name string, params *ResumeDomainParams, body *ResumeDomainJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/domains/%s/resume", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
 // ListEvents: List events. GET /events
 func (c *Client) ListEvents(ctx context.Context, params *ListEventsParams) (*Answer[EventsOutputBody], error) {
 	path := "/events"
@@ -8137,12 +8129,6 @@ func (c *Client) ValidateFlow(ctx context.Context, body *ValidateFlowJSONRequest
 	return ask[ValidFlowOutputBody](ctx, c, "POST", path, nil, body)
 }
 
-// GetIdentity: Which installation this is. GET /identity
-func (c *Client) GetIdentity(ctx context.Context) (*Answer[IdentityView], error) {
-	path := "/identity"
-	return ask[IdentityView](ctx, c, "GET", path, nil, nil)
-}
-
 // AnnounceIdentity: Say under which deployment this database runs. POST /identity/announce
 func (c *Client) AnnounceIdentity(ctx context.Context, params *AnnounceIdentityParams, body *AnnounceIdentityJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := "/identity/announce"
@@ -8245,78 +8231,6 @@ func (c *Client) GetMachineStates(ctx context.Context, name string) (*Answer[Sta
 	return ask[StatesView](ctx, c, "GET", path, nil, nil)
 }
 
-// ListMessages: List the messages of a box, the newest first. GET /messages
-func (c *Client) ListMessages(ctx context.Context, params *ListMessagesParams) (*Answer[MessagesOutputBody], error) {
-	path := "/messages"
-	return ask[MessagesOutputBody](ctx, c, "GET", path, params, nil)
-}
-
-// PostMessage: Send a message to a context. POST /messages
-func (c *Client) PostMessage(ctx context.Context, params *PostMessageParams, body *PostMessageJSONRequestBody) (*Answer[MessageView], error) {
-	path := "/messages"
-	return ask[MessageView](ctx, c, "POST", path, params, body)
-}
-
-// GetMessage: Read one message. GET /messages/{id}
-func (c *Client) GetMessage(ctx context.Context, id string, params *GetMessageParams) (*Answer[MessageView], error) {
-	path := fmt.Sprintf("/messages/%s", segment(id))
-	return ask[MessageView](ctx, c, "GET", path, params, nil)
-}
-
-// AckMessage: Say that one has a message. POST /messages/{id}/ack
-func (c *Client) AckMessage(ctx context.Context, id string, params *AckMessageParams) (*Answer[JudgeMessageOutputBody], error) {
-	path := fmt.Sprintf("/messages/%s/ack", segment(id))
-	return ask[JudgeMessageOutputBody](ctx, c, "POST", path, params, nil)
-}
-
-// CancelMessage: Take back a message that one has sent. POST /messages/{id}/cancel
-func (c *Client) CancelMessage(ctx context.Context, id string, params *CancelMessageParams, body *CancelMessageJSONRequestBody) (*Answer[LeverOutputBody], error) {
-	path := fmt.Sprintf("/messages/%s/cancel", segment(id))
-	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
-}
-
-// GetMessageHistory: What happened to a message, and what came too late. GET /messages/{id}/history
-func (c *Client) GetMessageHistory(ctx context.Context, id string) (*Answer[MessageHistoryOutputBody], error) {
-	path := fmt.Sprintf("/messages/%s/history", segment(id))
-	return ask[MessageHistoryOutputBody](ctx, c, "GET", path, nil, nil)
-}
-
-// GetMessageLogs: What the jobs of a message have written. GET /messages/{id}/logs
-func (c *Client) GetMessageLogs(ctx context.Context, id string, params *GetMessageLogsParams) (*Answer[MessageLogsOutputBody], error) {
-	path := fmt.Sprintf("/messages/%s/logs", segment(id))
-	return ask[MessageLogsOutputBody](ctx, c, "GET", path, params, nil)
-}
-
-// ProcessedMessage: Say that a message is done with. POST /messages/{id}/processed
-func (c *Client) ProcessedMessage(ctx context.Context, id string, params *ProcessedMessageParams) (*Answer[JudgeMessageOutputBody], error) {
-	path := fmt.Sprintf("/messages/%s/processed", segment(id))
-	return ask[JudgeMessageOutputBody](ctx, c, "POST", path, params, nil)
-}
-
-// RejectMessage: Refuse a message. POST /messages/{id}/reject
-func (c *Client) RejectMessage(ctx context.Context, id string, params *RejectMessageParams, body *RejectMessageJSONRequestBody) (*Answer[JudgeMessageOutputBody], error) {
-	path := fmt.Sprintf("/messages/%s/reject", segment(id))
-	return ask[JudgeMessageOutputBody](ctx, c, "POST", path, params, body)
-}
-
-// ReplyMessage: Answer a message with its result. POST /messages/{id}/reply
-func (c *Client) ReplyMessage(ctx context.Context, id string, params *ReplyMessageParams, body *ReplyMessageJSONRequestBody) (*Answer[JudgeMessageOutputBody], error) {
-	path := fmt.Sprintf("/messages/%s/reply", segment(id))
-	return ask[JudgeMessageOutputBody](ctx, c, "POST", path, params, body)
-}
-
-// GetMessageWhy: What a message waits for. GET /messages/{id}/why
-func (c *Client) GetMessageWhy(ctx context.Context, id string) (*Answer[WhyView], error) {
-	path := fmt.Sprintf("/messages/%s/why", segment(id))
-	return ask[WhyView](ctx, c, "GET", path, nil, nil)
-}
-
-// ReceiveMessages: Take the oldest messages of msg_in. POST /messages:receive
-func (c *Client) ReceiveMessages(ctx context.Context, params *ReceiveMessagesParams, body *ReceiveMessagesJSONRequestBody) (*Answer[ReceivedMessages], error) {
-	path := "/messages:receive"
-	return ask[ReceivedMessages](ctx, c, "POST", path, params, body)
-}
-
 // ListNodes: List the processes that dispatch. GET /nodes
 func (c *Client) ListNodes(ctx context.Context, params *ListNodesParams) (*Answer[NodesOutputBody], error) {
 	path := "/nodes"
@@ -8351,48 +8265,6 @@ func (c *Client) ResumeNode(ctx context.Context, name string, params *ResumeNode
 func (c *Client) GetNow(ctx context.Context) (*Answer[NowView], error) {
 	path := "/now"
 	return ask[NowView](ctx, c, "GET", path, nil, nil)
-}
-
-// ListContextPeers: List the other installations that this context knows. GET /peers
-func (c *Client) ListContextPeers(ctx context.Context, params *ListContextPeersParams) (*Answer[ContextPeersOutputBody], error) {
-	path := "/peers"
-	return ask[ContextPeersOutputBody](ctx, c, "GET", path, params, nil)
-}
-
-// DeleteContextPeer: Send nothing to it and take nothing of it. DELETE /peers/{name}
-func (c *Client) DeleteContextPeer(ctx context.Context, name string, params *DeleteContextPeerParams) (*Answer[struct{}], error) {
-	path := fmt.Sprintf("/peers/%s", segment(name))
-	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
-}
-
-// GetContextPeer: Read one of them. GET /peers/{name}
-func (c *Client) GetContextPeer(ctx context.Context, name string) (*Answer[ContextPeerView], error) {
-	path := fmt.Sprintf("/peers/%s", segment(name))
-	return ask[ContextPeerView](ctx, c, "GET", path, nil, nil)
-}
-
-// PatchContextPeer: Change the settings of one. PATCH /peers/{name}
-func (c *Client) PatchContextPeer(ctx context.Context, name string, params *PatchContextPeerParams, body *PatchContextPeerJSONRequestBody) (*Answer[ContextPeerView], error) {
-	path := fmt.Sprintf("/peers/%s", segment(name))
-	return ask[ContextPeerView](ctx, c, "PATCH", path, params, body)
-}
-
-// PutContextPeer: Make another installation known, or replace its settings. PUT /peers/{name}
-func (c *Client) PutContextPeer(ctx context.Context, name string, params *PutContextPeerParams, body *PutContextPeerJSONRequestBody) (*Answer[ContextPeerView], error) {
-	path := fmt.Sprintf("/peers/%s", segment(name))
-	return ask[ContextPeerView](ctx, c, "PUT", path, params, body)
-}
-
-// CheckContextPeer: Call it, and say what comes of that. POST /peers/{name}/check
-func (c *Client) CheckContextPeer(ctx context.Context, name string) (*Answer[CheckContextPeerOutputBody], error) {
-	path := fmt.Sprintf("/peers/%s/check", segment(name))
-	return ask[CheckContextPeerOutputBody](ctx, c, "POST", path, nil, nil)
-}
-
-// RotatePeerSecret: Change its secret; two are good for a time. POST /peers/{name}/rotate-secret
-func (c *Client) RotatePeerSecret(ctx context.Context, name string, params *RotatePeerSecretParams, body *RotatePeerSecretJSONRequestBody) (*Answer[SecretOutputBody], error) {
-	path := fmt.Sprintf("/peers/%s/rotate-secret", segment(name))
-	return ask[SecretOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ListPools: List pools. GET /pools
