@@ -120,8 +120,10 @@ func (l *levers) ofDomains() map[string]pulled {
 		return at + "/" + l.want(201, "POST", at, `{"party": "ann", "data": 1, "depends_on": ["`+first+`"]}`).str("id")
 	}
 	return map[string]pulled{
-		"PUT /domains/{name}":                      {arrange: func() string { return "/domains/new" }, body: tokens},
-		"PATCH /domains/{name}":                    {arrange: l.made("/domains/one", tokens), body: `{"once": "ledger"}`, action: "put"},
+		"PUT /domains/{name}": {arrange: func() string { return "/domains/new" }, body: tokens},
+		"PATCH /domains/{name}": {
+			arrange: l.made("/domains/one", tokens), body: `{"once": "ledger"}`, action: "put",
+		},
 		"DELETE /domains/{name}":                   {arrange: l.made("/domains/old", tokens)},
 		"POST /domains/{name}/pause":               {arrange: l.made("/domains/idle", tokens)},
 		"POST /domains/{name}/resume":              {arrange: l.made("/domains/idle", tokens, "pause")},

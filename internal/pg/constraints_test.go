@@ -27,6 +27,7 @@ var nameless = map[string]string{
 	"pool_pkey":             "its id is generated: nobody names one",
 	"runner_pkey":           "its id is generated: nobody names one",
 	"processor_pkey":        "its id is generated: nobody names one",
+	"domain_pkey":           "its id is generated: nobody names one",
 	"channel_pkey":          "its id is generated: nobody names one",
 	"source_pkey":           "its id is generated: nobody names one",
 	"subscription_pkey":     "its id is generated: nobody names one",
