@@ -45,6 +45,8 @@ func leverWords(lever record) []string {
 		return nil
 	case parts[0] == "processors" || parts[0] == "authorizations":
 		return processorWords(lever, parts)
+	case parts[0] == "domains" && len(parts) == 5 && parts[4] != "release":
+		return []string{"domain", parts[4], parts[1], parts[3]}
 	case len(parts) > 3:
 		return nil
 	}

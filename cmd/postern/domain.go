@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func domainCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "domain",
+		Short: "Domains and their intents: put, submit, resume, cancel, release",
+		Long: trim(`
+			An intent is something that is to be done once. The service of its domain assembles, signs, endorses
+			and prepares it over HTTP; then its public transaction goes out, and the intent has one receipt.
+
+			  postern domain put tok '{"types": ["PAY"], "service_url": "http://127.0.0.1:9000"}'
+			  postern domain submit tok '{"party": "alice", "data": {"pay": 5}}' --wait 1m
+			  postern domain show tok
+			  postern ls domains/tok/intents`),
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usage(cmd, errors.New("want ls, show, put, submit, resume, cancel or release"))
+		},
+	}
+	cmd.AddCommand(listOf("domains", "List domains"), domainShowCommand(), domainPutCommand(), intentSubmitCommand(),
+		intentLeverCommand("resume", "Have a parked intent go on"),
+		intentLeverCommand("cancel", "End an intent of which nothing has gone out"), intentReleaseCommand())
+	return cmd
+}
+
+func intentPath(domain, id, what string) string {
+	return objectPath("domains/"+domain) + "/intents/" + url.PathEscape(id) + what
+}
+
+func domainShowCommand() *cobra.Command {
+	return asClient(&cobra.Command{
+		Use:   "show NAME [INTENT]",
+		Short: "Show a domain, or one of its intents by id or uid",
+		Args:  cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			path := objectPath("domains/" + args[0])
+			if len(args) == 2 {
+				path = intentPath(args[0], args[1], "")
+			}
+			b, _, err := d.get(path)
+			if err != nil {
+				return err
+			}
+			return printed(cmd, b)
+		},
+	})
+}
+
+func domainPutCommand() *cobra.Command {
+	return asClient(&cobra.Command{
+		Use:   "put NAME SETTINGS",
+		Short: "Create a domain, or replace its settings",
+		Long: trim(`
+			SETTINGS is JSON, @FILE, or - for standard input: types and service_url at least.
+
+			  postern domain put tok @tok.json`),
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body, err := content(cmd, args[1])
+			if err != nil {
+				return usage(cmd, err)
+			}
+			d, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			_, _, b, err := d.raw(http.MethodPut, objectPath("domains/"+args[0]), body)
+			if err != nil {
+				return err
+			}
+			return printed(cmd, b)
+		},
+	})
+}
+
+func intentSubmitCommand() *cobra.Command {
+	var wait time.Duration
+	cmd := asClient(&cobra.Command{
+		Use:   "submit NAME INTENT",
+		Short: "Have something done once",
+		Long: trim(`
+			INTENT is JSON, @FILE, or - for standard input: party, data, and perhaps uid and depends_on; or a list
+			of those, which are stored all or none. With --wait one is followed to its receipt: exit code 0 for
+			success, 1 for failure, 4 if it has none by then.
+
+			  postern domain submit tok '{"uid": "order-7", "party": "alice", "data": {"pay": 5}}' --wait 1m`),
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body, err := content(cmd, args[1])
+			if err != nil {
+				return usage(cmd, err)
+			}
+			return submitIntents(cmd, args[0], body, wait)
+		},
+	})
+	cmd.Flags().DurationVar(&wait, "wait", 0, "follow it to its receipt for so long")
+	return cmd
+}
+
+func submitIntents(cmd *cobra.Command, domain string, body []byte, wait time.Duration) error {
+	d, err := dial(cmd)
+	if err != nil {
+		return err
+	}
+	path := objectPath("domains/"+domain) + "/intents"
+	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
+		if wait > 0 {
+			return usage(cmd, errors.New("--wait follows one intent: leave it out for a list"))
+		}
+		path += ":batch"
+		if body, err = json.Marshal(map[string]json.RawMessage{"intents": body}); err != nil {
+			return usage(cmd, fmt.Errorf("INTENT: %w", err))
+		}
+	}
+	_, _, b, err := d.raw(http.MethodPost, path, body)
+	if err != nil {
+		return err
+	}
+	i, err := parse(b)
+	if err != nil {
+		return err
+	}
+	id := i.text("id")
+	for until := time.Now().Add(wait); i.text("ended_at") == "" && time.Now().Before(until); {
+		time.Sleep(min(time.Until(until), 200*time.Millisecond))
+		if b, i, err = d.get(intentPath(domain, id, "")); err != nil {
+			return err
+		}
+	}
+	if err := printed(cmd, b); err != nil || wait == 0 {
+		return err
+	}
+	switch outcome := i.text("receipt.outcome"); outcome {
+	case "success":
+		return nil
+	case "failure":
+		return &failure{exitBad, "postern api GET " + intentPath(domain, id, "/history"),
+			fmt.Errorf("intent %s failed: %s", id, clean(i.text("receipt.text")))}
+	}
+	return &failure{exitWaited, "postern api GET " + intentPath(domain, id, "/history"),
+		fmt.Errorf("intent %s has not ended after %s: it is %s", id, wait, i.text("state"))}
+}
+
+// intentLeverCommand is an action on an intent.
+func intentLeverCommand(verb, short string) *cobra.Command {
+	var reason string
+	cmd := asClient(&cobra.Command{
+		Use:   verb + " NAME INTENT",
+		Short: short,
+		Args:  cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path := intentPath(args[0], args[1], "/"+verb)
+			return ask(cmd, http.MethodPost, path, map[string]string{"reason": reason})
+		},
+	})
+	cmd.Flags().StringVar(&reason, "reason", "", "why; kept in the audit row")
+	return cmd
+}
+
+func intentReleaseCommand() *cobra.Command {
+	var outcome, reason string
+	cmd := asClient(&cobra.Command{
+		Use:   "release NAME INTENT",
+		Short: "Say what became of an intent whose permit does not end",
+		Long: trim(`
+			Where it cannot be known whether the public transaction of an intent has landed, the intent waits.
+			Look at the ledger, and say: done ends the intent with success; not_done has it done again, and where
+			that was wrong, twice.
+
+			  postern domain release tok order-7 --outcome done --reason "in block 4711"`),
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if outcome == "" || reason == "" {
+				return usage(cmd, errors.New("want --outcome done or not_done, and --reason"))
+			}
+			return ask(cmd, http.MethodPost, intentPath(args[0], args[1], "/release"),
+				map[string]string{"outcome": outcome, "reason": reason})
+		},
+	})
+	cmd.Flags().StringVar(&outcome, "outcome", "", "done or not_done")
+	cmd.Flags().StringVar(&reason, "reason", "", "why; kept in the audit row")
+	return cmd
+}
