@@ -51,7 +51,7 @@ func NewDomains(e *Engine, service DomainService) *Domains {
 		events: map[int32][]domains.Event{}, posts: map[int32]bool{}, out: map[int32]int{}}
 	s := d.Store.Domains
 	s.Self = d.self
-	s.Bell = func() { knock(d.bell) }
+	s.Bell = func() { knock(d.bell); knock(d.calls) }
 	s.Stepped = d.stepped
 	return d
 }

@@ -120,7 +120,7 @@ func scanCall(row pgx.CollectableRow) (*Call, error) {
 // the answer ERROR, which counts.
 func (c *Call) Read(answers []json.RawMessage) (Event, error) {
 	d := coord.New(c.Name, c.settings.Self, c.settings.coord(), 1)
-	e := Event{Fence: c.Fence}
+	e := Event{Event: coord.Event{ID: c.intent}, Fence: c.Fence}
 	for n, body := range answers {
 		a, kept, err := d.ReadAnswer(&c.call, body, c.settings.Types)
 		if err != nil {
@@ -146,9 +146,8 @@ func (c *Call) Read(answers []json.RawMessage) (Event, error) {
 
 // Failed is the event of an answer that counts as an error.
 func (c *Call) Failed(why string) Event {
-	return Event{Event: coord.Event{Answer: &coord.Answer{Key: c.Key, Result: coord.Err,
-		Reason: clipped(c.Kind + ": " + why)}},
-		Fence: c.Fence}
+	a := coord.Answer{Key: c.Key, Result: coord.Err, Reason: clipped(c.Kind + ": " + why)}
+	return Event{Event: coord.Event{Answer: &a, ID: c.intent}, Fence: c.Fence}
 }
 
 func clipped(s string) string {

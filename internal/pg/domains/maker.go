@@ -75,6 +75,18 @@ func (m domainMaker) Forget(ctx context.Context, before time.Time) error {
 }
 
 func (s *Store) forget(ctx context.Context, before time.Time) error {
+	if err := s.InChunks(ctx, func(atOnce int) (int, error) {
+		tag, err := s.Exec(ctx, `DELETE FROM postern.coord_step x
+			USING (SELECT y.domain_id, y.object, y.n
+				FROM postern.domain d
+				JOIN postern.coord_step y ON y.domain_id = d.domain_id AND y.object = ''
+				WHERE y.at < $1
+				LIMIT $2) old
+			WHERE (x.domain_id, x.object, x.n) = (old.domain_id, old.object, old.n)`, before, atOnce)
+		return int(tag.RowsAffected()), err
+	}); err != nil {
+		return err
+	}
 	return s.InChunks(ctx, func(atOnce int) (int, error) {
 		tag, err := s.Exec(ctx, forgetSQL, before, atOnce)
 		return int(tag.RowsAffected()), err

@@ -32,18 +32,12 @@ type Part struct {
 }
 
 // id is the intent that an event is about, "" for none.
-func (e *Event) id(d *coord.Domain) string {
+func (e *Event) id() string {
 	switch {
 	case e.Core != nil:
 		return e.Core.ID
 	case e.Created != nil:
 		return e.Created.ID
-	case e.Answer != nil && d != nil:
-		for _, c := range d.Calls {
-			if c.Key == e.Answer.Key {
-				return c.ID
-			}
-		}
 	}
 	return e.ID
 }
@@ -81,7 +75,7 @@ func (s *Store) Step(ctx context.Context, id int32, events []Event) (Stepped, er
 			out.merge(one)
 		case violated(err):
 			s.Log.Error("an event of a domain could not be taken, and is put aside", "domain", id, "intent",
-				e.id(nil), "error", err)
+				e.id(), "error", err)
 			if err := s.setAside(ctx, id, e, err); err != nil {
 				return out, err
 			}
@@ -113,7 +107,7 @@ func (s *Store) step(ctx context.Context, id int32, wait bool, events []Event,
 		out = Stepped{Domain: id}
 		var ids []string
 		for _, e := range events {
-			if one, ok := idOf(e.id(s.imageOf(id))); ok {
+			if one, ok := idOf(e.id()); ok {
 				ids = append(ids, one.String())
 			}
 			if e.Created != nil {
@@ -152,13 +146,6 @@ func (s *Store) step(ctx context.Context, id int32, wait bool, events []Event,
 		s.heard(h, &out)
 	}
 	return out, nil
-}
-
-func (s *Store) imageOf(id int32) *coord.Domain {
-	if k := s.keeps(id); k != nil {
-		return k.d
-	}
-	return nil
 }
 
 // decide runs what happened, and writes what that leads to.
@@ -292,7 +279,7 @@ func (s *Store) setAside(ctx context.Context, id int32, e Event, why error) erro
 				why.Error())
 		}
 		s.AuditIn(b, db.By{Context: d.context, Via: "domains", Reason: fault.Clip(why.Error())}, "set_aside",
-			"/domains/"+d.name+"/intents/"+e.id(s.imageOf(id)))
+			"/domains/"+d.name+"/intents/"+e.id())
 		return t.Commit(ctx, b)
 	})
 }

@@ -1,0 +1,232 @@
+package domains_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/pg/domains"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
+)
+
+func TestIntentsEndWithOneReceiptEach(t *testing.T) {
+	w := newWorld(t)
+	a := w.post("a")
+	w.inputs["b"] = []string{"of " + a.ID}
+	w.post("b", "a")
+	w.finish()
+	w.Same(w.receipts(), "success ", "success ")
+	if n, activities := w.publics(); n != 2 || activities != 2 {
+		t.Errorf("%d public transactions of %d activities", n, activities)
+	}
+	var rest int
+	w.Scan(`SELECT (SELECT count(*) FROM postern.coord_spend) + (SELECT count(*) FROM postern.coord_call)
+		+ (SELECT count(*) FROM postern.coord_permit WHERE closed_at IS NULL)`, &rest)
+	if rest != 0 {
+		t.Errorf("%d spends, calls and open permits are left", rest)
+	}
+	for range 10 { // it comes to its rest
+		w.Later(time.Second)
+		w.Must(w.turn(w.Ctx, w.S, w.node))
+	}
+	var due *time.Time
+	w.Scan(`SELECT due FROM postern.coord_state`, &due)
+	if due != nil {
+		t.Error("a domain with nothing to do is due at", due)
+	}
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+}
+
+// Two processes come to one seat: the loop of the second leaves it alone, and a post waits, and then sees what the
+// first has committed.
+func TestTwoProcessesTakeStepsOneAfterTheOther(t *testing.T) {
+	w := newWorld(t)
+	w.post("a")
+	o := w.Other()
+	held, release := pgworld.Hold(w.S, 1)
+	first := make(chan error, 1)
+	go func() { _, err := w.S.Domains.Step(w.Ctx, w.id(), nil); first <- err }()
+	<-held
+	out, err := o.S.Domains.Step(w.Ctx, w.id(), nil)
+	if err != nil || out.Taken {
+		t.Errorf("a second process takes the seat as well: %+v %v", out, err)
+	}
+	second := make(chan error, 1)
+	go func() { _, err := w.submit(o.S, "b"); second <- err }()
+	w.AwaitBlocked(o.PID)
+	release(nil)
+	w.Must(<-first)
+	w.Must(<-second)
+	w.finish()
+	w.Same(w.receipts(), "success ", "success ")
+}
+
+// The same uid comes twice at once: it is one intent.
+func TestAUIDMakesOneIntentWhicheverProcessIsFirst(t *testing.T) {
+	w := newWorld(t)
+	o := w.Other()
+	said, waited := w.Beside(func() error { _, err := w.submit(w.S, "a"); return err },
+		func() string { i, err := w.submit(o.S, "a"); return fmt.Sprint(i != nil && i.Replay, err) })
+	if said != "true <nil>" || !waited {
+		t.Error(said, waited)
+	}
+	w.finish()
+	w.Same(w.receipts(), "success ")
+}
+
+// A call is leased to one process. When the lease is over, another one calls, and what the first says then changes
+// nothing.
+func TestALateAnswerToACallChangesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.post("a")
+	o := w.Other()
+	var calls []*domains.Call
+	claim := func() error {
+		list, err := w.S.Domains.ClaimCalls(w.Ctx, w.node.ID, nil, 10)
+		calls = append(calls, list...)
+		return err
+	}
+	said, _ := w.Beside(claim, func() string {
+		list, err := o.S.Domains.ClaimCalls(w.Ctx, 7, nil, 10)
+		return fmt.Sprint(len(list), err)
+	})
+	if said != "0 <nil>" || len(calls) != 1 {
+		t.Fatalf("the second process has %s, the first %d", said, len(calls))
+	}
+	w.Later(16 * time.Second)
+	list, err := o.S.Domains.ClaimCalls(w.Ctx, 7, nil, 10)
+	w.Must(err)
+	if len(list) != 1 || list[0].Key != calls[0].Key || list[0].Fence <= calls[0].Fence {
+		t.Fatalf("behind the lease there are %d calls", len(list))
+	}
+	w.Later(-16 * time.Second) // no timeout gets in between
+	before := len(w.history())
+	late, err := w.S.Domains.Step(w.Ctx, w.id(), []domains.Event{w.answer(calls[0])})
+	w.Must(err)
+	if !late.Taken || len(w.history()) != before {
+		t.Error("a late answer has moved", late.Moves)
+	}
+	w.Must(w.S.Domains.Postpone(w.Ctx, calls[0], "late", time.Hour))
+	got, err := o.S.Domains.Step(w.Ctx, w.id(), []domains.Event{w.answer(list[0])})
+	w.Must(err)
+	if len(got.Moves) == 0 {
+		t.Error("the answer of the lease that holds moves nothing")
+	}
+	w.finish()
+	w.Same(w.receipts(), "success ")
+}
+
+// What the schema refuses is put aside, and others go on.
+func TestAnEventThatTheSchemaRefusesIsPutAside(t *testing.T) {
+	w := newWorld(t)
+	bad := w.post("bad")
+	w.post("good")
+	w.inputs["bad"] = []string{"taken"}
+	w.Exec(`INSERT INTO postern.coord_spend VALUES ($1, 'taken', gen_random_uuid())`, w.id())
+	for range 12 {
+		w.Must(w.turn(w.Ctx, w.S, w.node))
+		w.send()
+		w.Later(time.Second)
+	}
+	if got := w.Lines(`SELECT uid || ' ' || coalesce(receipt, '') FROM postern.coord_intent
+		ORDER BY seq`); got[1] != "good success" {
+		t.Error(got, strings.Join(w.history(), "\n"))
+	}
+	aside := w.Lines(`SELECT object FROM postern.audit WHERE action = 'set_aside'`)
+	if len(aside) == 0 || aside[0] != "/domains/tok/intents/"+bad.ID {
+		t.Error("aside are", aside)
+	}
+	var paused bool
+	w.Scan(`SELECT paused FROM postern.domain`, &paused)
+	if paused {
+		t.Error("the domain is paused")
+	}
+}
+
+var errKilled = errors.New("the process was killed")
+
+// A process dies at each of the commits of an intent's life: with the commit, or behind it. Another one goes on.
+func TestAProcessIsKilledAtEachCommitOfAnIntentsLife(t *testing.T) {
+	w := newWorld(t)
+	last := 0
+	for k := 1; last == 0; k++ {
+		uid := fmt.Sprint("at ", k)
+		commits, killed := 0, false
+		victim := w.Another(2)
+		victim.HoldCommits(func(context.Context, uint32) error {
+			if commits++; commits >= k {
+				killed = true
+				return errKilled
+			}
+			return nil
+		})
+		if _, err := w.submit(victim, uid); err != nil {
+			w.post(uid)
+		}
+		for n := 0; n < 12 && !killed; n++ {
+			_ = w.turn(w.Ctx, victim, w.node)
+			w.send()
+		}
+		if !killed {
+			last = k
+		}
+		w.finish()
+		var one, activities, moved int
+		w.Scan(`SELECT (SELECT count(*) FROM postern.task WHERE uid LIKE ':coord:%' || i.intent_id || '%'),
+				(SELECT count(*) FROM postern.coord_activity a WHERE a.intent_id = i.intent_id),
+				(SELECT count(*) FROM postern.coord_step s WHERE s.object = i.intent_id::text AND s.state = 'Confirmed'
+					AND s.machine = 'originator_transaction')
+			FROM postern.coord_intent i ORDER BY i.seq DESC LIMIT 1`, &one, &activities, &moved)
+		if one != 1 || activities != 1 || moved != 1 {
+			t.Errorf("killed at commit %d: %d public transactions, %d activities, confirmed %d times", k, one,
+				activities, moved)
+		}
+	}
+	if last < 10 {
+		t.Errorf("a life has %d commits", last)
+	}
+	for _, r := range w.receipts() {
+		if r != "success " {
+			t.Error(r)
+		}
+	}
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+}
+
+// A release takes an operator's word, with who and why, and is refused where nothing waits for it.
+func TestAReleaseIsForWhatWaitsForIt(t *testing.T) {
+	w := newWorld(t)
+	i := w.post("a")
+	if _, err := w.S.Domains.Release(w.Ctx, w.By, "tok", i.ID, true); err == nil {
+		t.Error("what has no permit is released")
+	}
+	for range 8 {
+		w.Must(w.turn(w.Ctx, w.S, w.node))
+	}
+	if _, err := w.S.Domains.Release(w.Ctx, w.By, "tok", i.ID, true); err == nil {
+		t.Error("what the core has is released")
+	}
+	_, err := w.S.Domains.Cancel(w.Ctx, w.By, "tok", i.ID)
+	if err == nil {
+		t.Error("what is dispatched is cancelled")
+	}
+	leases, _, err := w.core.Claim(w.Ctx, w.node, pgworld.Everything())
+	w.Must(err)
+	if len(leases) != 1 {
+		t.Fatalf("the core has %d", len(leases))
+	}
+	_, err = w.S.Abandon(w.Ctx, w.By, leases[0].Task.ID)
+	w.Must(err)
+	w.Must(w.turn(w.Ctx, w.S, w.node))
+	if got, err := w.S.Domains.Intent(w.Ctx, w.ID, "tok", i.ID); err != nil || !got.Unknown || got.Receipt != "" {
+		t.Errorf("%+v %v", got, err)
+	}
+	_, err = w.S.Domains.Release(w.Ctx, w.By, "tok", i.ID, true)
+	w.Must(err)
+	w.Same(w.receipts(), "success ")
+	w.Same(w.Lines(`SELECT action || ' by ' || actor || ' ' || reason FROM postern.audit WHERE action = 'release'`),
+		"release by test because")
+}
