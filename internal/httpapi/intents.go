@@ -95,6 +95,7 @@ func viewIntent(i *domains.Intent) intentView {
 
 type oneIntentOutput struct {
 	Status   int
+	ETag     string `header:"ETag"`
 	Location string `header:"Location"`
 	Replay   string `header:"Idempotent-Replay" doc:"true when the uid was known already"`
 	Body     intentView
@@ -121,7 +122,7 @@ func (a *API) postIntent(ctx context.Context, in *postIntentInput) (*oneIntentOu
 	if err != nil {
 		return nil, err
 	}
-	out := &oneIntentOutput{Status: http.StatusCreated, Body: viewIntent(list[0]),
+	out := &oneIntentOutput{Status: http.StatusCreated, ETag: etag(list[0].Version()), Body: viewIntent(list[0]),
 		Location: "/domains/" + string(in.Name) + "/intents/" + list[0].ID}
 	if list[0].Replay {
 		out.Status, out.Replay = http.StatusOK, "true"
@@ -201,7 +202,7 @@ func (a *API) getIntent(ctx context.Context, in *oneIntentInput) (*oneIntentOutp
 	if err != nil {
 		return nil, err
 	}
-	return &oneIntentOutput{Status: http.StatusOK, Body: viewIntent(i)}, nil
+	return &oneIntentOutput{Status: http.StatusOK, ETag: etag(i.Version()), Body: viewIntent(i)}, nil
 }
 
 type intentStepsOutput struct {

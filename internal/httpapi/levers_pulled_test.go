@@ -1,10 +1,11 @@
 package httpapi_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
-	"github.com/postern-dev/postern/internal/remote/signature"
+	"github.com/postern-dev/postern/internal/pg/domains"
 )
 
 // ofTransactionsAndQueues are the levers of transactions, nodes and queues.
@@ -111,6 +112,24 @@ func (l *levers) ofSubscriptionsAndProcessors() map[string]pulled {
 // tokens are the settings of a domain.
 const tokens = `{"types": ["ADD"], "service_url": "http://127.0.0.1:1"}`
 
+// parks answers the calls of services, one of a domain at a time: each intent is parked. It returns how many these are.
+func (l *levers) parks() int {
+	calls, err := l.store.Domains.ClaimCalls(l.t.Context(), 1, nil, 10)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, c := range calls {
+		e, err := c.Read([]json.RawMessage{json.RawMessage(`{"result": "PARK", "reason": "later"}`)})
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if _, err := l.store.Domains.Step(l.t.Context(), c.Domain, []domains.Event{e}); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	return len(calls)
+}
+
 // ofDomains are the levers of domains and intents.
 func (l *levers) ofDomains() map[string]pulled {
 	// anIntent is one that waits for another.
@@ -118,6 +137,14 @@ func (l *levers) ofDomains() map[string]pulled {
 		at := l.made("/domains/one", tokens)() + "/intents"
 		first := l.want(201, "POST", at, `{"party": "ann", "data": 1}`).str("id")
 		return at + "/" + l.want(201, "POST", at, `{"party": "ann", "data": 1, "depends_on": ["`+first+`"]}`).str("id")
+	}
+	// aParked is one that the service has parked.
+	aParked := func() string {
+		at := anIntent()
+		first := l.want(200, "GET", at, "").body["depends_on"].([]any)[0].(string)
+		for l.parks() > 0 {
+		}
+		return "/domains/one/intents/" + first
 	}
 	return map[string]pulled{
 		"PUT /domains/{name}": {arrange: func() string { return "/domains/new" }, body: tokens},
@@ -127,7 +154,7 @@ func (l *levers) ofDomains() map[string]pulled {
 		"DELETE /domains/{name}":                   {arrange: l.made("/domains/old", tokens)},
 		"POST /domains/{name}/pause":               {arrange: l.made("/domains/idle", tokens)},
 		"POST /domains/{name}/resume":              {arrange: l.made("/domains/idle", tokens, "pause")},
-		"POST /domains/{name}/intents/{id}/resume": {arrange: anIntent},
+		"POST /domains/{name}/intents/{id}/resume": {arrange: aParked},
 		"POST /domains/{name}/intents/{id}/cancel": {arrange: anIntent},
 	}
 }

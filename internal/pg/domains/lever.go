@@ -2,6 +2,7 @@ package domains
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -30,6 +31,9 @@ func (s *Store) pull(ctx context.Context, by db.By, domain, called, action strin
 			return nil, fault.New(fault.NotFound, "not_found", "no intent %q in domain %q", fault.Clip(called),
 				fault.Clip(domain))
 		}
+		if err := by.Seen(versionOf(x.Since)); err != nil {
+			return nil, err
+		}
 		levers, err := may(h, x)
 		if err != nil {
 			return nil, err
@@ -51,6 +55,12 @@ func (s *Store) pull(ctx context.Context, by db.By, domain, called, action strin
 	}
 	return r, err
 }
+
+// versionOf tells one state of an intent from the others that it has been in.
+func versionOf(since time.Time) int64 { return since.UnixMicro() }
+
+// Version rises with each state of an intent.
+func (i *Intent) Version() int64 { return versionOf(i.Since) }
 
 func wrongState(i *coord.Intent, want string) error {
 	return fault.New(fault.Conflict, "wrong_state", "intent %s is %s: %s", i.ID, i.State, want).With("state",
