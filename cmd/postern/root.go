@@ -50,7 +50,7 @@ func root() *cobra.Command {
 	add("Try and build", demoCommand(), devCommand(), devnetCommand(), workerCommand(), verifyWorkerCommand(), benchCommand())
 	add("Run", migrateCommand(), partitionsCommand(), serveCommand(), workCommand(), runnerCommand(), applyCommand(),
 		configCommand(), doctorCommand(), verifyCommand())
-	add("Use", append([]*cobra.Command{postCommand(), lsCommand(), showCommand(), attemptsCommand(), whyCommand(), runCommand(), jobCommand(), flowCommand()}, append(leverCommands(), processorCommand(), domainCommand(), toolCommand(), sourceCommand(), quarantineCommand(), identityCommand(), contextCommand(), keyCommand(), apiCommand())...)...)
+	add("Use", append([]*cobra.Command{postCommand(), lsCommand(), showCommand(), attemptsCommand(), whyCommand(), runCommand(), jobCommand(), flowCommand(), messageCommand()}, append(leverCommands(), processorCommand(), domainCommand(), toolCommand(), sourceCommand(), peerCommand(), quarantineCommand(), identityCommand(), contextCommand(), keyCommand(), actorCommand(), apiCommand())...)...)
 	add("Look up", machinesCommand(), walkCommand(), openapiCommand(), versionCommand())
 	cmd.AddCommand(nounCommands()...)
 	cmd.InitDefaultHelpCmd()

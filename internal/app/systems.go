@@ -37,6 +37,8 @@ func (a *App) newEngine(version string) *work.Engine {
 		work.NewBatches(e).System(),
 		work.NewChannels(e).System(),
 		work.NewJobs(e).System(),
+		work.NewMessages(e).System(),
+		work.NewPeers(e, work.PeersConfig{Call: a.remote.CallPeer}).System(),
 		work.NewDomains(e, a.remote).System(),
 	)
 	return e

@@ -156,14 +156,12 @@ func (a *API) routes() {
 	a.subscriptionRoutes()
 	a.deliveryRoutes()
 
-	// processors, authorizations
+	// processors, authorizations, domains
 	a.processorRoutes()
 	a.batchRoutes()
 	a.peerRoutes()
 	a.authorizationRoutes()
 	a.executionRoutes()
-
-	// domains
 	a.domainRoutes()
 	a.intentRoutes()
 
@@ -173,9 +171,8 @@ func (a *API) routes() {
 	a.runnerRoutes()
 	a.tryRoutes()
 
-	// messages
+	// messages, peers
 	a.messageRoutes()
-	// peers
 	a.contextPeerRoutes()
 	a.peerDoorRoutes()
 	a.peerMessageRoutes()

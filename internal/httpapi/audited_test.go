@@ -35,10 +35,14 @@ var noLever = map[string]string{
 
 	"PUT /processors/{name}/height": "a reading of the chain",
 
-	"PUT /domains/{name}/height":                "a reading of the chain",
-	"POST /domains/{name}/intents":              "an intent keeps who posted it",
-	"POST /domains/{name}/intents:batch":        "so do these",
-	"POST /domains/{name}/intents/{id}/release": "internal/pg/domains reads its audit row: a permit must be open",
+	"POST /peers/{name}/check":                       "a question to the peer, whose answer it shows",
+	"POST /contexts/{context}/peers/{peer}/hello":    "a question",
+	"POST /contexts/{context}/peers/{peer}/follow":   "a question",
+	"POST /contexts/{context}/peers/{peer}/messages": "a message keeps which peer brought it",
+	"PUT /domains/{name}/height":                     "a reading of the chain",
+	"POST /domains/{name}/intents":                   "an intent keeps who posted it",
+	"POST /domains/{name}/intents:batch":             "so do these",
+	"POST /domains/{name}/intents/{id}/release":      "internal/pg/domains reads its audit row: a permit must be open",
 
 	"POST /tools/{fqn}/check":  "a question to the tool, whose answer it shows",
 	"POST /tools/{fqn}/invoke": "it records nothing",
@@ -92,6 +96,7 @@ func TestEveryLeverLeavesWhoWhenAndWhy(t *testing.T) {
 		l.ofTransactionsAndQueues(),
 		l.ofSendersAndTypes(),
 		l.ofSubscriptionsAndProcessors(),
+		l.ofPeers(),
 		l.ofDomains(),
 		l.ofEvents(),
 		l.ofJobs(),

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/internal/pg/domains"
+	"github.com/postern-dev/postern/internal/remote/signature"
 )
 
 // ofTransactionsAndQueues are the levers of transactions, nodes and queues.
@@ -106,6 +107,18 @@ func (l *levers) ofSubscriptionsAndProcessors() map[string]pulled {
 		"DELETE /authorizations/{label}":             {arrange: l.made("/authorizations/old", l.allowed("old"))},
 		"POST /authorizations/{label}/disable":       {arrange: l.made("/authorizations/one", l.allowed("one"))},
 		"POST /authorizations/{label}/enable":        {arrange: l.made("/authorizations/two", l.allowed("two"), "disable")},
+	}
+}
+
+// ofPeers are the levers of peers.
+func (l *levers) ofPeers() map[string]pulled {
+	return map[string]pulled{
+		"PUT /peers/{name}":    {arrange: func() string { return "/peers/new" }, body: peerSecret},
+		"PATCH /peers/{name}":  {arrange: l.made("/peers/far", peerSecret), body: peerURL, action: "put"},
+		"DELETE /peers/{name}": {arrange: l.made("/peers/old", peerSecret)},
+		"POST /peers/{name}/rotate-secret": {
+			arrange: l.made("/peers/far", peerSecret), action: "rotate_secret",
+		},
 	}
 }
 

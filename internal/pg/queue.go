@@ -2,11 +2,8 @@ package pg
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -337,11 +334,5 @@ func (s *Store) LineOf(queue string, id int64) outbox.Line {
 }
 
 // Installation returns the id by which other installations know this database, for good: it stays through a restore,
-// since what others have signed for it names it. Without an id of its own it is a hash, as Line is.
-func (s *Store) Installation() string {
-	if own := s.QuarantineView().installation; own != "" {
-		return own
-	}
-	sum := sha256.Sum256([]byte("installation " + strconv.FormatInt(s.QuarantineView().lines, 10)))
-	return hex.EncodeToString(sum[:12])
-}
+// since what others have signed for it names it.
+func (s *Store) Installation() string { return s.QuarantineView().installation }

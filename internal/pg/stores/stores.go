@@ -25,15 +25,17 @@ import (
 // Store is the database as the rest of Postern sees it. It is safe for concurrent use.
 type Store struct {
 	*pg.Store
-	Reads      *reads.Store
-	Deliveries *deliveries.Store
-	Channels   *channels.Store
-	Actors     *actors.Store
-	Labels     *labels.Store
-	Events     *events.Store
-	Batches    *batches.Store
-	Flows      *flows.Store
-	Domains    *domains.Store
+	Reads         *reads.Store
+	Messages      *messages.Store
+	Installations *peers.Store
+	Deliveries    *deliveries.Store
+	Channels      *channels.Store
+	Actors        *actors.Store
+	Labels        *labels.Store
+	Events        *events.Store
+	Batches       *batches.Store
+	Flows         *flows.Store
+	Domains       *domains.Store
 }
 
 // Open makes the stores over a migrated database; the pool stays the caller's. See pg.Store.Start.
@@ -48,6 +50,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, er
 	s.Batches = batches.New(s.Store, s.Reads, s.Deliveries)
 	s.Events = events.New(s.Store, s.Reads, s.Channels)
 	s.Flows = flows.New(s.Store, s.Reads, s.Deliveries)
+	s.Messages = messages.New(s.Store, s.Flows, s.Installations)
 	s.Domains = domains.New(s.Store)
 	return s, s.Start(ctx)
 }
