@@ -244,6 +244,12 @@ const (
 	FlowViewStatusWaitingForPrerequisites FlowViewStatus = "waiting_for_prerequisites"
 )
 
+// Defines values for IdentityViewRegistration.
+const (
+	IdentityViewRegistrationClosed IdentityViewRegistration = "closed"
+	IdentityViewRegistrationOpen   IdentityViewRegistration = "open"
+)
+
 // Defines values for InsertBatchInputBodyPriority.
 const (
 	InsertBatchInputBodyPriorityHigh InsertBatchInputBodyPriority = "High"
@@ -322,6 +328,52 @@ const (
 	LogViewStreamRunner LogViewStream = "runner"
 	LogViewStreamStderr LogViewStream = "stderr"
 	LogViewStreamStdout LogViewStream = "stdout"
+)
+
+// Defines values for MessageInputMessageFormatType.
+const (
+	MessageInputMessageFormatTypeHTML MessageInputMessageFormatType = "html"
+	MessageInputMessageFormatTypeLogs MessageInputMessageFormatType = "logs"
+	MessageInputMessageFormatTypeMd   MessageInputMessageFormatType = "md"
+	MessageInputMessageFormatTypeText MessageInputMessageFormatType = "text"
+)
+
+// Defines values for MessageInputMessageType.
+const (
+	MessageInputMessageTypeChat   MessageInputMessageType = "chat"
+	MessageInputMessageTypeJob    MessageInputMessageType = "job"
+	MessageInputMessageTypeMail   MessageInputMessageType = "mail"
+	MessageInputMessageTypeResult MessageInputMessageType = "result"
+)
+
+// Defines values for MessageViewBox.
+const (
+	MessageViewBoxIn  MessageViewBox = "in"
+	MessageViewBoxOut MessageViewBox = "out"
+)
+
+// Defines values for MessageViewMessageFormatType.
+const (
+	MessageViewMessageFormatTypeHTML MessageViewMessageFormatType = "html"
+	MessageViewMessageFormatTypeLogs MessageViewMessageFormatType = "logs"
+	MessageViewMessageFormatTypeMd   MessageViewMessageFormatType = "md"
+	MessageViewMessageFormatTypeText MessageViewMessageFormatType = "text"
+)
+
+// Defines values for MessageViewMessageType.
+const (
+	MessageViewMessageTypeChat   MessageViewMessageType = "chat"
+	MessageViewMessageTypeJob    MessageViewMessageType = "job"
+	MessageViewMessageTypeMail   MessageViewMessageType = "mail"
+	MessageViewMessageTypeResult MessageViewMessageType = "result"
+)
+
+// Defines values for MessageViewStatus.
+const (
+	MessageViewStatusAcknowledged MessageViewStatus = "acknowledged"
+	MessageViewStatusDispatched   MessageViewStatus = "dispatched"
+	MessageViewStatusError        MessageViewStatus = "error"
+	MessageViewStatusProcessed    MessageViewStatus = "processed"
 )
 
 // Defines values for NewAPIKeyOnly.
@@ -432,6 +484,14 @@ const (
 const (
 	ReleaseIntentInputBodyOutcomeDone    ReleaseIntentInputBodyOutcome = "done"
 	ReleaseIntentInputBodyOutcomeNotDone ReleaseIntentInputBodyOutcome = "not_done"
+)
+
+// Defines values for ReplyMessageInputBodyMessageFormatType.
+const (
+	ReplyMessageInputBodyMessageFormatTypeHTML ReplyMessageInputBodyMessageFormatType = "html"
+	ReplyMessageInputBodyMessageFormatTypeLogs ReplyMessageInputBodyMessageFormatType = "logs"
+	ReplyMessageInputBodyMessageFormatTypeMd   ReplyMessageInputBodyMessageFormatType = "md"
+	ReplyMessageInputBodyMessageFormatTypeText ReplyMessageInputBodyMessageFormatType = "text"
 )
 
 // Defines values for RetrySettingsKind.
@@ -729,6 +789,28 @@ const (
 	ListJobsParamsStatusWaitingForPrerequisites ListJobsParamsStatus = "waiting_for_prerequisites"
 )
 
+// Defines values for ListMessagesParamsBox.
+const (
+	ListMessagesParamsBoxIn  ListMessagesParamsBox = "in"
+	ListMessagesParamsBoxOut ListMessagesParamsBox = "out"
+)
+
+// Defines values for ListMessagesParamsStatus.
+const (
+	ListMessagesParamsStatusAcknowledged ListMessagesParamsStatus = "acknowledged"
+	ListMessagesParamsStatusDispatched   ListMessagesParamsStatus = "dispatched"
+	ListMessagesParamsStatusError        ListMessagesParamsStatus = "error"
+	ListMessagesParamsStatusProcessed    ListMessagesParamsStatus = "processed"
+)
+
+// Defines values for ListMessagesParamsType.
+const (
+	ListMessagesParamsTypeChat   ListMessagesParamsType = "chat"
+	ListMessagesParamsTypeJob    ListMessagesParamsType = "job"
+	ListMessagesParamsTypeMail   ListMessagesParamsType = "mail"
+	ListMessagesParamsTypeResult ListMessagesParamsType = "result"
+)
+
 // Defines values for ListBatchesParamsPriority.
 const (
 	ListBatchesParamsPriorityHigh ListBatchesParamsPriority = "High"
@@ -805,13 +887,35 @@ type AckInputBody struct {
 	Cursor string `json:"cursor"`
 }
 
+// ActorKeyView defines model for ActorKeyView.
+type ActorKeyView struct {
+	AddedAt time.Time `json:"added_at"`
+
+	// Compromised nothing is believed that it has signed
+	Compromised bool `json:"compromised"`
+
+	// ID the key in the base64 of URLs
+	ID string `json:"id"`
+
+	// PublicKey base64 of 32 bytes
+	PublicKey string `json:"public_key"`
+
+	// RetiredAt null: it is live
+	RetiredAt *time.Time `json:"retired_at"`
+}
+
 // ActorView defines model for ActorView.
 type ActorView struct {
-	Address    []string      `json:"address"`
-	CreatedAt  time.Time     `json:"created_at"`
-	ID         string        `json:"id"`
-	Oidc       *OidcIdentity `json:"oidc"`
-	PublicKeys []string      `json:"public_keys"`
+	Address   []string  `json:"address"`
+	CreatedAt time.Time `json:"created_at"`
+	ID        string    `json:"id"`
+
+	// Keys live ones first; of one actor, not in lists
+	Keys []ActorKeyView `json:"keys,omitempty"`
+	Oidc *OidcIdentity  `json:"oidc"`
+
+	// PublicKeys those that are live
+	PublicKeys []string `json:"public_keys"`
 
 	// Roles by context; of one actor, not in lists
 	Roles   map[string]string `json:"roles,omitempty"`
@@ -1428,6 +1532,19 @@ type Check struct {
 	Ok     bool    `json:"ok"`
 }
 
+// CheckContextPeerOutputBody defines model for CheckContextPeerOutputBody.
+type CheckContextPeerOutputBody struct {
+	// Code why not
+	Code *string `json:"code,omitempty"`
+
+	// Installation which answers at the url
+	Installation *string `json:"installation,omitempty"`
+	Message      *string `json:"message,omitempty"`
+
+	// Ok it takes calls of this context, and signs its answers
+	Ok bool `json:"ok"`
+}
+
 // CheckOutputBody defines model for CheckOutputBody.
 type CheckOutputBody struct {
 	Checks []ProbeView `json:"checks"`
@@ -1481,6 +1598,56 @@ type ClockOutputBody struct {
 type ConfirmInputBody struct {
 	// Payload What the function's callback_confirmation says; another one is a failure of the action.
 	Payload json.RawMessage `json:"payload"`
+}
+
+// ContextPeerSettings defines model for ContextPeerSettings.
+type ContextPeerSettings struct {
+	// Insecure url may be http over a network, where others can read it.
+	Insecure *bool `json:"insecure,omitempty"`
+
+	// Name If given, the name in the path.
+	//
+	// Examples: claim-7f3
+	Name *string `json:"name,omitempty"`
+
+	// Secret Both ends sign with it. Left out it stays what it is. Another one is good at once, and the one before it no more: rotate-secret keeps both for a time.
+	Secret *string `json:"secret,omitempty"`
+
+	// URL Its door for this context: its address, and what PUT /peers answers there as door. Without one it calls, and is not called. Messages go out as transactions of the type peer. and its name.
+	//
+	// Examples: https://far.example/contexts/shop/peers/near
+	URL *string `json:"url,omitempty"`
+}
+
+// ContextPeerView defines model for ContextPeerView.
+type ContextPeerView struct {
+	CreatedAt time.Time `json:"created_at"`
+
+	// Door behind the address of this installation: the url that it has there
+	Door     string `json:"door"`
+	Insecure bool   `json:"insecure"`
+
+	// Installation which it is, since it was met
+	Installation *string `json:"installation"`
+
+	// MetAt when it first signed an answer
+	MetAt *time.Time `json:"met_at"`
+	Name  string     `json:"name"`
+
+	// PreviousSecretUntil the secret before is good, too, until then
+	PreviousSecretUntil *time.Time       `json:"previous_secret_until"`
+	Refuses             *PeerRefusalView `json:"refuses"`
+	URL                 string           `json:"url"`
+	Version             int64            `json:"version"`
+
+	// Warnings of what will not do, or may not be called; after PUT and PATCH
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// ContextPeersOutputBody defines model for ContextPeersOutputBody.
+type ContextPeersOutputBody struct {
+	Items []ContextPeerView `json:"items"`
+	Next  *string           `json:"next"`
 }
 
 // ContextSettings defines model for ContextSettings.
@@ -1674,7 +1841,7 @@ type DispatcherSettings struct {
 	// Unknown The fate of a transaction that was sent, whose worker cannot say what came of it, and that may not be sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
 	Unknown *DispatcherSettingsUnknown `json:"unknown,omitempty"`
 
-	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.
+	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.; peer: calls a peer, for types that begin with peer.
 	WorkerURL string `json:"worker_url"`
 }
 
@@ -1743,7 +1910,7 @@ type DispatcherView struct {
 	Version  int64                  `json:"version"`
 	Warnings []string               `json:"warnings"`
 
-	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.
+	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.; peer: calls a peer, for types that begin with peer.
 	WorkerURL string `json:"worker_url"`
 }
 
@@ -1963,6 +2130,13 @@ type DomainViewState string
 type DomainsOutputBody struct {
 	Items []DomainView `json:"items"`
 	Next  *string      `json:"next"`
+}
+
+// DoorHealthOutputBody defines model for DoorHealthOutputBody.
+type DoorHealthOutputBody struct {
+	// Installation names this database for good
+	Installation string `json:"installation"`
+	Ok           bool   `json:"ok"`
 }
 
 // Edge defines model for Edge.
@@ -2448,6 +2622,21 @@ type HourView struct {
 	Hour time.Time `json:"hour"`
 }
 
+// IdentityView defines model for IdentityView.
+type IdentityView struct {
+	// Installation its id: what is signed for it names this
+	Installation string `json:"installation"`
+
+	// PublicURL which signed requests name; empty: the address that they go to
+	PublicURL string `json:"public_url"`
+
+	// Registration whether actors register themselves
+	Registration IdentityViewRegistration `json:"registration"`
+}
+
+// IdentityViewRegistration whether actors register themselves
+type IdentityViewRegistration string
+
 // InclusionSettings defines model for InclusionSettings.
 type InclusionSettings struct {
 	Confirmations *int64 `json:"confirmations,omitempty"`
@@ -2784,6 +2973,12 @@ type JudgeChannelMessageInputBody struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
+// JudgeMessageOutputBody defines model for JudgeMessageOutputBody.
+type JudgeMessageOutputBody struct {
+	// Changed false: the same was said before
+	Changed bool `json:"changed"`
+}
+
 // LaneView defines model for LaneView.
 type LaneView struct {
 	// Ahead counted to 1,000
@@ -2796,6 +2991,17 @@ type LaneView struct {
 
 // LaneViewKind defines model for LaneView.Kind.
 type LaneViewKind string
+
+// LateView defines model for LateView.
+type LateView struct {
+	At    time.Time `json:"at"`
+	By    string    `json:"by"`
+	Event string    `json:"event"`
+
+	// Fence under which it was said; 0: under none
+	Fence int64           `json:"fence"`
+	Said  json.RawMessage `json:"said"`
+}
 
 // LeverOutputBody defines model for LeverOutputBody.
 type LeverOutputBody struct {
@@ -2914,6 +3120,172 @@ type MemberView struct {
 	Roles []string `json:"roles"`
 }
 
+// MessageHistoryOutputBody defines model for MessageHistoryOutputBody.
+type MessageHistoryOutputBody struct {
+	Items []JobStepView `json:"items"`
+
+	// Late what was said after its end, or by one that held it no more
+	Late []LateView `json:"late"`
+}
+
+// MessageInput defines model for MessageInput.
+type MessageInput struct {
+	// Envelope DSSE, by the caller's key; says all the rest again.
+	Envelope json.RawMessage `json:"envelope,omitempty"`
+
+	// Job Of type job: made there, all or none.
+	Job []JobInput `json:"job,omitempty"`
+
+	// Message At most 1 MiB. It is data, and shown as it is.
+	Message *string `json:"message,omitempty"`
+
+	// MessageFormatType [text]
+	MessageFormatType *MessageInputMessageFormatType `json:"message_format_type,omitempty"`
+
+	// MessageType result: see reply.
+	MessageType *MessageInputMessageType `json:"message_type,omitempty"`
+
+	// Ref 0 to 4294967295, the caller's own: it names one message.
+	Ref *int64 `json:"ref,omitempty"`
+
+	// ReplyTo The id of a message that it answers.
+	ReplyTo *string `json:"reply_to,omitempty"`
+
+	// Timeout Seconds until it is delivered; 0: any time.
+	Timeout *int64 `json:"timeout,omitempty"`
+
+	// TimeoutAck From then on until it is acknowledged.
+	TimeoutAck *int64 `json:"timeout_ack,omitempty"`
+
+	// TimeoutResult From then on until it has its result.
+	TimeoutResult *int64    `json:"timeout_result,omitempty"`
+	To            MessageTo `json:"to"`
+}
+
+// MessageInputMessageFormatType [text]
+type MessageInputMessageFormatType string
+
+// MessageInputMessageType result: see reply.
+type MessageInputMessageType string
+
+// MessageLogView defines model for MessageLogView.
+type MessageLogView struct {
+	At time.Time `json:"at"`
+
+	// Job its ref, or its id; empty of what a peer has told
+	Job    string `json:"job"`
+	Stream string `json:"stream"`
+	Text   string `json:"text"`
+}
+
+// MessageLogsOutputBody defines model for MessageLogsOutputBody.
+type MessageLogsOutputBody struct {
+	Items []MessageLogView `json:"items"`
+}
+
+// MessageReply defines model for MessageReply.
+type MessageReply struct {
+	CallerID          string          `json:"caller_id"`
+	ID                string          `json:"id"`
+	Message           string          `json:"message"`
+	MessageFormatType string          `json:"message_format_type"`
+	Result            json.RawMessage `json:"result,omitempty"`
+}
+
+// MessageTo defines model for MessageTo.
+type MessageTo struct {
+	// Actor Who alone may receive it; any executor without it.
+	Actor *string `json:"actor,omitempty"`
+
+	// Context As the installation there calls it.
+	//
+	// Examples: claim-7f3
+	Context *string `json:"context,omitempty"`
+
+	// Peer Another installation; without it, this one.
+	//
+	// Examples: claim-7f3
+	Peer *string `json:"peer,omitempty"`
+
+	// Topic What a receiver may ask for.
+	//
+	// Examples: claim-7f3
+	Topic *string `json:"topic,omitempty"`
+}
+
+// MessageView defines model for MessageView.
+type MessageView struct {
+	AckedAt *time.Time `json:"acked_at"`
+
+	// Box msg_out or msg_in of the context
+	Box MessageViewBox `json:"box"`
+
+	// CallerID the actor that sent it
+	CallerID  string    `json:"caller_id"`
+	CreatedAt time.Time `json:"created_at"`
+
+	// Deadline that runs; null: none does
+	Deadline    *time.Time `json:"deadline"`
+	DeliveredAt *time.Time `json:"delivered_at"`
+	EndedAt     *time.Time `json:"ended_at"`
+	Error       *JobError  `json:"error"`
+
+	// From the context that sent it; null: it came from a peer
+	From *string `json:"from"`
+	ID   string  `json:"id"`
+
+	// Job not in lists; for readers without the values of env_vars
+	Job json.RawMessage `json:"job,omitempty"`
+
+	// Jobs ids of the jobs that were made of it here; not in lists
+	Jobs       []string   `json:"jobs,omitempty"`
+	LeaseUntil *time.Time `json:"lease_until"`
+
+	// Message not in lists
+	Message           *string                      `json:"message,omitempty"`
+	MessageFormatType MessageViewMessageFormatType `json:"message_format_type"`
+	MessageType       MessageViewMessageType       `json:"message_type"`
+
+	// Peer the other installation; null: it stays in this one
+	Peer *string `json:"peer"`
+
+	// Receiver the actor that was handed it last
+	Receiver *string       `json:"receiver"`
+	Ref      *int64        `json:"ref"`
+	Reply    *MessageReply `json:"reply"`
+	ReplyTo  *string       `json:"reply_to"`
+
+	// Result of the result of jobs: how each ended
+	Result json.RawMessage `json:"result,omitempty"`
+
+	// Signed it came in an envelope
+	Signed        bool              `json:"signed"`
+	Status        MessageViewStatus `json:"status"`
+	Timeout       int64             `json:"timeout"`
+	TimeoutAck    int64             `json:"timeout_ack"`
+	TimeoutResult int64             `json:"timeout_result"`
+	To            MessageTo         `json:"to"`
+	UpdatedAt     time.Time         `json:"updated_at"`
+}
+
+// MessageViewBox msg_out or msg_in of the context
+type MessageViewBox string
+
+// MessageViewMessageFormatType defines model for MessageView.MessageFormatType.
+type MessageViewMessageFormatType string
+
+// MessageViewMessageType defines model for MessageView.MessageType.
+type MessageViewMessageType string
+
+// MessageViewStatus defines model for MessageView.Status.
+type MessageViewStatus string
+
+// MessagesOutputBody defines model for MessagesOutputBody.
+type MessagesOutputBody struct {
+	Items []MessageView `json:"items"`
+	Next  *string       `json:"next"`
+}
+
 // MoveInputBody defines model for MoveInputBody.
 type MoveInputBody struct {
 	// Place "head", {"before": id} or {"after": id}, of a transaction that waits in the same queue. head: before all that wait.
@@ -2992,15 +3364,17 @@ type NewAPIKeyRole string
 // NewActor defines model for NewActor.
 type NewActor struct {
 	// Address URLs under which its node can be reached.
-	Address []string      `json:"address,omitempty"`
-	Oidc    *OidcIdentity `json:"oidc,omitempty"`
+	Address []string `json:"address,omitempty"`
+
+	// Oidc Set by system admins alone.
+	Oidc *OidcIdentity `json:"oidc,omitempty"`
 
 	// OwnContext Makes a context of this name whose admin it is.
 	//
 	// Examples: claim-7f3
 	OwnContext *string `json:"own_context,omitempty"`
 
-	// PublicKeys Ed25519, base64 of 32 bytes; two for a rotation.
+	// PublicKeys Ed25519, base64 of 32 bytes.
 	PublicKeys []string `json:"public_keys,omitempty"`
 }
 
@@ -3180,6 +3554,13 @@ type PeerOutputBody struct {
 	WorkerURL string `json:"worker_url"`
 }
 
+// PeerRefusalView defines model for PeerRefusalView.
+type PeerRefusalView struct {
+	Code    string    `json:"code"`
+	Message string    `json:"message"`
+	Since   time.Time `json:"since"`
+}
+
 // PoolSettings defines model for PoolSettings.
 type PoolSettings struct {
 	// AfterFailure A transaction that fails after it reached its worker: keep its sender, or block that for a while and go on with another. keep unless said.
@@ -3233,6 +3614,16 @@ type PoolsOutputBody struct {
 // Port defines model for Port.
 type Port struct {
 	Name string `json:"name"`
+}
+
+// PostActorKeyInputBody defines model for PostActorKeyInputBody.
+type PostActorKeyInputBody struct {
+	// Proof As postern actor key prove makes it.
+	Proof string `json:"proof"`
+
+	// PublicKey Ed25519, base64 of 32 bytes.
+	PublicKey string  `json:"public_key"`
+	Reason    *string `json:"reason,omitempty"`
 }
 
 // PostFlowJobsInputBody defines model for PostFlowJobsInputBody.
@@ -3555,6 +3946,33 @@ type ReasonBody struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
+// ReceiveMessagesInputBody defines model for ReceiveMessagesInputBody.
+type ReceiveMessagesInputBody struct {
+	// Lease For how long; 1s to 1h, 30s unless said.
+	//
+	// Examples: 30s
+	Lease *string `json:"lease,omitempty"`
+
+	// Max How many; 1 unless said.
+	Max *int64 `json:"max,omitempty"`
+
+	// Topic Those of this topic alone.
+	//
+	// Examples: claim-7f3
+	Topic *string `json:"topic,omitempty"`
+}
+
+// ReceivedMessage defines model for ReceivedMessage.
+type ReceivedMessage struct {
+	// Fence to be given with ack, processed, reply and reject
+	Fence int64 `json:"fence"`
+}
+
+// ReceivedMessages defines model for ReceivedMessages.
+type ReceivedMessages struct {
+	Items []ReceivedMessage `json:"items"`
+}
+
 // ReconcileInputBody defines model for ReconcileInputBody.
 type ReconcileInputBody struct {
 	// Anew Begin a round that has not reached its end again.
@@ -3739,6 +4157,18 @@ type RenewRunnerOutputBody struct {
 	TTL string `json:"ttl"`
 }
 
+// ReplyMessageInputBody defines model for ReplyMessageInputBody.
+type ReplyMessageInputBody struct {
+	// Message At most 1 MiB.
+	Message string `json:"message"`
+
+	// MessageFormatType text unless said.
+	MessageFormatType *ReplyMessageInputBodyMessageFormatType `json:"message_format_type,omitempty"`
+}
+
+// ReplyMessageInputBodyMessageFormatType text unless said.
+type ReplyMessageInputBodyMessageFormatType string
+
 // ResultView defines model for ResultView.
 type ResultView struct {
 	Data json.RawMessage `json:"data,omitempty"`
@@ -3794,6 +4224,18 @@ type RotateInputBody struct {
 	// Examples: 1h
 	Overlap *string `json:"overlap,omitempty"`
 	Reason  *string `json:"reason,omitempty"`
+}
+
+// RotatePeerSecretInputBody defines model for RotatePeerSecretInputBody.
+type RotatePeerSecretInputBody struct {
+	// Overlap of both secrets, 0s to 720h; 24h unless said
+	//
+	// Examples: 24h
+	Overlap *string `json:"overlap,omitempty"`
+	Reason  *string `json:"reason,omitempty"`
+
+	// Secret Both ends sign with it. Left out it stays what it is. Another one is good at once, and the one before it no more: rotate-secret keeps both for a time.
+	Secret *string `json:"secret,omitempty"`
 }
 
 // RoundView defines model for RoundView.
@@ -4779,6 +5221,18 @@ type PatchActorParams struct {
 	IfNoneMatch string `header:"If-None-Match"`
 }
 
+// DeleteActorKeyParams are the parameters of DeleteActorKey; what is zero is not sent.
+type DeleteActorKeyParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// Nothing that it has signed is believed any more.
+	Compromised *bool `query:"compromised"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
 // ListAPIKeysParams are the parameters of ListAPIKeys; what is zero is not sent.
 type ListAPIKeysParams struct {
 	Limit int64 `query:"limit"`
@@ -5042,6 +5496,42 @@ type ListContextsParams struct {
 	Limit int64 `query:"limit"`
 	// next of the page before.
 	Cursor string `query:"cursor"`
+}
+
+// FollowMessagesJSONBody is a part of FollowMessages.
+type FollowMessagesJSONBody map[string]interface{}
+
+// FollowMessagesParams are the parameters of FollowMessages; what is zero is not sent.
+type FollowMessagesParams struct {
+	// installation/context/peer/ the last word of the path / something drawn
+	WebhookID        string `header:"webhook-id"`
+	WebhookTimestamp string `header:"webhook-timestamp"`
+	// By the secret of the peer, as Standard Webhooks has it (v1).
+	WebhookSignature string `header:"webhook-signature"`
+}
+
+// GreetPeerJSONBody is a part of GreetPeer.
+type GreetPeerJSONBody map[string]interface{}
+
+// GreetPeerParams are the parameters of GreetPeer; what is zero is not sent.
+type GreetPeerParams struct {
+	// installation/context/peer/ the last word of the path / something drawn
+	WebhookID        string `header:"webhook-id"`
+	WebhookTimestamp string `header:"webhook-timestamp"`
+	// By the secret of the peer, as Standard Webhooks has it (v1).
+	WebhookSignature string `header:"webhook-signature"`
+}
+
+// DeliverMessageJSONBody is a part of DeliverMessage.
+type DeliverMessageJSONBody map[string]interface{}
+
+// DeliverMessageParams are the parameters of DeliverMessage; what is zero is not sent.
+type DeliverMessageParams struct {
+	// installation/context/peer/ the last word of the path / something drawn
+	WebhookID        string `header:"webhook-id"`
+	WebhookTimestamp string `header:"webhook-timestamp"`
+	// By the secret of the peer, as Standard Webhooks has it (v1).
+	WebhookSignature string `header:"webhook-signature"`
 }
 
 // DeliverBatchJSONBody is a part of DeliverBatch.
@@ -5579,6 +6069,91 @@ type GetJobLogsParams struct {
 	Limit int64 `query:"limit"`
 }
 
+// ListMessagesParamsBox is a part of ListMessages.
+type ListMessagesParamsBox string
+
+// ListMessagesParamsStatus is a part of ListMessages.
+type ListMessagesParamsStatus string
+
+// ListMessagesParamsType is a part of ListMessages.
+type ListMessagesParamsType string
+
+// ListMessagesParams are the parameters of ListMessages; what is zero is not sent.
+type ListMessagesParams struct {
+	// msg_out or msg_in.
+	Box      ListMessagesParamsBox    `query:"box"`
+	Status   ListMessagesParamsStatus `query:"status"`
+	Type     ListMessagesParamsType   `query:"type"`
+	CallerID string                   `query:"caller_id"`
+	Peer     string                   `query:"peer"`
+	Ref      string                   `query:"ref"`
+	// The id of the message that they answer.
+	ReplyTo string `query:"reply_to"`
+	Limit   int64  `query:"limit"`
+	// next of the page before, with the same filters.
+	Cursor string `query:"cursor"`
+}
+
+// PostMessageParams are the parameters of PostMessage; what is zero is not sent.
+type PostMessageParams struct {
+	// The same key and body again: the same message.
+	IdempotencyKey string `header:"Idempotency-Key"`
+}
+
+// GetMessageParams are the parameters of GetMessage; what is zero is not sent.
+type GetMessageParams struct {
+	// How long to wait for its end, at most 60s.
+	Wait string `query:"wait"`
+	// wait=N, in seconds.
+	Prefer string `header:"Prefer"`
+}
+
+// AckMessageParams are the parameters of AckMessage; what is zero is not sent.
+type AckMessageParams struct {
+	// Required: as the receive gave it.
+	PosternFence string `header:"Postern-Fence"`
+}
+
+// CancelMessageParams are the parameters of CancelMessage; what is zero is not sent.
+type CancelMessageParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+}
+
+// GetMessageLogsParams are the parameters of GetMessageLogs; what is zero is not sent.
+type GetMessageLogsParams struct {
+	// The last so many lines.
+	Limit int64 `query:"limit"`
+}
+
+// ProcessedMessageParams are the parameters of ProcessedMessage; what is zero is not sent.
+type ProcessedMessageParams struct {
+	// Required: as the receive gave it.
+	PosternFence string `header:"Postern-Fence"`
+}
+
+// RejectMessageParams are the parameters of RejectMessage; what is zero is not sent.
+type RejectMessageParams struct {
+	// Required: as the receive gave it.
+	PosternFence string `header:"Postern-Fence"`
+}
+
+// ReplyMessageParams are the parameters of ReplyMessage; what is zero is not sent.
+type ReplyMessageParams struct {
+	// Required: as the receive gave it.
+	PosternFence string `header:"Postern-Fence"`
+}
+
+// ReceiveMessagesParams are the parameters of ReceiveMessages; what is zero is not sent.
+type ReceiveMessagesParams struct {
+	// How long to wait for one, at most 60s; wins over Prefer: wait=N.
+	Wait string `query:"wait"`
+	// wait=N, in seconds.
+	Prefer string `header:"Prefer"`
+}
+
 // ListNodesParams are the parameters of ListNodes; what is zero is not sent.
 type ListNodesParams struct {
 	Limit int64 `query:"limit"`
@@ -5608,6 +6183,62 @@ type DrainNodeParams struct {
 
 // ResumeNodeParams are the parameters of ResumeNode; what is zero is not sent.
 type ResumeNodeParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ListContextPeersParams are the parameters of ListContextPeers; what is zero is not sent.
+type ListContextPeersParams struct {
+	Limit int64 `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// DeleteContextPeerParams are the parameters of DeleteContextPeer; what is zero is not sent.
+type DeleteContextPeerParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PatchContextPeerJSONBody is a part of PatchContextPeer.
+type PatchContextPeerJSONBody map[string]interface{}
+
+// PatchContextPeerParams are the parameters of PatchContextPeer; what is zero is not sent.
+type PatchContextPeerParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// PutContextPeerParams are the parameters of PutContextPeer; what is zero is not sent.
+type PutContextPeerParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+	// *: only create.
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+// RotatePeerSecretParams are the parameters of RotatePeerSecret; what is zero is not sent.
+type RotatePeerSecretParams struct {
 	// Kept in the audit row, with who and when.
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
@@ -6670,6 +7301,9 @@ type PostActorJSONRequestBody = NewActor
 // PatchActorJSONRequestBody defines body for PatchActor for application/json ContentType.
 type PatchActorJSONRequestBody PatchActorJSONBody
 
+// PostActorKeyJSONRequestBody defines body for PostActorKey for application/json ContentType.
+type PostActorKeyJSONRequestBody = PostActorKeyInputBody
+
 // PostAPIKeyJSONRequestBody defines body for PostAPIKey for application/json ContentType.
 type PostAPIKeyJSONRequestBody = NewAPIKey
 
@@ -6720,6 +7354,15 @@ type NackChannelMessageJSONRequestBody = JudgeChannelMessageInputBody
 
 // UnblockChannelJSONRequestBody defines body for UnblockChannel for application/json ContentType.
 type UnblockChannelJSONRequestBody = ReasonBody
+
+// FollowMessagesJSONRequestBody defines body for FollowMessages for application/json ContentType.
+type FollowMessagesJSONRequestBody FollowMessagesJSONBody
+
+// GreetPeerJSONRequestBody defines body for GreetPeer for application/json ContentType.
+type GreetPeerJSONRequestBody GreetPeerJSONBody
+
+// DeliverMessageJSONRequestBody defines body for DeliverMessage for application/json ContentType.
+type DeliverMessageJSONRequestBody DeliverMessageJSONBody
 
 // DeliverBatchJSONRequestBody defines body for DeliverBatch for application/json ContentType.
 type DeliverBatchJSONRequestBody DeliverBatchJSONBody
@@ -6847,6 +7490,21 @@ type MeetPrerequisitesJSONRequestBody = MeetInputBody
 // ReplayJobJSONRequestBody defines body for ReplayJob for application/json ContentType.
 type ReplayJobJSONRequestBody = ReasonBody
 
+// PostMessageJSONRequestBody defines body for PostMessage for application/json ContentType.
+type PostMessageJSONRequestBody = MessageInput
+
+// CancelMessageJSONRequestBody defines body for CancelMessage for application/json ContentType.
+type CancelMessageJSONRequestBody = ReasonBody
+
+// RejectMessageJSONRequestBody defines body for RejectMessage for application/json ContentType.
+type RejectMessageJSONRequestBody = ReasonBody
+
+// ReplyMessageJSONRequestBody defines body for ReplyMessage for application/json ContentType.
+type ReplyMessageJSONRequestBody = ReplyMessageInputBody
+
+// ReceiveMessagesJSONRequestBody defines body for ReceiveMessages for application/json ContentType.
+type ReceiveMessagesJSONRequestBody = ReceiveMessagesInputBody
+
 // BuryNodeJSONRequestBody defines body for BuryNode for application/json ContentType.
 type BuryNodeJSONRequestBody = ReasonBody
 
@@ -6855,6 +7513,15 @@ type DrainNodeJSONRequestBody = ReasonBody
 
 // ResumeNodeJSONRequestBody defines body for ResumeNode for application/json ContentType.
 type ResumeNodeJSONRequestBody = ReasonBody
+
+// PatchContextPeerJSONRequestBody defines body for PatchContextPeer for application/json ContentType.
+type PatchContextPeerJSONRequestBody PatchContextPeerJSONBody
+
+// PutContextPeerJSONRequestBody defines body for PutContextPeer for application/json ContentType.
+type PutContextPeerJSONRequestBody = ContextPeerSettings
+
+// RotatePeerSecretJSONRequestBody defines body for RotatePeerSecret for application/json ContentType.
+type RotatePeerSecretJSONRequestBody = RotatePeerSecretInputBody
 
 // PatchPoolJSONRequestBody defines body for PatchPool for application/json ContentType.
 type PatchPoolJSONRequestBody PatchPoolJSONBody
@@ -7286,6 +7953,8 @@ var Operations = []Operation{
 	{Name: "DeleteActor", Method: "DELETE", Path: "/actors/{id}", Summary: "Forget an actor that is no member", Query: []string{"reason", "dry_run"}},
 	{Name: "GetActor", Method: "GET", Path: "/actors/{id}", Summary: "Read one actor"},
 	{Name: "PatchActor", Method: "PATCH", Path: "/actors/{id}", Summary: "Change an actor", Query: []string{"reason", "dry_run"}},
+	{Name: "PostActorKey", Method: "POST", Path: "/actors/{id}/keys", Summary: "Give an actor one more key"},
+	{Name: "DeleteActorKey", Method: "DELETE", Path: "/actors/{id}/keys/{key}", Summary: "Retire a key of an actor", Query: []string{"reason", "dry_run", "compromised"}},
 	{Name: "ListAPIKeys", Method: "GET", Path: "/api-keys", Summary: "List API keys", Query: []string{"limit", "cursor"}},
 	{Name: "PostAPIKey", Method: "POST", Path: "/api-keys", Summary: "Make an API key and show its secret once", Query: []string{"reason"}},
 	{Name: "DeleteAPIKey", Method: "DELETE", Path: "/api-keys/{id}", Summary: "Revoke an API key", Query: []string{"reason", "dry_run"}},
@@ -7318,6 +7987,10 @@ var Operations = []Operation{
 	{Name: "ReceiveChannelMessage", Method: "POST", Path: "/channels/{name}/receive", Summary: "Take the oldest message that is offered", Query: []string{"wait"}},
 	{Name: "UnblockChannel", Method: "POST", Path: "/channels/{name}/unblock", Summary: "Let results through a cap again", Query: []string{"reason", "dry_run"}},
 	{Name: "ListContexts", Method: "GET", Path: "/contexts", Summary: "List the contexts in which one has a role", Query: []string{"limit", "cursor"}},
+	{Name: "FollowMessages", Method: "POST", Path: "/contexts/{context}/peers/{peer}/follow", Summary: "As a peer: ask what has become of messages"},
+	{Name: "GetDoorHealth", Method: "GET", Path: "/contexts/{context}/peers/{peer}/health", Summary: "As a peer: which installation this is"},
+	{Name: "GreetPeer", Method: "POST", Path: "/contexts/{context}/peers/{peer}/hello", Summary: "As a peer: ask whether calls are believed"},
+	{Name: "DeliverMessage", Method: "POST", Path: "/contexts/{context}/peers/{peer}/messages", Summary: "As a peer: bring a message, once however often"},
 	{Name: "DeliverBatch", Method: "POST", Path: "/contexts/{context}/processors/{name}/peers/{peer}/dispatch/{type}", Summary: "As a peer: send a batch, once however often"},
 	{Name: "GetPeerHealth", Method: "GET", Path: "/contexts/{context}/processors/{name}/peers/{peer}/health", Summary: "As a peer: whether batches are taken"},
 	{Name: "AskBatch", Method: "POST", Path: "/contexts/{context}/processors/{name}/peers/{peer}/status/{type}", Summary: "As a peer: ask what became of a batch"},
@@ -7381,6 +8054,7 @@ var Operations = []Operation{
 	{Name: "StartFlow", Method: "POST", Path: "/flows/{id}/start", Summary: "Post its jobs", Query: []string{"reason", "dry_run"}},
 	{Name: "GetFlowWhy", Method: "GET", Path: "/flows/{id}/why", Summary: "What a flow waits for"},
 	{Name: "ValidateFlow", Method: "POST", Path: "/flows:validate", Summary: "Check a flow, and store nothing"},
+	{Name: "GetIdentity", Method: "GET", Path: "/identity", Summary: "Which installation this is"},
 	{Name: "AnnounceIdentity", Method: "POST", Path: "/identity/announce", Summary: "Say under which deployment this database runs", Query: []string{"reason", "dry_run"}},
 	{Name: "ListJobs", Method: "GET", Path: "/jobs", Summary: "List jobs, the newest first", Query: []string{"caller_id", "ref", "status", "script_type", "runner", "flow", "tx", "limit", "cursor"}},
 	{Name: "PostJob", Method: "POST", Path: "/jobs", Summary: "Have a runner execute a script"},
@@ -7398,12 +8072,31 @@ var Operations = []Operation{
 	{Name: "ListMachines", Method: "GET", Path: "/machines", Summary: "The state machines"},
 	{Name: "GetMachine", Method: "GET", Path: "/machines/{name}", Summary: "One state machine"},
 	{Name: "GetMachineStates", Method: "GET", Path: "/machines/{name}/states", Summary: "How many things of the context are in each state of a machine now"},
+	{Name: "ListMessages", Method: "GET", Path: "/messages", Summary: "List the messages of a box, the newest first", Query: []string{"box", "status", "type", "caller_id", "peer", "ref", "reply_to", "limit", "cursor"}},
+	{Name: "PostMessage", Method: "POST", Path: "/messages", Summary: "Send a message to a context"},
+	{Name: "GetMessage", Method: "GET", Path: "/messages/{id}", Summary: "Read one message", Query: []string{"wait"}},
+	{Name: "AckMessage", Method: "POST", Path: "/messages/{id}/ack", Summary: "Say that one has a message"},
+	{Name: "CancelMessage", Method: "POST", Path: "/messages/{id}/cancel", Summary: "Take back a message that one has sent", Query: []string{"reason", "dry_run"}},
+	{Name: "GetMessageHistory", Method: "GET", Path: "/messages/{id}/history", Summary: "What happened to a message, and what came too late"},
+	{Name: "GetMessageLogs", Method: "GET", Path: "/messages/{id}/logs", Summary: "What the jobs of a message have written", Query: []string{"limit"}},
+	{Name: "ProcessedMessage", Method: "POST", Path: "/messages/{id}/processed", Summary: "Say that a message is done with"},
+	{Name: "RejectMessage", Method: "POST", Path: "/messages/{id}/reject", Summary: "Refuse a message"},
+	{Name: "ReplyMessage", Method: "POST", Path: "/messages/{id}/reply", Summary: "Answer a message with its result"},
+	{Name: "GetMessageWhy", Method: "GET", Path: "/messages/{id}/why", Summary: "What a message waits for"},
+	{Name: "ReceiveMessages", Method: "POST", Path: "/messages:receive", Summary: "Take the oldest messages of msg_in", Query: []string{"wait"}},
 	{Name: "ListNodes", Method: "GET", Path: "/nodes", Summary: "List the processes that dispatch", Query: []string{"limit", "cursor"}},
 	{Name: "GetNode", Method: "GET", Path: "/nodes/{name}", Summary: "Read one node"},
 	{Name: "BuryNode", Method: "POST", Path: "/nodes/{name}/bury", Summary: "Take a node for dead now, and let others go on with its queues", Query: []string{"reason", "dry_run"}},
 	{Name: "DrainNode", Method: "POST", Path: "/nodes/{name}/drain", Summary: "Hand back what it holds, claim nothing more", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeNode", Method: "POST", Path: "/nodes/{name}/resume", Summary: "Let a drained node claim again", Query: []string{"reason", "dry_run"}},
 	{Name: "GetNow", Method: "GET", Path: "/now", Summary: "What the context holds now, and its oldest heads with what each waits for"},
+	{Name: "ListContextPeers", Method: "GET", Path: "/peers", Summary: "List the other installations that this context knows", Query: []string{"limit", "cursor"}},
+	{Name: "DeleteContextPeer", Method: "DELETE", Path: "/peers/{name}", Summary: "Send nothing to it and take nothing of it", Query: []string{"reason", "dry_run"}},
+	{Name: "GetContextPeer", Method: "GET", Path: "/peers/{name}", Summary: "Read one of them"},
+	{Name: "PatchContextPeer", Method: "PATCH", Path: "/peers/{name}", Summary: "Change the settings of one", Query: []string{"reason", "dry_run"}},
+	{Name: "PutContextPeer", Method: "PUT", Path: "/peers/{name}", Summary: "Make another installation known, or replace its settings", Query: []string{"reason", "dry_run"}},
+	{Name: "CheckContextPeer", Method: "POST", Path: "/peers/{name}/check", Summary: "Call it, and say what comes of that"},
+	{Name: "RotatePeerSecret", Method: "POST", Path: "/peers/{name}/rotate-secret", Summary: "Change its secret; two are good for a time", Query: []string{"reason", "dry_run"}},
 	{Name: "ListPools", Method: "GET", Path: "/pools", Summary: "List pools", Query: []string{"limit", "cursor"}},
 	{Name: "DeletePool", Method: "DELETE", Path: "/pools/{name}", Summary: "Remove a pool that nothing needs", Query: []string{"reason", "dry_run"}},
 	{Name: "GetPool", Method: "GET", Path: "/pools/{name}", Summary: "Read one pool"},
@@ -7557,6 +8250,18 @@ func (c *Client) GetActor(ctx context.Context, id string) (*Answer[ActorView], e
 func (c *Client) PatchActor(ctx context.Context, id string, params *PatchActorParams, body *PatchActorJSONRequestBody) (*Answer[ActorView], error) {
 	path := fmt.Sprintf("/actors/%s", segment(id))
 	return ask[ActorView](ctx, c, "PATCH", path, params, body)
+}
+
+// PostActorKey: Give an actor one more key. POST /actors/{id}/keys
+func (c *Client) PostActorKey(ctx context.Context, id string, body *PostActorKeyJSONRequestBody) (*Answer[ActorView], error) {
+	path := fmt.Sprintf("/actors/%s/keys", segment(id))
+	return ask[ActorView](ctx, c, "POST", path, nil, body)
+}
+
+// DeleteActorKey: Retire a key of an actor. DELETE /actors/{id}/keys/{key}
+func (c *Client) DeleteActorKey(ctx context.Context, id string, key string, params *DeleteActorKeyParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/actors/%s/keys/%s", segment(id), segment(key))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
 }
 
 // ListAPIKeys: List API keys. GET /api-keys
@@ -7749,6 +8454,30 @@ func (c *Client) UnblockChannel(ctx context.Context, name string, params *Unbloc
 func (c *Client) ListContexts(ctx context.Context, params *ListContextsParams) (*Answer[ContextsOutputBody], error) {
 	path := "/contexts"
 	return ask[ContextsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// FollowMessages: As a peer: ask what has become of messages. POST /contexts/{context}/peers/{peer}/follow
+func (c *Client) FollowMessages(ctx context.Context, context string, peer string, params *FollowMessagesParams, body *FollowMessagesJSONRequestBody) (*Answer[map[string]interface{}], error) {
+	path := fmt.Sprintf("/contexts/%s/peers/%s/follow", segment(context), segment(peer))
+	return ask[map[string]interface{}](ctx, c, "POST", path, params, body)
+}
+
+// GetDoorHealth: As a peer: which installation this is. GET /contexts/{context}/peers/{peer}/health
+func (c *Client) GetDoorHealth(ctx context.Context, context string, peer string) (*Answer[DoorHealthOutputBody], error) {
+	path := fmt.Sprintf("/contexts/%s/peers/%s/health", segment(context), segment(peer))
+	return ask[DoorHealthOutputBody](ctx, c, "GET", path, nil, nil)
+}
+
+// GreetPeer: As a peer: ask whether calls are believed. POST /contexts/{context}/peers/{peer}/hello
+func (c *Client) GreetPeer(ctx context.Context, context string, peer string, params *GreetPeerParams, body *GreetPeerJSONRequestBody) (*Answer[map[string]interface{}], error) {
+	path := fmt.Sprintf("/contexts/%s/peers/%s/hello", segment(context), segment(peer))
+	return ask[map[string]interface{}](ctx, c, "POST", path, params, body)
+}
+
+// DeliverMessage: As a peer: bring a message, once however often. POST /contexts/{context}/peers/{peer}/messages
+func (c *Client) DeliverMessage(ctx context.Context, context string, peer string, params *DeliverMessageParams, body *DeliverMessageJSONRequestBody) (*Answer[map[string]interface{}], error) {
+	path := fmt.Sprintf("/contexts/%s/peers/%s/messages", segment(context), segment(peer))
+	return ask[map[string]interface{}](ctx, c, "POST", path, params, body)
 }
 
 // DeliverBatch: As a peer: send a batch, once however often. POST /contexts/{context}/processors/{name}/peers/{peer}/dispatch/{type}
@@ -8129,6 +8858,12 @@ func (c *Client) ValidateFlow(ctx context.Context, body *ValidateFlowJSONRequest
 	return ask[ValidFlowOutputBody](ctx, c, "POST", path, nil, body)
 }
 
+// GetIdentity: Which installation this is. GET /identity
+func (c *Client) GetIdentity(ctx context.Context) (*Answer[IdentityView], error) {
+	path := "/identity"
+	return ask[IdentityView](ctx, c, "GET", path, nil, nil)
+}
+
 // AnnounceIdentity: Say under which deployment this database runs. POST /identity/announce
 func (c *Client) AnnounceIdentity(ctx context.Context, params *AnnounceIdentityParams, body *AnnounceIdentityJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := "/identity/announce"
@@ -8231,6 +8966,78 @@ func (c *Client) GetMachineStates(ctx context.Context, name string) (*Answer[Sta
 	return ask[StatesView](ctx, c, "GET", path, nil, nil)
 }
 
+// ListMessages: List the messages of a box, the newest first. GET /messages
+func (c *Client) ListMessages(ctx context.Context, params *ListMessagesParams) (*Answer[MessagesOutputBody], error) {
+	path := "/messages"
+	return ask[MessagesOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// PostMessage: Send a message to a context. POST /messages
+func (c *Client) PostMessage(ctx context.Context, params *PostMessageParams, body *PostMessageJSONRequestBody) (*Answer[MessageView], error) {
+	path := "/messages"
+	return ask[MessageView](ctx, c, "POST", path, params, body)
+}
+
+// GetMessage: Read one message. GET /messages/{id}
+func (c *Client) GetMessage(ctx context.Context, id string, params *GetMessageParams) (*Answer[MessageView], error) {
+	path := fmt.Sprintf("/messages/%s", segment(id))
+	return ask[MessageView](ctx, c, "GET", path, params, nil)
+}
+
+// AckMessage: Say that one has a message. POST /messages/{id}/ack
+func (c *Client) AckMessage(ctx context.Context, id string, params *AckMessageParams) (*Answer[JudgeMessageOutputBody], error) {
+	path := fmt.Sprintf("/messages/%s/ack", segment(id))
+	return ask[JudgeMessageOutputBody](ctx, c, "POST", path, params, nil)
+}
+
+// CancelMessage: Take back a message that one has sent. POST /messages/{id}/cancel
+func (c *Client) CancelMessage(ctx context.Context, id string, params *CancelMessageParams, body *CancelMessageJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/messages/%s/cancel", segment(id))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// GetMessageHistory: What happened to a message, and what came too late. GET /messages/{id}/history
+func (c *Client) GetMessageHistory(ctx context.Context, id string) (*Answer[MessageHistoryOutputBody], error) {
+	path := fmt.Sprintf("/messages/%s/history", segment(id))
+	return ask[MessageHistoryOutputBody](ctx, c, "GET", path, nil, nil)
+}
+
+// GetMessageLogs: What the jobs of a message have written. GET /messages/{id}/logs
+func (c *Client) GetMessageLogs(ctx context.Context, id string, params *GetMessageLogsParams) (*Answer[MessageLogsOutputBody], error) {
+	path := fmt.Sprintf("/messages/%s/logs", segment(id))
+	return ask[MessageLogsOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// ProcessedMessage: Say that a message is done with. POST /messages/{id}/processed
+func (c *Client) ProcessedMessage(ctx context.Context, id string, params *ProcessedMessageParams) (*Answer[JudgeMessageOutputBody], error) {
+	path := fmt.Sprintf("/messages/%s/processed", segment(id))
+	return ask[JudgeMessageOutputBody](ctx, c, "POST", path, params, nil)
+}
+
+// RejectMessage: Refuse a message. POST /messages/{id}/reject
+func (c *Client) RejectMessage(ctx context.Context, id string, params *RejectMessageParams, body *RejectMessageJSONRequestBody) (*Answer[JudgeMessageOutputBody], error) {
+	path := fmt.Sprintf("/messages/%s/reject", segment(id))
+	return ask[JudgeMessageOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// ReplyMessage: Answer a message with its result. POST /messages/{id}/reply
+func (c *Client) ReplyMessage(ctx context.Context, id string, params *ReplyMessageParams, body *ReplyMessageJSONRequestBody) (*Answer[JudgeMessageOutputBody], error) {
+	path := fmt.Sprintf("/messages/%s/reply", segment(id))
+	return ask[JudgeMessageOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// GetMessageWhy: What a message waits for. GET /messages/{id}/why
+func (c *Client) GetMessageWhy(ctx context.Context, id string) (*Answer[WhyView], error) {
+	path := fmt.Sprintf("/messages/%s/why", segment(id))
+	return ask[WhyView](ctx, c, "GET", path, nil, nil)
+}
+
+// ReceiveMessages: Take the oldest messages of msg_in. POST /messages:receive
+func (c *Client) ReceiveMessages(ctx context.Context, params *ReceiveMessagesParams, body *ReceiveMessagesJSONRequestBody) (*Answer[ReceivedMessages], error) {
+	path := "/messages:receive"
+	return ask[ReceivedMessages](ctx, c, "POST", path, params, body)
+}
+
 // ListNodes: List the processes that dispatch. GET /nodes
 func (c *Client) ListNodes(ctx context.Context, params *ListNodesParams) (*Answer[NodesOutputBody], error) {
 	path := "/nodes"
@@ -8265,6 +9072,48 @@ func (c *Client) ResumeNode(ctx context.Context, name string, params *ResumeNode
 func (c *Client) GetNow(ctx context.Context) (*Answer[NowView], error) {
 	path := "/now"
 	return ask[NowView](ctx, c, "GET", path, nil, nil)
+}
+
+// ListContextPeers: List the other installations that this context knows. GET /peers
+func (c *Client) ListContextPeers(ctx context.Context, params *ListContextPeersParams) (*Answer[ContextPeersOutputBody], error) {
+	path := "/peers"
+	return ask[ContextPeersOutputBody](ctx, c, "GET", path, params, nil)
+}
+
+// DeleteContextPeer: Send nothing to it and take nothing of it. DELETE /peers/{name}
+func (c *Client) DeleteContextPeer(ctx context.Context, name string, params *DeleteContextPeerParams) (*Answer[struct{}], error) {
+	path := fmt.Sprintf("/peers/%s", segment(name))
+	return ask[struct{}](ctx, c, "DELETE", path, params, nil)
+}
+
+// GetContextPeer: Read one of them. GET /peers/{name}
+func (c *Client) GetContextPeer(ctx context.Context, name string) (*Answer[ContextPeerView], error) {
+	path := fmt.Sprintf("/peers/%s", segment(name))
+	return ask[ContextPeerView](ctx, c, "GET", path, nil, nil)
+}
+
+// PatchContextPeer: Change the settings of one. PATCH /peers/{name}
+func (c *Client) PatchContextPeer(ctx context.Context, name string, params *PatchContextPeerParams, body *PatchContextPeerJSONRequestBody) (*Answer[ContextPeerView], error) {
+	path := fmt.Sprintf("/peers/%s", segment(name))
+	return ask[ContextPeerView](ctx, c, "PATCH", path, params, body)
+}
+
+// PutContextPeer: Make another installation known, or replace its settings. PUT /peers/{name}
+func (c *Client) PutContextPeer(ctx context.Context, name string, params *PutContextPeerParams, body *PutContextPeerJSONRequestBody) (*Answer[ContextPeerView], error) {
+	path := fmt.Sprintf("/peers/%s", segment(name))
+	return ask[ContextPeerView](ctx, c, "PUT", path, params, body)
+}
+
+// CheckContextPeer: Call it, and say what comes of that. POST /peers/{name}/check
+func (c *Client) CheckContextPeer(ctx context.Context, name string) (*Answer[CheckContextPeerOutputBody], error) {
+	path := fmt.Sprintf("/peers/%s/check", segment(name))
+	return ask[CheckContextPeerOutputBody](ctx, c, "POST", path, nil, nil)
+}
+
+// RotatePeerSecret: Change its secret; two are good for a time. POST /peers/{name}/rotate-secret
+func (c *Client) RotatePeerSecret(ctx context.Context, name string, params *RotatePeerSecretParams, body *RotatePeerSecretJSONRequestBody) (*Answer[SecretOutputBody], error) {
+	path := fmt.Sprintf("/peers/%s/rotate-secret", segment(name))
+	return ask[SecretOutputBody](ctx, c, "POST", path, params, body)
 }
 
 // ListPools: List pools. GET /pools
