@@ -145,14 +145,12 @@ func (a *API) Handler() http.Handler { return a.router }
 
 // routes is the whole surface, by the tags of the contract. The routes of a noun stand at the head of its file.
 func (a *API) routes() {
-	// transactions, queues, senders, pools, dispatchers
+	// the core
 	a.transactionRoutes()
 	a.queueRoutes()
 	a.senderRoutes()
 	a.poolRoutes()
 	a.dispatcherRoutes()
-
-	// subscriptions
 	a.subscriptionRoutes()
 	a.deliveryRoutes()
 
