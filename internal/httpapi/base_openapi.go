@@ -73,6 +73,8 @@ func (a *API) document() huma.Config {
 		{Name: "authorizations", Description: "Who may send which batches."},
 		{Name: "jobs", Description: "Scripts that runners execute, and the runners."},
 		{Name: "flows", Description: "Jobs that need each other."},
+		{Name: "messages", Description: "What contexts tell each other: chat, mail, jobs and results."},
+		{Name: "domains", Description: "Intents, which become transactions of a domain in an order that its nodes agree on."},
 		{Name: "peers", Description: "Other installations, which messages go to and come from."},
 		{Name: "leader", Description: "Events call tools, and results go out through channels."},
 		{Name: "nodes", Description: "The processes that dispatch."},
