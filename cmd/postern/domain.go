@@ -31,7 +31,7 @@ func domainCommand() *cobra.Command {
 	}
 	cmd.AddCommand(listOf("domains", "List domains"), domainShowCommand(), domainPutCommand(), intentSubmitCommand(),
 		intentLeverCommand("resume", "Have a parked intent go on"),
-		intentLeverCommand("cancel", "End an intent of which nothing has gone out"), intentReleaseCommand())
+		intentLeverCommand("cancel", "End an intent that has sent nothing yet"), intentReleaseCommand())
 	return cmd
 }
 

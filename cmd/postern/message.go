@@ -192,7 +192,7 @@ func messageReceiveCommand() *cobra.Command {
 		Short: "Take the oldest messages of msg_in",
 		Long: trim(`
 			Take the oldest messages that are for the context: each is shown with its id and a fence, behind which its
-			text stands. Until the lease is over nobody else is handed it; ack, reply, processed and reject want the
+			text stands. Until the lease is over no other receiver is handed it; ack, reply, processed and reject want the
 			fence. The exit code is 4 where there is none.
 
 			  postern message receive --wait 30s
@@ -231,7 +231,7 @@ func messageReceiveCommand() *cobra.Command {
 	})
 	f := cmd.Flags()
 	f.IntVar(&most, "max", 1, "how many")
-	f.DurationVar(&lease, "lease", 30*time.Second, "for how long nobody else is handed them")
+	f.DurationVar(&lease, "lease", 30*time.Second, "for how long no other receiver is handed them")
 	f.DurationVar(&wait, "wait", 0, "wait for one for so long, at most 60s")
 	f.StringVar(&topic, "topic", "", "those of this topic alone")
 	return cmd
@@ -304,7 +304,7 @@ func nothing(*cobra.Command, []string) (any, error) { return nil, nil }
 
 func messageAckCommand() *cobra.Command {
 	return judging("ack ID", "Say that one has a message", `
-		Acknowledge a message: nobody else is handed it, and timeout_result begins to count.
+		Acknowledge a message: no other receiver is handed it, and timeout_result begins to count.
 
 		  postern message ack ID --fence FENCE`, "ack", cobra.ExactArgs(1), nothing)
 }

@@ -63,7 +63,7 @@ func TestTheBlocksOfTheSecurityPageDoWhatItSays(t *testing.T) {
 		2: {`"state":"DONE"`, "403\n404\n"},
 		3: {"admin", "403\n", "DONE"},
 		4: {"executor"},
-		5: {"name"},
+		5: {"NAME"},
 		6: {`"action":"rotate"`, "till was replaced", `"action":"delete"`},
 		7: {"p-2", "p-1 | DONE"},
 	} {

@@ -74,7 +74,7 @@ func (a *API) document() huma.Config {
 		{Name: "jobs", Description: "Scripts that runners execute, and the runners."},
 		{Name: "flows", Description: "Jobs that need each other."},
 		{Name: "messages", Description: "What contexts tell each other: chat, mail, jobs and results."},
-		{Name: "domains", Description: "Intents, which become transactions of a domain in an order that its nodes agree on."},
+		{Name: "domains", Description: "Intents, and the order in which they become transactions."},
 		{Name: "peers", Description: "Other installations, which messages go to and come from."},
 		{Name: "leader", Description: "Events call tools, and results go out through channels."},
 		{Name: "nodes", Description: "The processes that dispatch."},

@@ -24,7 +24,7 @@ func (a *API) intentRoutes() {
 	post(a, tag, "/domains/{name}/intents/{id}/resume", "resume-intent",
 		"Have a parked intent go on", a.onIntent(a.Store.Domains.Resume), 200)
 	post(a, tag, "/domains/{name}/intents/{id}/cancel", "cancel-intent",
-		"End an intent of which nothing has gone out", a.onIntent(a.Store.Domains.Cancel), 200)
+		"End an intent that has sent nothing yet", a.onIntent(a.Store.Domains.Cancel), 200)
 	post(a, tag, "/domains/{name}/intents/{id}/release", "release-intent",
 		"Say what became of an intent whose permit does not end", a.releaseIntent, 200)
 }
@@ -51,7 +51,7 @@ type intentView struct {
 	Parked     *string         `json:"parked" doc:"why it is Parked"`
 	Delegate   *string         `json:"delegate" doc:"the node that coordinates it"`
 	Holder     *string         `json:"permit" doc:"the node that may have its public transaction under way"`
-	Unknown    bool            `json:"unknown" doc:"nobody can say what became of its public transaction: see release"`
+	Unknown    bool            `json:"unknown" doc:"it is not known what became of its public transaction: see release"`
 	Generation string          `json:"generation" doc:"of what was assembled last: digits"`
 	Nonce      *string         `json:"nonce" doc:"of its public transaction"`
 	Hash       *string         `json:"hash" doc:"the newest of its public transaction"`

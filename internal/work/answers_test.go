@@ -148,7 +148,12 @@ func TestWhatEachAnswerMeans(t *testing.T) {
 			if n >= 2 {
 				c.fake = mute
 			}
-			h.cell(c, func(d *outbox.Dispatcher) { d.WorkerURL, d.Idempotent = c.fake.URL(), n%2 == 1 })
+			h.cell(c, func(d *outbox.Dispatcher) {
+				d.WorkerURL, d.Idempotent = c.fake.URL(), n%2 == 1
+				if a.says != "in time" { // a busy machine is no worker that hangs
+					d.Timeouts.Dispatch = outbox.Duration(30 * time.Second)
+				}
+			})
 			c.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, Type: c.typ}, a.reply)
 			cells = append(cells, c)
 		}

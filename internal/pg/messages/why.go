@@ -39,7 +39,7 @@ func (s *Store) WhyMessage(ctx context.Context, contextID int32, id uuid.UUID) (
 		}
 	case m.Status == message.Dispatched:
 		b.Kind, b.Since = "not_acknowledged", *m.DeliveredAt
-		b.Detail = fmt.Sprintf("it stands in msg_in of context %s, and nobody has acknowledged it",
+		b.Detail = fmt.Sprintf("it stands in msg_in of context %s, and is not acknowledged",
 			fault.Clip(m.ToContext))
 		if m.LeaseUntil != nil {
 			b.Detail += fmt.Sprintf("; %s was handed it, until %s", m.Receiver, m.LeaseUntil.UTC().Format(time.RFC3339))
