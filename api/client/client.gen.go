@@ -2747,7 +2747,7 @@ type IntentView struct {
 	State     IntentViewState `json:"state"`
 	UID       *string         `json:"uid"`
 
-	// Unknown nobody can say what became of its public transaction: see release
+	// Unknown it is not known what became of its public transaction: see release
 	Unknown bool `json:"unknown"`
 }
 
@@ -8027,7 +8027,7 @@ var Operations = []Operation{
 	{Name: "ListIntents", Method: "GET", Path: "/domains/{name}/intents", Summary: "List intents, the newest first", Query: []string{"state", "receipt"}},
 	{Name: "PostIntent", Method: "POST", Path: "/domains/{name}/intents", Summary: "Have something done once", Query: []string{"reason", "dry_run"}},
 	{Name: "GetIntent", Method: "GET", Path: "/domains/{name}/intents/{id}", Summary: "Read one intent"},
-	{Name: "CancelIntent", Method: "POST", Path: "/domains/{name}/intents/{id}/cancel", Summary: "End an intent of which nothing has gone out", Query: []string{"reason", "dry_run"}},
+	{Name: "CancelIntent", Method: "POST", Path: "/domains/{name}/intents/{id}/cancel", Summary: "End an intent that has sent nothing yet", Query: []string{"reason", "dry_run"}},
 	{Name: "GetIntentHistory", Method: "GET", Path: "/domains/{name}/intents/{id}/history", Summary: "What happened to an intent here"},
 	{Name: "ReleaseIntent", Method: "POST", Path: "/domains/{name}/intents/{id}/release", Summary: "Say what became of an intent whose permit does not end", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeIntent", Method: "POST", Path: "/domains/{name}/intents/{id}/resume", Summary: "Have a parked intent go on", Query: []string{"reason", "dry_run"}},
@@ -8696,7 +8696,7 @@ func (c *Client) GetIntent(ctx context.Context, name string, id string) (*Answer
 	return ask[IntentView](ctx, c, "GET", path, nil, nil)
 }
 
-// CancelIntent: End an intent of which nothing has gone out. POST /domains/{name}/intents/{id}/cancel
+// CancelIntent: End an intent that has sent nothing yet. POST /domains/{name}/intents/{id}/cancel
 func (c *Client) CancelIntent(ctx context.Context, name string, id string, params *CancelIntentParams, body *CancelIntentJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/domains/%s/intents/%s/cancel", segment(name), segment(id))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
