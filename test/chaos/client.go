@@ -224,12 +224,18 @@ func (c *client) do(r *http.Request) (int, []byte) {
 
 // ask sends a request until it succeeds, for half a minute.
 func (c *client) ask(ctx context.Context, method, path, body string) ([]byte, error) {
+	return c.askIn(ctx, "default", method, path, body)
+}
+
+// askIn is ask in a context.
+func (c *client) askIn(ctx context.Context, in, method, path, body string) ([]byte, error) {
 	var last string
 	for n, end := 0, time.Now().Add(30*time.Second); time.Now().Before(end) && ctx.Err() == nil; n++ {
 		r, err := http.NewRequestWithContext(ctx, method, c.apis[n%len(c.apis)]+path, bytes.NewReader([]byte(body)))
 		if err != nil {
 			return nil, err
 		}
+		r.Header.Set("Postern-Context", in)
 		if body != "" {
 			r.Header.Set("Content-Type", "application/json")
 			r.Header.Set("Idempotency-Key", fmt.Sprintf("%x", roll(method+path+body, 1<<31)))

@@ -15,6 +15,13 @@ func TestFlowsWhileEverythingBreaks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
+	breakAll(t, options{load: "flows", seconds: 20, every: 3 * time.Second, flows: 20, runners: 3, brief: true,
+		box: exec.Command("unshare", "-Urnmpf", "true").Run() == nil})
+}
+
+// breakAll is a run with the faults of its load.
+func breakAll(t *testing.T, o options) {
+	t.Helper()
 	if _, err := findPostgres(t.TempDir()); err != nil {
 		t.Skip(err)
 	}
@@ -24,21 +31,10 @@ func TestFlowsWhileEverythingBreaks(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
-	o := options{
-		seconds: 20,
-		seed:    1,
-		every:   3 * time.Second,
-		settle:  3 * time.Minute, // other tests may use the machine
-		bin:     bin,
-		load:    "flows",
-		flows:   20,
-		runners: 3,
-		box:     exec.Command("unshare", "-Urnmpf", "true").Run() == nil,
-		brief:   true,
-		bare:    true,
-	}
+	o.seed, o.bin, o.bare = 1, bin, true
+	o.settle = 3 * time.Minute // other tests may use the machine
 	var err error
-	if o.faults, err = chosenFor(o.load, "", ""); err != nil {
+	if o.faults, err = chosenFor(o.load, "", "clock-node"); err != nil {
 		t.Fatal(err)
 	}
 	o.schedule = o.plan()

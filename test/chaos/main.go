@@ -47,6 +47,7 @@ type result struct {
 	Troubles     []string            `json:"troubles,omitempty"`
 	Dir          string              `json:"dir,omitempty"`
 	Flows        *flowCounts         `json:"flows,omitempty"`
+	Systems      *systemCounts       `json:"systems,omitempty"`
 
 	times map[string][]time.Duration // of Recovery
 	late  map[string]int
@@ -70,7 +71,7 @@ type options struct {
 	drips    int
 	settings string // of PostgreSQL
 	worker   workerSettings
-	load     string // transactions or flows
+	load     string // transactions, flows or systems
 	flows    int    // of the load flows: how many
 	runners  int    // and how many runners
 	box      bool   // and whether their scripts are in a sandbox
@@ -98,7 +99,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "what fixes the schedule")
 	flag.IntVar(&o.rate, "rate", 60, "posts a second")
 	flag.IntVar(&o.queues, "queues", 40, "queues that are posted to")
-	flag.StringVar(&o.load, "load", "transactions", "what is posted: transactions, or flows of jobs for real runners")
+	flag.StringVar(&o.load, "load", "transactions", "what is posted: transactions, flows of jobs for real runners, or systems: batches and events in two contexts")
 	flag.IntVar(&o.flows, "flows", 500, "with -load flows: flows of 20 jobs; things are broken until all are posted")
 	flag.IntVar(&o.runners, "runners", 3, "with -load flows: runners, of four slots each")
 	flag.BoolVar(&o.box, "box", true, "with -load flows: scripts run in a sandbox; false: where the kernel gives none")
@@ -116,8 +117,8 @@ func main() {
 	table := flag.String("table", "", "file that -twins writes its table into")
 	flag.Parse()
 	var err error
-	if o.load != "transactions" && o.load != "flows" {
-		fail(2, fmt.Errorf("-load %q: want transactions or flows", o.load))
+	if !slices.Contains([]string{"transactions", "flows", "systems"}, o.load) {
+		fail(2, fmt.Errorf("-load %q: want transactions, flows or systems", o.load))
 	}
 	if o.faults, err = chosenFor(o.load, *names, *without); err != nil {
 		fail(2, err)
@@ -162,7 +163,14 @@ func chaos(ctx context.Context, o options) (*result, error) {
 	posted := make(chan struct{})
 	life, enough := context.WithCancel(ctx)
 	defer enough()
-	go func() { defer close(posted); w.client.run(breaking, life, o.rate, o.queues) }()
+	go func() {
+		defer close(posted)
+		if w.systems != nil {
+			w.systems.run(breaking, life, w.client, max(1, o.rate/20))
+			return
+		}
+		w.client.run(breaking, life, o.rate, o.queues)
+	}()
 	w.run(breaking, o.schedule)
 	wait(breaking, time.Until(began.Add(time.Duration(o.seconds)*time.Second)))
 	w.heal(ctx)
@@ -208,6 +216,12 @@ func (w *world) judge(ctx context.Context, o options, took, settled time.Duratio
 	}
 	if w.flows != nil {
 		if err := w.judgeFlows(ctx, c, out, say); err != nil {
+			return nil, err
+		}
+		return out, w.judgeAll(ctx, c, out, say)
+	}
+	if w.systems != nil {
+		if err := w.judgeSystems(ctx, c, out, say); err != nil {
 			return nil, err
 		}
 		return out, w.judgeAll(ctx, c, out, say)

@@ -24,15 +24,19 @@ type call struct {
 	Attempt int       `json:"attempt"`
 	Fence   int64     `json:"fence"`
 	N       int       `json:"n"`
-	// done, sent, failed: executed. again: answered from memory. stale: refused. asked: a question, Said is what it
+	// done, sent, failed, rejected: executed. again: answered from memory. stale: refused. asked: a question, Said is what it
 	// was told. told: a callback. nothing: it came, and was not executed.
 	Did   string `json:"did"`
 	Said  string `json:"said,omitempty"`
 	Nonce int    `json:"nonce,omitempty"` // under which the sender executed it, counted from 1
+	// Acts are what it wants besides: messages of a batch, an event to be told of, or a call of a tool.
+	Acts []string `json:"acts,omitempty"`
 }
 
 // executed says whether this call did what it was to do.
-func (c call) executed() bool { return c.Did == "done" || c.Did == "sent" || c.Did == "failed" }
+func (c call) executed() bool {
+	return c.Did == "done" || c.Did == "sent" || c.Did == "failed" || c.Did == "rejected"
+}
 
 // worker keeps its contract: a token is executed once, a lower fence is refused, /status tells what is known. It can be
 // made to behave otherwise in how it answers, never in what it does.
@@ -72,6 +76,7 @@ func newWorker(path string, s workerSettings) (*worker, error) {
 	mux.HandleFunc("POST /dispatch/{type}", w.dispatch)
 	mux.HandleFunc("POST /status/{type}", w.status)
 	mux.HandleFunc("POST /told", w.told)
+	w.tool(mux)
 	mux.HandleFunc("GET /health", func(out http.ResponseWriter, _ *http.Request) { out.WriteHeader(200) })
 	mux.HandleFunc("/canary/", func(http.ResponseWriter, *http.Request) {
 		w.mu.Lock()
@@ -164,6 +169,8 @@ func (w *worker) dispatch(out http.ResponseWriter, r *http.Request) {
 	json.Unmarshal(body.TxData.Data, &data)
 	c := call{At: time.Now(), Token: body.Postern.Token, UID: body.TxData.UID, Queue: body.Sender.Queue, Sender: body.Sender.AccountID,
 		Attempt: body.Postern.Attempt, Fence: body.Postern.Fence, N: data.N}
+	acts, rejects := actsOf(body.TxData.Data)
+	c.Acts = acts
 	pause := time.Duration(2+roll(c.Token, 20))*time.Millisecond + w.settings.Takes
 	switch mode {
 	case "slow":
@@ -174,7 +181,7 @@ func (w *worker) dispatch(out http.ResponseWriter, r *http.Request) {
 	time.Sleep(pause)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	status, answer := w.execute(&c, data.Fail, mode == "lie" && roll(c.Token+"skip", 2) == 0)
+	status, answer := w.execute(&c, data.Fail, rejects, mode == "lie" && roll(c.Token+"skip", 2) == 0)
 	if mode == "lie" && c.Did != "stale" {
 		answer = lies[roll(c.Token+fmt.Sprint(len(w.calls)), uint32(len(lies)))]
 	}
@@ -192,7 +199,7 @@ var lies = []string{
 }
 
 // execute does what a call wants, unless it was done before, is stale, or the worker only pretends.
-func (w *worker) execute(c *call, fails, pretends bool) (status int, answer string) {
+func (w *worker) execute(c *call, fails, rejects, pretends bool) (status int, answer string) {
 	line := c.Queue
 	if line == "" {
 		line = "uid:" + c.UID
@@ -205,7 +212,9 @@ func (w *worker) execute(c *call, fails, pretends bool) (status int, answer stri
 		c.Did, answer = "again", w.say(before, c.Token)
 	case pretends:
 		c.Did = "nothing"
-	case fails || c.Attempt == 1 && roll(c.UID+"retry", 20) == 0:
+	case rejects:
+		c.Did = "rejected"
+	case fails || c.Attempt == 1 && roll(c.UID+"retry", 20) == 0 && !c.tells():
 		c.Did = "failed"
 	case roll(c.UID+"sent", 10) == 0:
 		c.Did = "sent"
@@ -215,7 +224,7 @@ func (w *worker) execute(c *call, fails, pretends bool) (status int, answer stri
 	w.fences[line] = max(w.fences[line], c.Fence)
 	if c.executed() {
 		w.did[c.Token] = c.Did
-		if c.Sender != "" && c.Did != "failed" {
+		if c.Sender != "" && c.Did != "failed" && c.Did != "rejected" {
 			w.next[c.Sender]++
 			c.Nonce, w.nonces[c.Token] = w.next[c.Sender], w.next[c.Sender]
 		}
@@ -226,6 +235,8 @@ func (w *worker) execute(c *call, fails, pretends bool) (status int, answer stri
 
 func (w *worker) say(did, token string) string {
 	switch did {
+	case "rejected":
+		return `{"error":{"code":"no","message":"this message is to be rejected","class":"rejected"}}`
 	case "failed":
 		return `{"error":{"code":"not_yet","message":"try again","class":"retry"}}`
 	case "sent":
@@ -261,6 +272,9 @@ func (w *worker) status(out http.ResponseWriter, r *http.Request) {
 	}
 	answer, said := `{"state":"unknown"}`, "unknown"
 	switch w.did[token] {
+	case "rejected":
+		said = "failed"
+		answer = `{"state":"failed","failure_reason":"this message is to be rejected","class":"rejected"}`
 	case "failed":
 		said = "failed"
 		answer = `{"state":"failed","failure_reason":"try again"}`

@@ -26,7 +26,8 @@ type world struct {
 	client    *client
 	processes []*process
 	runners   []*process // of the load flows
-	flows     *flows     // nil where the load is transactions
+	flows     *flows     // nil but for the load flows
+	systems   *systems   // nil but for the load systems
 	standing  []standing
 	before    usage
 
@@ -89,14 +90,16 @@ func begin(ctx context.Context, o options) (w *world, err error) {
 	if err = w.configure(ctx); err != nil {
 		return nil, err
 	}
-	if o.load == "flows" {
-		if err = w.startFlows(ctx, o); err != nil {
-			return nil, err
-		}
-	} else if !o.bare {
-		if err = w.leaveStanding(ctx); err != nil {
-			return nil, err
-		}
+	switch {
+	case o.load == "flows":
+		err = w.startFlows(ctx, o)
+	case o.load == "systems":
+		err = w.startSystems(ctx)
+	case !o.bare:
+		err = w.leaveStanding(ctx)
+	}
+	if err != nil {
+		return nil, err
 	}
 	wait(ctx, time.Second)
 	w.before = w.usage(ctx)
@@ -313,7 +316,7 @@ func (w *world) awaitEnd(ctx context.Context, until time.Time) {
 				AND coalesce(uid, '') NOT LIKE 'poison-%'`)
 		untold, e := w.query(ctx, `SELECT count(*)::text FROM postern.delivery WHERE state IN ('queued', 'pending')
 			AND url = $1 AND attempts = 0`, w.client.told)
-		if err == nil && e == nil && left == "0" && untold == "0" && w.flows.ended(ctx, w) {
+		if err == nil && e == nil && left == "0" && untold == "0" && w.flows.ended(ctx, w) && w.systems.ended(ctx, w) {
 			return
 		}
 	}
