@@ -192,8 +192,8 @@ func messageReceiveCommand() *cobra.Command {
 		Short: "Take the oldest messages of msg_in",
 		Long: trim(`
 			Take the oldest messages that are for the context: each is shown with its id and a fence, behind which its
-			text stands. Until the lease is over no other receiver is handed it; ack, reply, processed and reject want the
-			fence. The exit code is 4 where there is none.
+			text stands. Until the lease is over no other receiver is handed it; ack, reply, processed and reject want
+			the fence. The exit code is 4 where there is none.
 
 			  postern message receive --wait 30s
 			  postern message receive --max 10 --lease 5m -o json`),
