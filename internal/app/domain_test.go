@@ -366,7 +366,7 @@ func TestWhatADomainCannotDoIsRefused(t *testing.T) {
 			"/service_calls/0"},
 		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "mode": "STATIC"}`, "/static"},
 		{"POST", "/domains/tok/intents", `{"party": "alice@nowhere", "data": {}}`, "/party"},
-		{"POST", "/domains/tok/intents", `{"party": "alice", "data": {}, "depends_on": ["nobody"]}`, "/depends_on/0"},
+		{"POST", "/domains/tok/intents", `{"party": "alice", "data": {}, "depends_on": ["missing"]}`, "/depends_on/0"},
 		{"POST", "/domains/tok/intents:batch", `{"intents": [{"uid": "a", "party": "x", "data": 1,
 			"depends_on": ["b"]}, {"uid": "b", "party": "x", "data": 1, "depends_on": ["a"]}]}`, "dependency_cycle"},
 		{"POST", "/domains/tok/intents:batch", `{"intents": [{"uid": "a", "party": "x", "data": 1}, {"uid": "a",

@@ -84,7 +84,7 @@ func TestWhereRegistrationIsClosedAdminsMakeActors(t *testing.T) {
 	d.asActor(200, key, "PATCH", "/actors/"+ann, `{"address": ["https://ann.example"]}`)
 	oidc := `{"oidc": {"issuer": "https://id.example", "subject": "root"}}`
 	d.refused(403, "forbidden", "PATCH", "/actors/"+ann, oidc, d.signed(key, "PATCH", "/actors/"+ann, oidc)...)
-	for _, path := range []string{"/actors/" + bob, "/actors/nobody"} {
+	for _, path := range []string{"/actors/" + bob, "/actors/missing"} {
 		d.refused(404, "not_found", "PATCH", path, `{}`, d.signed(key, "PATCH", path, `{}`)...)
 		d.refused(404, "not_found", "GET", path, "", d.signed(key, "GET", path, "")...)
 		d.refused(404, "not_found", "DELETE", path+"/keys/"+keyID(key), "",
