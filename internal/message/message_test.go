@@ -45,7 +45,7 @@ func TestTheStatusesAreThoseOfTheDesign(t *testing.T) {
 	if err != nil {
 		t.Skip("the published design is not beside this checkout")
 	}
-	row := regexp.MustCompile("(?m)^\\| `message:.*`status` str \\(`([a-z|]+)`\\)").FindSubmatch(page)
+	row := regexp.MustCompile("(?m)^\\| `message:.*`status`.str \\(`([a-z|]+)`\\)").FindSubmatch(page)
 	if row == nil {
 		t.Fatal("the design has no row of messages with a status")
 	}
