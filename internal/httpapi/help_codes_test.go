@@ -23,7 +23,8 @@ func TestEveryErrorOfATransactionHasAParagraph(t *testing.T) {
 	for _, e := range help.Errors(help.Problem) {
 		refusals[e.Name] = true
 	}
-	codes := map[string]string{"http_NNN": "composed of the status"}
+	const composed = "composed of the status"
+	codes := map[string]string{"http_NNN": composed, "peer_http_NNN": composed}
 	for _, dir := range []string{"remote", "sequencer", "leader", "work", "pg", "pg/*"} {
 		files, err := filepath.Glob("../" + dir + "/*.go")
 		if err != nil || len(files) == 0 {
@@ -91,7 +92,7 @@ func codesIn(file *ast.File) (codes []string) {
 				add(n.Args[1])
 			case name == "cancelWaiting":
 				add(n.Args[5])
-			case name == "retry" && len(n.Args) == 2:
+			case name == "retry" && len(n.Args) == 2, name == "peerBlocked":
 				add(n.Args[0])
 			case name == "Uncalled":
 				if made, ok := n.Args[0].(*ast.CallExpr); ok && called(made.Fun) == "New" {
