@@ -68,7 +68,8 @@ func TestACredentialThatDoesNotHoldIsRefusedEverywhere(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/queues", "/livez", "/openapi.json", "/nowhere"} { // a signature beside it that says nothing
+	// a signature beside the key, without an input
+	for _, path := range []string{"/queues", "/livez", "/openapi.json", "/nowhere"} {
 		d.refused(400, "bad_signature_input", "GET", path, "", root, "Signature: sig1=:AAAA:")
 	}
 	// also in development mode
