@@ -83,8 +83,9 @@ func (s *server) watch(ctx context.Context) {
 }
 
 func (b *balancer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	for range b.servers {
-		if s := b.servers[int(b.next.Add(1))%len(b.servers)]; s.used.Load() {
+	first := int(b.next.Add(1))
+	for i := range b.servers { // each is looked at once, whatever turns other requests take meanwhile
+		if s := b.servers[(first+i)%len(b.servers)]; s.used.Load() {
 			s.proxy.ServeHTTP(w, r)
 			return
 		}
