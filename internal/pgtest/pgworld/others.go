@@ -63,6 +63,10 @@ func OfTheirDays(ctx context.Context, pool *pgxpool.Pool) (n int, differ []strin
 		return 0, nil, err
 	}
 	defer tx.Rollback(ctx)
+	// these statements are long to plan, and tests ask them thousands of times
+	if _, err := tx.Exec(ctx, `SET LOCAL plan_cache_mode = force_generic_plan`); err != nil {
+		return 0, nil, err
+	}
 	type group struct {
 		Context int32
 		First   outbox.Day
@@ -77,14 +81,14 @@ func OfTheirDays(ctx context.Context, pool *pgxpool.Pool) (n int, differ []strin
 			array_agg(coalesce(q.head_day < s.first, false))
 		FROM postern.task t LEFT JOIN postern.queue q USING (queue_id)
 		JOIN postern.spans s ON s.relation = 'task' AND t.day BETWEEN s.first AND s.last
-		GROUP BY t.context_id, s.first, s.last`, pgx.QueryExecModeExec)
+		GROUP BY t.context_id, s.first, s.last`)
 	groups, err := pgx.CollectRows(rows, pgx.RowToStructByPos[group])
 	if err != nil {
 		return 0, nil, err
 	}
 	type place struct{ queue, seq any }
 	read := func(sql string, g group) (map[place]string, error) {
-		rows, _ := tx.Query(ctx, sql, pgx.QueryExecModeExec, g.Context, g.Queues, g.Seqs, g.Days)
+		rows, _ := tx.Query(ctx, sql, g.Context, g.Queues, g.Seqs, g.Days)
 		found := map[place]string{}
 		_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (any, error) {
 			v, err := row.Values()
