@@ -16,7 +16,7 @@ import (
 // outage logs an outage of the database once when the database goes, once a minute while it is away, and once when it
 // is back. It leaves out the lines of the loops of the process, since each loop fails several times a second.
 //
-// A line that speaks of a database that cannot be reached is kept until the database was asked. If it answers, one
+// A line that speaks of a database that cannot be reached is kept until the database was asked, twice. If it answers, one
 // connection was lost, or one statement took too long: the line is logged. Otherwise the outage begins. With the level
 // debug every line is logged as it comes.
 type outage struct {
@@ -62,11 +62,26 @@ func (o *outage) watch(ctx context.Context, ask func(context.Context) error) {
 			return
 		case <-o.wake:
 		}
-		if err := o.asked(ctx, ask); err == nil {
+		err := o.asked(ctx, ask)
+		if err == nil { // a server that stops still answers the sessions that it has not ended yet
+			pause(ctx, outageAsk)
+			err = o.asked(ctx, ask)
+		}
+		if err == nil {
 			o.settle(there)
 		} else if ctx.Err() == nil {
 			o.last(ctx, ask, err)
 		}
+	}
+}
+
+// pause waits for d; false is the end of ctx.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 
@@ -86,10 +101,8 @@ func (o *outage) last(ctx context.Context, ask func(context.Context) error, err 
 	log.Error("the database does not answer: nothing is accepted and nothing goes out until it does",
 		"error", oneLine(err), "next_line", "in a minute, or when it answers")
 	for {
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, outageAsk) {
 			return
-		case <-time.After(outageAsk):
 		}
 		if err = o.asked(ctx, ask); err == nil {
 			log.Info("the database answers again", "away", time.Since(since).Round(time.Second).String(),
