@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// mostWords is how long the pages may be together, but for rendered references and for records of the project: those of
-// the systems up to flows, and 600 for messages between contexts and installations.
-const mostWords = 24000 + 600
+// mostWords is how long the pages may be together, but for rendered references and for records of the project.
+const mostWords = 24000
 
 // rendered are the pages that make contract writes; records are lists that grow with the project, and are
 // looked up.
