@@ -41,8 +41,8 @@ func applyCommand() *cobra.Command {
 
 			A text may be {from_file: PATH}, beside the file, or {from_env: NAME}: a secret has to be.
 
-			With --label it is kept what the files name. --prune then also removes what the same label named before
-			and no label names now, as far as it is not in use. A label belongs to the context of --context.
+			With --label Postern remembers what the files name. --prune then also removes what the same label named
+			before and no label names now, as far as it is not in use. A label belongs to the context of --context.
 
 			  postern apply -f deploy/ --dry-run
 			  postern apply -f deploy/ --label shop --prune --reason 'release 42'

@@ -177,7 +177,7 @@ func intentReleaseCommand() *cobra.Command {
 	var outcome, reason string
 	cmd := asClient(&cobra.Command{
 		Use:   "release NAME INTENT",
-		Short: "Say what became of an intent whose permit does not end",
+		Short: "Say what became of an intent whose transaction may have landed",
 		Long: trim(`
 			Where it cannot be known whether the public transaction of an intent has landed, the intent waits.
 			Look at the ledger, and say: done ends the intent with success; not_done has it done again, and where

@@ -17,8 +17,8 @@ func flowCommand() *cobra.Command {
 		Short: "Jobs that need each other: submit, start, cancel, draw and do again",
 		Long: trim(`
 			A flow is jobs that need each other, without circles. Each starts when those that it needs have
-			finished, and reads their results. One that fails ends the flow: what needs it fails, what has not
-			started does not start, and what runs is stopped.
+			finished, and reads their results. A job that fails ends the flow: jobs that need it fail, others do not
+			start, and jobs that run are stopped.
 
 			  {"jobs": [{"ref": 1, "script": "print(1)", "script_type": "python"},
 			            {"ref": 2, "script": "print(2)", "script_type": "python", "dependends": [1]}]}
@@ -28,7 +28,7 @@ func flowCommand() *cobra.Command {
 			  postern flow redrive ID`),
 	}
 	cmd.AddCommand(flowSubmitCommand(), flowLeverCommand("start", "Start a flow that was submitted without --start"),
-		flowLeverCommand("cancel", "End a flow: what runs is stopped"), flowDAGCommand(), flowRedriveCommand())
+		flowLeverCommand("cancel", "End a flow: jobs that run are stopped"), flowDAGCommand(), flowRedriveCommand())
 	return cmd
 }
 
@@ -41,8 +41,8 @@ func flowSubmitCommand() *cobra.Command {
 		Short: "Store a flow, and start it if asked",
 		Long: trim(`
 			Store a flow that a file of JSON describes (- for standard input). With --wait it is followed to its
-			end: exit code 0 if it finishes, 1 if it does not, 4 if it has not ended by then. With --key, submitting
-			it again is the same flow again, so that is what to do when no answer came.
+			end: exit code 0 if it finishes, 1 if it does not, 4 if it has not ended by then. If no answer came,
+			submit it again with the same --key: that makes no second flow.
 
 			  postern flow submit flow.json --start --key report-2026-11 --wait 10m -o json`),
 		Args: cobra.ExactArgs(1),

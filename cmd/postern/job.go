@@ -35,9 +35,9 @@ func runCommand() *cobra.Command {
 		Short: "Have a runner execute a script, and follow it to its end if asked",
 		Long: trim(`
 			Post a script as a job. The next runner of its type that has a free slot executes it; without one it
-			waits for as long as it takes (postern api GET /jobs/ID/why says so). With --wait what it writes is
-			shown while it runs, and the exit code is that of the script: 4 if it has not ended by then. With --key,
-			running it again is the same job again, so that is what to do when no answer came.
+			waits for as long as it takes (postern api GET /jobs/ID/why says so). With --wait its output is shown
+			while it runs, and the exit code is that of the script, or 4 if it has not ended by then. If no answer
+			came, run it again with the same --key: that makes no second job.
 
 			  postern run report.py --env MONTH=2026-11 --key report-2026-11 --wait 10m
 			  postern run report.py --retries 3 --prerequisite 'ok by finance'
@@ -269,7 +269,7 @@ func jobMetCommand() *cobra.Command {
 		Use:   "met ID NAME...",
 		Short: "Say that prerequisites of a job are met",
 		Long: trim(`
-			A job with prerequisites waits until somebody says that all of them are met. Who did is in the audit.
+			A job with prerequisites waits until somebody says that all of them are met. The audit keeps who did.
 
 			  postern job met ID 'ok by finance' --reason 'invoice 4711'`),
 		Args: cobra.MinimumNArgs(2),

@@ -66,8 +66,8 @@ func messageSendCommand() *cobra.Command {
 	f.StringVar(&s.envelope, "envelope", "", "a file with what was signed (DSSE)")
 	f.Int64Var(&s.ref, "ref", -1, "your number for it; the same again is the same message")
 	f.DurationVar(&s.timeout, "timeout", 0, "within which it is delivered (0: any time)")
-	f.DurationVar(&s.ack, "timeout-ack", 0, "from then on within which it is acknowledged")
-	f.DurationVar(&s.result, "timeout-result", 0, "from then on within which it has its result")
+	f.DurationVar(&s.ack, "timeout-ack", 0, "within which it is acknowledged, once it is delivered")
+	f.DurationVar(&s.result, "timeout-result", 0, "within which it has its result, once it is acknowledged")
 	f.DurationVar(&s.wait, "wait", 0, "wait for its end for so long")
 	return cmd
 }
@@ -191,9 +191,9 @@ func messageReceiveCommand() *cobra.Command {
 		Use:   "receive",
 		Short: "Take the oldest messages of msg_in",
 		Long: trim(`
-			Take the oldest messages that are for the context: each is shown with its id and a fence, behind which its
-			text stands. Until the lease is over no other receiver is handed it; ack, reply, processed and reject want
-			the fence. The exit code is 4 where there is none.
+			Take the oldest messages that are for the context: each is shown with its id, a fence, and its text.
+			Until the lease is over no other receiver gets it; ack, reply, processed and reject want the fence. The
+			exit code is 4 where there is none.
 
 			  postern message receive --wait 30s
 			  postern message receive --max 10 --lease 5m -o json`),
@@ -231,7 +231,7 @@ func messageReceiveCommand() *cobra.Command {
 	})
 	f := cmd.Flags()
 	f.IntVar(&most, "max", 1, "how many")
-	f.DurationVar(&lease, "lease", 30*time.Second, "for how long no other receiver is handed them")
+	f.DurationVar(&lease, "lease", 30*time.Second, "for how long no other receiver gets them")
 	f.DurationVar(&wait, "wait", 0, "wait for one for so long, at most 60s")
 	f.StringVar(&topic, "topic", "", "those of this topic alone")
 	return cmd

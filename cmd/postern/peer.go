@@ -18,8 +18,8 @@ func peerCommand() *cobra.Command {
 		Short: "Make other installations known, with which a context exchanges messages",
 		Long: trim(`
 			A peer is another installation of Postern, under the name that a context has for it. Both ends know one
-			secret, with which calls and answers are signed. The url of a peer is that of its door for this context:
-			its address, and what postern peer put answers there as door.
+			secret, with which calls and answers are signed. The url of a peer is its address, and the path that
+			postern peer put answers there as door.
 
 			  near$ postern peer put far --peer-url https://far.example/contexts/shop/peers/near --secret-file s
 			  far$  postern peer put near --secret-file s
@@ -110,7 +110,7 @@ func peerShowCommand() *cobra.Command {
 
 func peerCheckCommand() *cobra.Command {
 	return asClient(&cobra.Command{
-		Use: "check NAME", Short: "Call a peer with a question, and say what comes of that", Args: cobra.ExactArgs(1),
+		Use: "check NAME", Short: "Call a peer, and say what it answers", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: completeNames("peers"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ask(cmd, http.MethodPost, objectPath("peers/"+args[0])+"/check", nil)

@@ -33,9 +33,9 @@ func postCommand() *cobra.Command {
 		Aliases: []string{"submit"},
 		Short:   "Post a transaction, and follow it to its end if asked",
 		Long: trim(`
-			Post a transaction of a type. What was answered is committed; with --uid, posting it again is the
-			same transaction again, so that is what to do when no answer came. With --wait it is followed to
-			its end: exit code 0 if it ends DONE, 1 if it ends otherwise, 4 if it has not ended by then.
+			Post a transaction of a type. A transaction that was answered is committed. If no answer came, post it
+			again with the same --uid: that makes no second one. With --wait it is followed to its end: exit code 0
+			if it ends DONE, 1 if it ends otherwise, 4 if it has not ended by then.
 
 			  postern post PAY --queue ada --data '{"cents": 100}'
 			  postern post PAY --queue ada --data @payment.json --uid order-4711 --wait 60s

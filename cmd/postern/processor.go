@@ -232,9 +232,9 @@ func processorRetryCommand() *cobra.Command {
 		Use:   "retry LABEL ID",
 		Short: "Send a batch again that was not delivered in time",
 		Long: trim(`
-			A batch that no worker could be reached for within deliver_within of its processor is Timed_Out.
-			While its ttl lasts anybody sends it again, under the same id: it stands at the back of its line
-			then. LABEL is the authorization through which it was sent.
+			A batch is Timed_Out if no worker could be reached for it within deliver_within of its processor. While
+			its ttl lasts anybody may send it again, under the same id, to the back of its line. LABEL is the
+			authorization through which it was sent.
 
 			  postern api GET '/authorizations/pay/executions?result=timeout'
 			  postern processor retry pay 17`),

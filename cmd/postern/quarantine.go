@@ -370,9 +370,9 @@ func quarantineReleaseCommand() *cobra.Command {
 	var anyway bool
 	cmd := eitherWay(&cobra.Command{
 		Use:   "release " + scopeArgs,
-		Short: "Let it go",
+		Short: "Release a quarantine: what waits goes out",
 		Long: trim(`
-			Let a scope go, as it was entered. Where commits may be lost, and workers were not asked about
+			Release a scope, named as it was entered. Where commits may be lost, and workers were not asked about
 			everything or something is open, it is refused with numbers unless --anyway is given: what was
 			executed in the lost time may then be executed again.
 

@@ -17,9 +17,10 @@ func serveCommand() *cobra.Command {
 			Serve the API on a database that has exactly this program's migrations. With --work the same
 			process also dispatches; otherwise run postern work beside it.
 
-			On SIGTERM readiness drops, and what is not in a call is handed back. For the drain delay everything
-			is still answered, posts included, until a proxy has noticed; then the port is closed, what is in
-			flight gets the grace, and the exit code is 0. A second SIGTERM ends the process at once.`),
+			On SIGTERM readiness drops, and queues without a call in flight are handed back. For the drain delay
+			everything is still answered, posts included, until a proxy has noticed; then the port is closed,
+			requests and calls in flight get the grace, and the exit code is 0. A second SIGTERM ends the process at
+			once.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			defaults := map[string]string{}

@@ -11,7 +11,7 @@ import (
 func sourceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "source",
-		Short: "Say where events come from, stop, resume and rewind it",
+		Short: "Say where events come from; stop, resume and rewind sources",
 		Long: trim(`
 			A source makes events of a log (sui_graphql, sui, http_json, devnet), of the rows of a table or view
 			(postgres_table), or takes what is pushed to it (push). Its map says where in an event its tool is.
@@ -71,7 +71,7 @@ func sourcePutCommand() *cobra.Command {
 	f.StringVar(&stale, "stale-after", "", "a call that has not ended for so long is given up (30m)")
 	f.StringVar(&undecodable, "on-undecodable", "", "halt before an event that cannot be read, or store it dead and go on (halt)")
 	f.IntVar(&page, "page-size", 0, "events a page (50)")
-	f.IntVar(&buffer, "buffer", 0, "events that are offered to the engine at a time (100)")
+	f.IntVar(&buffer, "buffer", 0, "events that may wait for their tools at a time (100); more are stored")
 	f.IntVar(&retries, "max-retries", 0, "how often a tool is called again for one event (10)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		in, err := sourceOf(cmd, kind, map[string]string{"map": where, "filter": filter}, table)

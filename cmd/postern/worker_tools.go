@@ -14,7 +14,7 @@ func workerToolsCommand() *cobra.Command {
 	var attached bool
 	cmd := &cobra.Command{
 		Use:   "tools",
-		Short: "Two tools to try the leader with: they add numbers",
+		Short: "Two tools to try events with: they add numbers",
 		Long: trim(`
 			Serve two tools over HTTP: dev.postern.add@1 below /add, and dev.postern.flaky@1 below /flaky, which
 			fails at the first call with an input. The first line is the address; with it they are registered:

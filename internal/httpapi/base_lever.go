@@ -18,7 +18,7 @@ func (b *reasonBody) reason() string {
 	return b.Reason
 }
 
-// leverOutput is the answer to an action: done (200), or pending until the next safe point (202).
+// leverOutput is the answer to an action: done (200), or pending (202): At says when it takes effect.
 type leverOutput struct {
 	Status int
 	Body   struct {

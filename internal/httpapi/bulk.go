@@ -107,7 +107,7 @@ type bulkOutput struct {
 	Body struct {
 		Matched int           `json:"matched" doc:"transactions that were looked at"`
 		Changed int           `json:"changed" doc:"pending ones included"`
-		Pending int           `json:"pending" doc:"these take effect at their next safe point"`
+		Pending int           `json:"pending" doc:"these take effect later"`
 		Refused []refusedView `json:"refused"`
 		Next    *string       `json:"next" doc:"send it back as after, to go on behind max; null at the end"`
 		DryRun  bool          `json:"dry_run,omitempty" doc:"true: this is what it would do"`

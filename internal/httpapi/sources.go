@@ -40,7 +40,7 @@ type sourceSettings struct {
 	Start         string              `json:"start,omitempty" enum:"earliest,latest" doc:"Where a new source begins; earliest unless said."`
 	PollEvery     string              `json:"poll_every,omitempty" example:"1s" doc:"After a page with nothing behind it; 1s unless said."`
 	PageSize      int                 `json:"page_size,omitempty" minimum:"0" maximum:"1000" doc:"50 unless said."`
-	Buffer        *int                `json:"buffer,omitempty" doc:"How many of its events are offered to the engine at a time; more are stored, and wait. 100 unless said."`
+	Buffer        *int                `json:"buffer,omitempty" doc:"Its events that may wait for tools at a time; more are stored. 100 unless said."`
 	MaxRetries    *int                `json:"max_retries,omitempty" doc:"How often a tool is called again for one event; 10 unless said, within some 13 minutes."`
 	StaleAfter    string              `json:"stale_after,omitempty" example:"30m" doc:"A call that has not ended for so long is given up, and the workflow told; 30m unless said."`
 	OnUndecodable string              `json:"on_undecodable,omitempty" enum:"halt,dead" doc:"An event that cannot be read: stop before it (default), or store it as Dead and go on."`

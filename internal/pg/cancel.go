@@ -14,7 +14,7 @@ import (
 // LeverResult is what a lever did.
 type LeverResult struct {
 	Changed bool // false if it was so already
-	Pending bool // it takes effect at the next safe point, named in At
+	Pending bool // it takes effect later: At says when
 	At      string
 	Moved   *outbox.ID // its id in the queue that it was moved to
 }

@@ -293,13 +293,13 @@ func (s *said) tell(a *answer, err error) {
 	changed, known := a.doc["changed"]
 	switch {
 	case s.Dry && s.Pending:
-		s.Title = "Tried: it would take effect at its next safe point"
+		s.Title = "Tried: it would take effect later"
 	case s.Dry && known && changed == false:
 		s.Title = "Tried: nothing would change, it is so already"
 	case s.Dry:
 		s.Title = "Tried, and nothing was changed: it would be done"
 	case s.Pending:
-		s.Title = "Pending: it takes effect at its next safe point"
+		s.Title = "Pending: it takes effect later"
 	case known && changed == false:
 		s.Title = "Nothing changed: it was so already"
 	default:
