@@ -21,7 +21,8 @@ func served(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	names := map[string][]string{}
-	for _, m := range regexp.MustCompile(`(?m)^(postern_\w+)\{([a-z_,]*)\} (\w+)$`).FindAllStringSubmatch(string(text), -1) {
+	shape := regexp.MustCompile(`(?m)^(postern_\w+)\{([a-z_,]*)\} (\w+)$`)
+	for _, m := range shape.FindAllStringSubmatch(string(text), -1) {
 		labels := append(strings.Split(m[2], ","), "instance", "pod", "job")
 		switch m[3] {
 		case "histogram":
@@ -188,7 +189,8 @@ func TestAlertsFireAndStayQuiet(t *testing.T) {
 	for _, exprs := range panels(t) {
 		for _, e := range exprs {
 			e = strings.NewReplacer("$__rate_interval", "1m", "$type", ".*").Replace(e)
-			rules.WriteString("      - {record: 'x', expr: '" + strings.ReplaceAll(e, "'", "''") + "', labels: {e: '" + strings.ReplaceAll(e, "'", "''") + "'}}\n")
+			rules.WriteString("      - {record: 'x', expr: '" + strings.ReplaceAll(e, "'", "''") + "', labels: {e: '" +
+				strings.ReplaceAll(e, "'", "''") + "'}}\n")
 		}
 	}
 	file := filepath.Join(t.TempDir(), "dashboard.yml")

@@ -45,7 +45,8 @@ func processPackages(t *testing.T) map[string]bool {
 // none is forgotten.
 func TestEveryGoroutineBeginsWhereAPanicIsRecovered(t *testing.T) {
 	process := processPackages(t)
-	for _, want := range []string{"internal/pg", "internal/work", "internal/httpapi", "internal/remote", "internal/telemetry"} {
+	for _, want := range []string{"internal/pg", "internal/work", "internal/httpapi",
+		"internal/remote", "internal/telemetry"} {
 		if !process[want] {
 			t.Errorf("%s is not found among %v", want, process)
 		}

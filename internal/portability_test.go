@@ -17,7 +17,8 @@ var forbidden = []struct {
 	reason  string
 }{
 	{regexp.MustCompile(`(?i)\b(xmin|xmax|ctid)\b`), "system columns exist in PostgreSQL's own storage only"},
-	{regexp.MustCompile(`(?i)\bpg_(try_)?advisory_lock(_shared)?\s*\(`), "a session lock is lost or kept by a pooler: lock a row, or use the _xact_ form"},
+	{regexp.MustCompile(`(?i)\bpg_(try_)?advisory_lock(_shared)?\s*\(`),
+		"a session lock is lost or kept by a pooler: lock a row, or use the _xact_ form"},
 	{regexp.MustCompile(`(?i)\bUNLOGGED\b`), "an unlogged table is empty after a crash"},
 	{regexp.MustCompile(`(?i)\bORDER\s+BY\s+random\s*\(`), "sorts the whole table; draw outside"},
 }

@@ -275,7 +275,8 @@ const mostFiles, mostLines = 60, 11_000
 func TestPackagesOfTheStoreStaySmall(t *testing.T) {
 	files, lines := map[string]int{}, map[string]int{}
 	for _, f := range goFiles(t) {
-		if f.pkg != "internal/pg" && !strings.HasPrefix(f.pkg, "internal/pg/") || strings.HasSuffix(f.path, "_test.go") {
+		if f.pkg != "internal/pg" && !strings.HasPrefix(f.pkg, "internal/pg/") ||
+			strings.HasSuffix(f.path, "_test.go") {
 			continue
 		}
 		files[f.pkg]++

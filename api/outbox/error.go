@@ -10,7 +10,8 @@ import (
 
 // Error is a refusal, with what the HTTP API would answer.
 type Error struct {
-	Code      string   `json:"code"`      // stable: invalid, too_large, unknown_type, idempotency_conflict, queue_full, queue_draining, not_found, ...
+	// stable: invalid, too_large, unknown_type, idempotency_conflict, queue_full, queue_draining, not_found, ...
+	Code      string   `json:"code"`
 	Status    int      `json:"status"`    // of HTTP
 	Retryable bool     `json:"retryable"` // the same may succeed later, in another SQL transaction
 	Title     string   `json:"title"`

@@ -39,6 +39,7 @@ func Feed(ctx context.Context, tx pgx.Tx, subscription, tenant string, most int)
 // Ack acknowledges everything up to and with cursor as a part of tx; false if it was so already. The error
 // is an *Error when Postern refuses it: not_found, wrong_state, bad_cursor, cursor_expired.
 func Ack(ctx context.Context, tx pgx.Tx, subscription, tenant, cursor string) (changed bool, err error) {
-	err = tx.QueryRow(ctx, `SELECT postern.ack($1::text, $2::text, nullif($3::text, ''))`, subscription, cursor, tenant).Scan(&changed)
+	err = tx.QueryRow(ctx, `SELECT postern.ack($1::text, $2::text, nullif($3::text, ''))`, subscription,
+		cursor, tenant).Scan(&changed)
 	return changed, refused(err)
 }

@@ -63,7 +63,9 @@ func TestTheGoOfThePageIsTheOneThatRuns(t *testing.T) {
 	if got := drained(t, s, "order-1"); got.Queue != "claim-7f3" {
 		t.Errorf("%+v", got)
 	}
-	if _, err := s.PutQueue(t.Context(), by, pg.Queue{Name: "claim-7f3", MaxDepth: 1, Priority: "Med", WhenFull: "refuse", OnFailure: "continue"}, 0); err != nil {
+	if _, err := s.PutQueue(t.Context(), by,
+		pg.Queue{Name: "claim-7f3", MaxDepth: 1, Priority: "Med", WhenFull: "refuse",
+			OnFailure: "continue"}, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := placeOrder(t.Context(), app, 2, "6"); err == nil || !strings.Contains(err.Error(), "come back later") {

@@ -61,9 +61,11 @@ func (a Answer) checked() Answer {
 	case a.Error != nil:
 		return Answer{Error: asError(a.Error), Hash: a.Hash}
 	case a.Hash == "" && len(a.Done) == 0:
-		return Answer{Error: &Error{Class: ClassAmbiguous, Code: "answer_empty", Message: "the handler returned neither Sent, Done nor an error"}}
+		return Answer{Error: &Error{Class: ClassAmbiguous, Code: "answer_empty",
+			Message: "the handler returned neither Sent, Done nor an error"}}
 	case a.Hash != "" && !plain(a.Hash):
-		return Answer{Error: &Error{Class: ClassAmbiguous, Code: "answer_invalid", Message: "the handler's hash is not 1 to 512 printable characters without blanks"}}
+		return Answer{Error: &Error{Class: ClassAmbiguous, Code: "answer_invalid",
+			Message: "the handler's hash is not 1 to 512 printable characters without blanks"}}
 	}
 	return a
 }

@@ -27,7 +27,8 @@ func (w *Worker) Serve(ctx context.Context, l net.Listener) error {
 	if w.bad != nil {
 		return errors.Join(w.bad, l.Close())
 	}
-	server := &http.Server{Handler: w.Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
+	server := &http.Server{Handler: w.Handler(), ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
 	stopped := make(chan error, 1)
 	served := make(chan struct{})
 	go func() {

@@ -64,7 +64,8 @@ func Unknown() Status { return Status{State: stateUnknown} }
 // body is the answer to a question.
 func (s Status) body() map[string]any {
 	m := map[string]any{"state": s.State, "block_height": nil, "failure_reason": nil}
-	for key, v := range map[string]string{"hash": s.Hash, "nonce": s.Nonce, "block_height": s.BlockHeight, "failure_reason": s.FailureReason, "class": s.Class} {
+	for key, v := range map[string]string{"hash": s.Hash, "nonce": s.Nonce, "block_height": s.BlockHeight,
+		"failure_reason": s.FailureReason, "class": s.Class} {
 		if v != "" {
 			m[key] = v
 		}

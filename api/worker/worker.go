@@ -53,7 +53,8 @@ type hook func(context.Context, Info, json.RawMessage, Result) error
 
 // New makes a worker without handlers.
 func New(o Options) *Worker {
-	w := &Worker{options: o, store: o.Store, log: o.Log, handlers: map[string]handler{}, hooks: map[string]hook{}, maxRetries: map[string]int{}, running: map[string]chan struct{}{}}
+	w := &Worker{options: o, store: o.Store, log: o.Log, handlers: map[string]handler{}, hooks: map[string]hook{},
+		maxRetries: map[string]int{}, running: map[string]chan struct{}{}}
 	if w.store == nil {
 		w.store = &Memory{}
 	}
@@ -156,7 +157,8 @@ func (w *Worker) isRunning(token string) bool {
 
 // execute does in once and returns what to answer, also when the same token is sent again. stale: a higher fence came,
 // and nothing was done.
-func (w *Worker) execute(caller context.Context, in Info, fenced bool, run func(context.Context, Info) (Answer, error)) (a Answer, stale, repeat bool, err error) {
+func (w *Worker) execute(caller context.Context, in Info, fenced bool,
+	run func(context.Context, Info) (Answer, error)) (a Answer, stale, repeat bool, err error) {
 	release, err := w.take(caller, in.Token)
 	if err != nil {
 		return Answer{}, false, false, err
@@ -185,7 +187,8 @@ func (w *Worker) execute(caller context.Context, in Info, fenced bool, run func(
 	}
 	a = w.safely(ctx, in, run)
 	if err := w.keep(in, a); err != nil {
-		return Answer{Error: &Error{Class: ClassAmbiguous, Code: "store_failed", Message: err.Error()}}, false, false, nil
+		return Answer{Error: &Error{Class: ClassAmbiguous, Code: "store_failed", Message: err.Error()}}, false, false,
+			nil
 	}
 	return a, false, false, nil
 }

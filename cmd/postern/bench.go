@@ -56,7 +56,8 @@ func benchCommand() *cobra.Command {
 	}
 	addBenchFlags(cmd, &c)
 	cmd.Flags().BoolVar(&list, "list", false, "list the scenarios")
-	cmd.Flags().StringVar(&svg, "svg", "", "write a picture of each sweep (keys, connections, backlog, replicas, snapshot) to this directory")
+	cmd.Flags().StringVar(&svg, "svg", "",
+		"write a picture of each sweep (keys, connections, backlog, replicas, snapshot) to this directory")
 	cmd.AddCommand(benchCheckCommand(), benchProcessCommand())
 	return cmd
 }
@@ -67,7 +68,8 @@ func addBenchFlags(cmd *cobra.Command, c *bench.Config) {
 	f.SortFlags = false
 	f.IntVar(&c.Runs, "runs", c.Runs, "runs of each scenario, or pairs of runs where things are compared")
 	f.DurationVar(&c.Length, "length", c.Length, "ingest, commit, loaded-latency, senders: how long a run is")
-	f.IntVar(&c.Queues, "queues", c.Queues, "e2e, ingest, loaded-latency, http-worker: queues; replicas takes 10 times, backlog 60 times as many")
+	f.IntVar(&c.Queues, "queues", c.Queues,
+		"e2e, ingest, loaded-latency, http-worker: queues; replicas takes 10 times, backlog 60 times as many")
 	f.IntVar(&c.Depth, "depth", c.Depth, "e2e, loaded-latency, http-worker, backlog, replicas: transactions per queue")
 	f.IntVar(&c.Connections, "connections", c.Connections, "e2e, loaded-latency: connections that post")
 	f.IntVar(&c.Batch, "batch", c.Batch, "ingest-batch: transactions a post")
@@ -80,7 +82,8 @@ func addBenchFlags(cmd *cobra.Command, c *bench.Config) {
 	f.IntVar(&c.Behind, "behind", c.Behind, "backlog: so many wait at once; 0: leave that out")
 	f.DurationVar(&c.Hold, "hold", c.Hold, "snapshot: how long it is held")
 	f.DurationVar(&c.Free, "free", c.Free, "snapshot: how long before it is held")
-	f.BoolVar(&c.Control, "control", c.Control, "snapshot: hold nothing, to see what the same time does to the rate by itself")
+	f.BoolVar(&c.Control, "control", c.Control,
+		"snapshot: hold nothing, to see what the same time does to the rate by itself")
 	f.StringSliceVar(&c.Shapes, "shapes", c.Shapes, "snapshot: queues x depth of a round, or senders")
 	f.Float64Var(&c.Rate, "rate", c.Rate, "idle-latency: posts a second")
 	f.IntVar(&c.Samples, "samples", c.Samples, "idle-latency: posts")

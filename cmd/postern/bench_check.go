@@ -58,7 +58,8 @@ func benchCheckCommand() *cobra.Command {
 	f.IntVar(&c.Runs, "runs", c.Runs, "runs of each scenario")
 	f.IntVar(&c.Queues, "queues", c.Queues, "queues")
 	f.IntVar(&c.Depth, "depth", c.Depth, "transactions per queue")
-	f.IntVar(&c.Connections, "connections", c.Connections, "connections that post, and clients of a calibration beside them")
+	f.IntVar(&c.Connections, "connections", c.Connections,
+		"connections that post, and clients of a calibration beside them")
 	f.DurationVar(&c.Length, "length", c.Length, "how long traffic and calibrations are")
 	addSettings(cmd, devDefaults(), "database", "work", "stop", "log", "dev")
 	return cmd

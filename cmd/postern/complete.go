@@ -62,8 +62,10 @@ func completeFilters(cmd *cobra.Command, args []string, typed string) ([]string,
 	if name, _, ok := strings.Cut(typed, "="); ok {
 		of := map[string]string{"queue": "queues", "type": "dispatchers", "sender": "senders", "pool": "pools"}[name]
 		if name == "state" && noun == "transactions" {
-			for _, s := range []client.TransactionViewState{client.TransactionViewStateWAITING, client.TransactionViewStateDISPATCHING, client.TransactionViewStateREVISION,
-				client.TransactionViewStateRETRY, client.TransactionViewStateDONE, client.TransactionViewStateFAILED, client.TransactionViewStateUNRESOLVED, client.TransactionViewStateCANCELLED} {
+			for _, s := range []client.TransactionViewState{client.TransactionViewStateWAITING,
+				client.TransactionViewStateDISPATCHING, client.TransactionViewStateREVISION,
+				client.TransactionViewStateRETRY, client.TransactionViewStateDONE, client.TransactionViewStateFAILED,
+				client.TransactionViewStateUNRESOLVED, client.TransactionViewStateCANCELLED} {
 				list = append(list, name+"="+string(s))
 			}
 		} else if of != "" {

@@ -29,7 +29,8 @@ func contextCommand() *cobra.Command {
 			return usage(cmd, errors.New("want create, ls, member or delete"))
 		},
 	}
-	cmd.AddCommand(contextCreateCommand(), listOf("contexts", "List the contexts in which one has a role"), contextMemberCommand(),
+	cmd.AddCommand(contextCreateCommand(),
+		listOf("contexts", "List the contexts in which one has a role"), contextMemberCommand(),
 		removal("delete NAME...", "contexts", "deleted", "Delete empty contexts", `
 			Delete contexts that hold nothing any more: neither types, senders, configured queues nor transactions.
 
@@ -107,7 +108,8 @@ func contextMemberCommand() *cobra.Command {
 }
 
 // send is raw with a body, and headers as pairs.
-func (d *door) send(method, path string, in any, header ...string) (status int, _ http.Header, answer []byte, err error) {
+func (d *door) send(method, path string, in any,
+	header ...string) (status int, _ http.Header, answer []byte, err error) {
 	b, err := json.Marshal(in)
 	if err != nil {
 		return 0, nil, nil, err

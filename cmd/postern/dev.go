@@ -131,7 +131,8 @@ func forgetDatabase(cmd *cobra.Command) {
 	}
 	if len(named) > 0 {
 		slices.Sort(named)
-		fmt.Fprintf(cmd.ErrOrStderr(), "ignored: %s. postern %s uses a database of its own; --database-url names another\n",
+		fmt.Fprintf(cmd.ErrOrStderr(),
+			"ignored: %s. postern %s uses a database of its own; --database-url names another\n",
 			strings.Join(named, ", "), cmd.Name())
 	}
 }

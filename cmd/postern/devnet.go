@@ -76,7 +76,8 @@ func devnetCommand() *cobra.Command {
 // run serves the ledger until it is told to stop.
 func (r *devnetRun) run(cmd *cobra.Command) error {
 	if r.BlockEvery < 0 {
-		return usage(cmd, errors.New("--block-every is negative: want a duration, or 0 for blocks by POST /blocks alone"))
+		return usage(cmd,
+			errors.New("--block-every is negative: want a duration, or 0 for blocks by POST /blocks alone"))
 	}
 	var err error
 	if !r.ephemeral {
@@ -128,7 +129,8 @@ func attach(ctx context.Context, attached bool) (context.Context, context.Cancel
 
 // serveDevnet prints the address, serves until ctx ends, and lets calls in flight end. run, if there is
 // one, runs beside it; its error ends the serving.
-func serveDevnet(ctx context.Context, cmd *cobra.Command, address string, handler http.Handler, run func(context.Context) error) error {
+func serveDevnet(ctx context.Context, cmd *cobra.Command, address string, handler http.Handler,
+	run func(context.Context) error) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return err

@@ -77,7 +77,8 @@ func fundAll(cmd *cobra.Command, url string, all []devnetworker.NamedKey, amount
 		_, err := c.Faucet(cmd.Context(), k.Address, amount)
 		var gone *devnet.Unanswered
 		if errors.As(err, &gone) {
-			return &failure{exitUnreachable, "start one: `postern devnet`", fmt.Errorf("the devnet at %s does not answer: %w", url, err)}
+			return &failure{exitUnreachable, "start one: `postern devnet`",
+				fmt.Errorf("the devnet at %s does not answer: %w", url, err)}
 		}
 		if err != nil {
 			return err

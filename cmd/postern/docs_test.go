@@ -59,7 +59,8 @@ func play(t *testing.T, page string, env []string, change ...string) string {
 	limit, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(limit, "bash", "-x", "-c", script)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, append(append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH")), env...), 5*time.Second
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir,
+		append(append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH")), env...), 5*time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -71,7 +72,8 @@ func play(t *testing.T, page string, env []string, change ...string) string {
 func example(t *testing.T, name string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), name)
-	if out, err := exec.Command("go", "build", linked, "-o", program, "../../examples/"+name).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", linked, "-o", program,
+		"../../examples/"+name).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return program
@@ -104,16 +106,21 @@ func mustSay(t *testing.T, said string, wants ...string) {
 func TestTheQuickStartWorksAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	said := play(t, "quick-start.md", []string{"POSTERN_LISTEN=127.0.0.1:0", "POSTERN_METRICS_LISTEN=127.0.0.1:0"},
-		"go build -o bin/ ./cmd/postern\n", "mkdir bin; ln -s "+binary+" bin/postern\n", "go build -o bin/ ./examples/post\n", "ln -s "+example(t, "post")+" bin/post\n")
-	mustSay(t, said, "hello-4 DONE", "hello-5 is submitted", `"uid":"hello-2"`, `"uid":"hello-3"`, "worker_unreachable", "head_of_line", "SenderBound", "DISPATCHING")
+		"go build -o bin/ ./cmd/postern\n", "mkdir bin; ln -s "+binary+" bin/postern\n",
+		"go build -o bin/ ./examples/post\n", "ln -s "+example(t, "post")+" bin/post\n")
+	mustSay(t, said, "hello-4 DONE", "hello-5 is submitted", `"uid":"hello-2"`, `"uid":"hello-3"`, "worker_unreachable",
+		"head_of_line", "SenderBound", "DISPATCHING")
 }
 
 func TestThePageAboutWorkersWorksAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	worker := example(t, "worker")
 	first, second, third := freeAddress(t), freeAddress(t), freeAddress(t)
-	said := play(t, "worker.md", installation(t), "go build -o bin/ ./examples/worker\n", "mkdir bin; ln -s "+worker+" bin/worker\n", "127.0.0.1:9101", first, "127.0.0.1:9102", second, "127.0.0.1:9103", third)
-	mustSay(t, said, `"hash"`, "py-0193a000-0000-8000-8000-000000000001", `"sender":"acct-1"`, "\n401\n", "signature", "/cents: ")
+	said := play(t, "worker.md", installation(t), "go build -o bin/ ./examples/worker\n",
+		"mkdir bin; ln -s "+worker+" bin/worker\n", "127.0.0.1:9101", first, "127.0.0.1:9102",
+		second, "127.0.0.1:9103", third)
+	mustSay(t, said, `"hash"`, "py-0193a000-0000-8000-8000-000000000001", `"sender":"acct-1"`,
+		"\n401\n", "signature", "/cents: ")
 	page, err := os.ReadFile("../../docs/worker.md")
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +131,8 @@ func TestThePageAboutWorkersWorksAsItIsWritten(t *testing.T) {
 	}
 	_, code, _ := strings.Cut(string(page), "```go\n")
 	code, _, _ = strings.Cut(code, "```")
-	if code = "\t" + strings.ReplaceAll(strings.TrimSpace(code), "\n", "\n\t"); !strings.Contains(string(program), code) {
+	code = "\t" + strings.ReplaceAll(strings.TrimSpace(code), "\n", "\n\t")
+	if !strings.Contains(string(program), code) {
 		t.Errorf("docs/worker.md shows Go that examples/worker does not have:\n%s", code)
 	}
 }

@@ -89,7 +89,8 @@ func examine(cmd *cobra.Command, cfg app.Config) (found []doctor.Finding, code i
 		case fault.CodeOf(err) == "bad_setting":
 			return nil, 0, err
 		case fault.CodeOf(err) == "two_primaries":
-			list = append(list, doctor.Finding{Check: "primary", State: doctor.Bad, Found: err.Error(), Remedy: remedyTwoPrimaries})
+			list = append(list, doctor.Finding{Check: "primary", State: doctor.Bad,
+				Found: err.Error(), Remedy: remedyTwoPrimaries})
 		case fault.CodeOf(err) == "database_unfit":
 			list = append(list, doctor.Finding{
 				Check:  "database",
@@ -184,7 +185,8 @@ func (d *door) examine(workers map[string]string, alone bool) ([]doctor.Finding,
 	}
 	found := []doctor.Finding{api}
 	if at, err := http.ParseTime(res.Header.Get("Date")); err == nil { // whole seconds
-		found = append(found, doctor.Clocks("API clock", "the API", at.Add(time.Second), asked.Add(-time.Second), time.Now().Add(time.Second)))
+		found = append(found, doctor.Clocks("API clock", "the API", at.Add(time.Second),
+			asked.Add(-time.Second), time.Now().Add(time.Second)))
 	}
 	if !alone {
 		return found, nil

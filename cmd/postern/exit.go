@@ -68,7 +68,8 @@ func report(cmd *cobra.Command, err error) int {
 		case errors.Is(err, context.DeadlineExceeded):
 			f.code = exitWaited
 		case strings.HasPrefix(err.Error(), "unknown command"), strings.HasPrefix(err.Error(), "accepts "),
-			strings.HasPrefix(err.Error(), "requires "), strings.HasPrefix(err.Error(), "required flag"), strings.HasPrefix(err.Error(), "invalid argument"):
+			strings.HasPrefix(err.Error(), "requires "), strings.HasPrefix(err.Error(), "required flag"),
+			strings.HasPrefix(err.Error(), "invalid argument"):
 			f.code, f.next, err = exitUsage, "see `"+cmd.CommandPath()+" -h`", plainer(cmd, err)
 		}
 	}

@@ -15,16 +15,19 @@ import (
 // runSmall runs what make would for a target, in the smallest size.
 func runSmall(t *testing.T, url, target, args string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "make", "-C", "../..", "--no-print-directory", "-n", target, "ARGS="+args).Output()
+	out, err := exec.CommandContext(t.Context(), "make", "-C", "../..",
+		"--no-print-directory", "-n", target, "ARGS="+args).Output()
 	_, line, ok := strings.Cut(string(out), "./cmd/postern ")
 	line, _, _ = strings.Cut(line, "\n")
 	if err != nil || !ok {
 		t.Fatalf("make %s is %s, %v", target, out, err)
 	}
 	dir := t.TempDir()
-	small := strings.Fields(strings.NewReplacer(" fifo ", " fifo-20x5 ", "--runs 9", "--runs 1", "docs/plots", dir).Replace(line))
+	small := strings.Fields(strings.NewReplacer(" fifo ", " fifo-20x5 ", "--runs 9", "--runs 1",
+		"docs/plots", dir).Replace(line))
 	if target == "bench-check" {
-		small = append(small, "--baseline", filepath.Join(dir, "baseline.json"), "--update", "--runs", "1", "--queues", "20", "--depth", "2", "--length", "100ms", "--connections", "4")
+		small = append(small, "--baseline", filepath.Join(dir, "baseline.json"), "--update", "--runs", "1",
+			"--queues", "20", "--depth", "2", "--length", "100ms", "--connections", "4")
 	}
 	postern(t, database(url), small...).want(t, 0)
 }

@@ -46,7 +46,8 @@ func (t *text) Type() string       { return "value" }
 
 // settings loads the configuration from the command's flags, the environment and the defaults.
 func settings(cmd *cobra.Command, defaults ...map[string]string) (app.Config, []app.Setting, error) {
-	l := app.Layers{Flags: map[string]string{}, Environ: app.Environ(os.Environ()), Defaults: map[string]string{}, Command: cmd.Name()}
+	l := app.Layers{Flags: map[string]string{}, Environ: app.Environ(os.Environ()),
+		Defaults: map[string]string{}, Command: cmd.Name()}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if t, ok := f.Value.(*text); ok {
 			l.Flags[f.Name] = string(*t)

@@ -30,7 +30,8 @@ func TestHelpIsGolden(t *testing.T) {
 		}
 		stored, err := os.ReadFile(file)
 		if err != nil || !bytes.Equal(stored, got) {
-			t.Errorf("%s is not what `%s -h` prints (%v): run this test with -update and read the diff\n%s", file, path, err, got)
+			t.Errorf("%s is not what `%s -h` prints (%v): run this test with -update and read the diff\n%s", file,
+				path, err, got)
 		}
 	})
 	files, err := filepath.Glob(helpFiles + "/*.txt")

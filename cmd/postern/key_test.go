@@ -33,7 +33,8 @@ func TestTheFirstKeyMakesTheOthers(t *testing.T) {
 
 	locked, at := serving(t, db, "serve")
 	postern(t, []string{at}, "ls").want(t, 1, "this needs a credential")
-	postern(t, []string{at, "POSTERN_API_KEY=" + strings.TrimSpace(postern(t, nil, "key", "draw").stdout)}, "ls").want(t, 1, "this API key does not hold")
+	postern(t, []string{at, "POSTERN_API_KEY=" + strings.TrimSpace(postern(t, nil, "key", "draw").stdout)},
+		"ls").want(t, 1, "this API key does not hold")
 	if said := locked.stderr(); !strings.Contains(said, "no caller can get in") ||
 		!strings.Contains(said, "postern key draw") {
 		t.Errorf("it does not say what is missing: %s", said)
@@ -51,13 +52,16 @@ func TestTheFirstKeyMakesTheOthers(t *testing.T) {
 		want(t, 1, "context shop exists already", "next: `postern show contexts/shop`")
 	postern(t, root, "context", "ls").want(t, 0, "shop", "system", "default")
 	postern(t, root, "api", "PUT", "/dispatchers/PAY", "--context", "shop", "-d", `{"worker_url": "noop:"}`).want(t, 0)
-	made := postern(t, root, "key", "create", "till", "--context", "shop", "--role", "executor", "--out", file("till.key"))
+	made := postern(t, root, "key", "create", "till", "--context", "shop",
+		"--role", "executor", "--out", file("till.key"))
 	made.want(t, 0, "till", "executor")
 	secret, err := os.ReadFile(file("till.key"))
-	if err != nil || !strings.HasPrefix(string(secret), "postern_") || strings.Contains(made.stdout, strings.TrimSpace(string(secret))) {
+	if err != nil || !strings.HasPrefix(string(secret), "postern_") ||
+		strings.Contains(made.stdout, strings.TrimSpace(string(secret))) {
 		t.Errorf("%v: the key is in %q, and shown in %s", err, secret, made.stdout)
 	}
-	shown := postern(t, []string{at, "POSTERN_API_KEY_FILE=" + file("root.key")}, "key", "create", "eye", "--context", "shop", "--role", "reader", "--only", "read", "--expires-in", "1h", "-o", "json")
+	shown := postern(t, []string{at, "POSTERN_API_KEY_FILE=" + file("root.key")}, "key", "create", "eye",
+		"--context", "shop", "--role", "reader", "--only", "read", "--expires-in", "1h", "-o", "json")
 	var eye struct{ ID, Secret string }
 	if err := json.Unmarshal([]byte(shown.stdout), &eye); err != nil || eye.Secret == "" {
 		t.Fatalf("%v %s", err, shown.stdout)
@@ -74,7 +78,8 @@ func TestTheFirstKeyMakesTheOthers(t *testing.T) {
 	postern(t, reader, "show", "p-1").want(t, 0, "DONE")
 	postern(t, reader, "post", "PAY", "-q", "ada", "--uid", "p-2").want(t, 1, "executor")
 	postern(t, root, "key", "ls", "--context", "shop").want(t, 0, "till", "eye", eye.ID, "  all")
-	rotated := postern(t, []string{at, "POSTERN_API_KEY_FILE=" + file("root.key")}, "key", "rotate", "eye", "--context", "shop", "--overlap", "1h", "-o", "json")
+	rotated := postern(t, []string{at, "POSTERN_API_KEY_FILE=" + file("root.key")}, "key", "rotate", "eye",
+		"--context", "shop", "--overlap", "1h", "-o", "json")
 	rotated.want(t, 0, `"secret":"postern_`)
 	postern(t, reader, "show", "p-1").want(t, 0)
 	postern(t, root, "show", "api-keys/eye", "--context", "shop").want(t, 0, eye.ID)

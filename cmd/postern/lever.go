@@ -14,7 +14,8 @@ import (
 func verbs(noun string) []string {
 	var list []string
 	for _, op := range client.Operations {
-		if rest, ok := strings.CutPrefix(braces.ReplaceAllString(op.Path, "{}"), "/"+noun+"/{}/"); ok && op.Method == "POST" {
+		if rest, ok := strings.CutPrefix(braces.ReplaceAllString(op.Path, "{}"),
+			"/"+noun+"/{}/"); ok && op.Method == "POST" {
 			list = append(list, rest)
 		}
 	}
@@ -231,7 +232,8 @@ func (d *door) pullOne(cmd *cobra.Command, verb, object string, how pulling) (re
 		noun = strings.Split(path, "/")[1]
 	}
 	if !can("POST", "/"+noun+"/{}/"+verb) {
-		return nil, usage(cmd, fmt.Errorf("there is no %s of %s: want one of %s", verb, noun, strings.Join(nounsWith(verb), ", ")))
+		return nil, usage(cmd, fmt.Errorf("there is no %s of %s: want one of %s", verb, noun,
+			strings.Join(nounsWith(verb), ", ")))
 	}
 	body, err := how.body()
 	if err != nil {

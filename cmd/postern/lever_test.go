@@ -35,14 +35,16 @@ func TestAnOperatorReordersSuspendsAndClearsAQueue(t *testing.T) {
 	postern(t, table, "suspend", "b", "--reason", "check").want(t, 0, "b  done")
 	postern(t, table, "ls", "suspended=true").want(t, 0, "b ")
 	postern(t, table, "suspend", "queue=ada", "--max", "2", "--dry-run").want(t, 0, "2 looked at, 1 would change")
-	postern(t, table, "suspend", "queue=ada", "--max", "9").want(t, 0, "5 looked at, 4 changed, 0 of them pending, 0 refused")
+	postern(t, table, "suspend", "queue=ada", "--max", "9").want(t, 0,
+		"5 looked at, 4 changed, 0 of them pending, 0 refused")
 	do(2, "suspend", "queue=ada")
 	do(2, "abandon", "queue=ada", "--reason", "x")
 	do(0, "resume", "queues/ada")
 	postern(t, table, "why", "e").want(t, 0, "suspended by dev", "lever postern resume ")
 	postern(t, table, "resume", "suspended=true", "--max", "9").want(t, 0, "5 changed")
 	postern(t, at, "api", "GET", "/transactions/by-uid/c?wait=30s").want(t, 0, `"DONE"`)
-	postern(t, table, "cancel", "queue=ada", "state=DONE", "--max", "9").want(t, 1, "5 looked at, 0 changed", "5 refused", "DONE already")
+	postern(t, table, "cancel", "queue=ada",
+		"state=DONE", "--max", "9").want(t, 1, "5 looked at, 0 changed", "5 refused", "DONE already")
 	out := do(0, "ls", "queue=ada", "-o", "json").stdout
 	for _, pair := range [][2]string{{"e", "d"}, {"d", "a"}, {"a", "b"}, {"b", "c"}} { // by when they were done
 		first, second := doneAt(t, out, pair[0]), doneAt(t, out, pair[1])

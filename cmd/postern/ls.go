@@ -84,7 +84,8 @@ func nounCommands() []*cobra.Command {
 		cmd.Use, cmd.Aliases, cmd.Hidden = noun+" [FILTER=VALUE...]", nil, true
 		cmd.Short = "List " + noun + ", as postern ls " + noun
 		cmd.RunE = func(cmd *cobra.Command, args []string) error { return list(cmd, append([]string{noun}, args...)) }
-		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		cmd.ValidArgsFunction = func(cmd *cobra.Command,
+			args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			return completeFilters(cmd, append([]string{noun}, args...), typed)
 		}
 		all = append(all, cmd)

@@ -80,7 +80,8 @@ func pick(args []string) ([]machine.Table, error) {
 	}
 	i := slices.Index(names, args[0])
 	if i < 0 {
-		return nil, fault.New(fault.NotFound, "not_found", "there is no machine %q: want one of %s", fault.Clip(args[0]), strings.Join(names, ", "))
+		return nil, fault.New(fault.NotFound, "not_found", "there is no machine %q: want one of %s",
+			fault.Clip(args[0]), strings.Join(names, ", "))
 	}
 	return tables[i : i+1], nil
 }
@@ -102,7 +103,8 @@ var pages = []struct {
 func writePages(cmd *cobra.Command) error {
 	for _, p := range pages {
 		if _, err := os.Stat(filepath.Dir(p.path)); err != nil {
-			return usage(cmd, fmt.Errorf("--write wants the root of a checkout of Postern as working directory: %w", err))
+			return usage(cmd,
+				fmt.Errorf("--write wants the root of a checkout of Postern as working directory: %w", err))
 		}
 		text, err := machine.Markdown(p.tables(), p.meanings)
 		if err != nil {

@@ -49,7 +49,8 @@ func migrateDown() *cobra.Command {
 			return withDatabase(cmd, func(m app.Migrations) error {
 				if !yes {
 					return &failure{exitUsage, "postern migrate down --yes",
-						fmt.Errorf("this drops the schemas postern and river of %s with every transaction in them", m.Name())}
+						fmt.Errorf("this drops the schemas postern and river of %s with every transaction in them",
+							m.Name())}
 				}
 				return steps(cmd, m.Down, "nothing to do: the database has nothing of postern")
 			})

@@ -51,7 +51,8 @@ func licenceOf(t *testing.T, dir string) string {
 }
 
 func TestWhatIsLinkedIsListedAndFits(t *testing.T) {
-	release := binary // -trimpath and CGO_ENABLED=0 would compile everything anew, and make it a tenth of a megabyte smaller
+	// -trimpath and CGO_ENABLED=0 would compile everything anew, and make it a tenth of a megabyte smaller
+	release := binary
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		release = filepath.Join(t.TempDir(), "postern")
 		build := exec.Command("go", "build", linked, "-o", release, ".")
@@ -102,6 +103,7 @@ func TestWhatIsLinkedIsListedAndFits(t *testing.T) {
 		}
 	}
 	if want, err := os.ReadFile(modulesFile); err != nil || string(want) != got.String() {
-		t.Errorf("%s is not what is linked (%v): run this test with -update and read the diff\n%s", modulesFile, err, got.String())
+		t.Errorf("%s is not what is linked (%v): run this test with -update and read the diff\n%s",
+			modulesFile, err, got.String())
 	}
 }

@@ -149,7 +149,8 @@ func (d *door) placeOf(cmd *cobra.Command, first bool, before, after string) (js
 const longest = 60 * time.Second
 
 // post posts, and follows the transaction for wait.
-func (d *door) post(cmd *cobra.Command, in *client.TransactionInput, uid string, wait time.Duration, asJSON bool) error {
+func (d *door) post(cmd *cobra.Command, in *client.TransactionInput, uid string,
+	wait time.Duration, asJSON bool) error {
 	end := time.Now().Add(wait)
 	params := &client.PostTransactionParams{IdempotencyKey: uid}
 	show := progressOf(cmd)
@@ -160,7 +161,9 @@ func (d *door) post(cmd *cobra.Command, in *client.TransactionInput, uid string,
 	if err != nil {
 		var refused *client.Problem
 		if !errors.As(err, &refused) && uid == "" && !unsent(err) {
-			err = &failure{exitUnreachable, "look for it with `postern ls`; with --uid it could be posted again without harm", fmt.Errorf("no answer came, it may have been posted: %w", err)}
+			err = &failure{exitUnreachable,
+				"look for it with `postern ls`; with --uid it could be posted again without harm",
+				fmt.Errorf("no answer came, it may have been posted: %w", err)}
 		}
 		return err
 	}
@@ -191,9 +194,11 @@ func (d *door) post(cmd *cobra.Command, in *client.TransactionInput, uid string,
 	case wait == 0 || t.State == client.TransactionViewStateDONE:
 		return nil
 	case ended(t.State):
-		return &failure{exitBad, "postern show " + t.ID, fmt.Errorf("transaction %s ended %s%s", t.ID, t.State, because(t.Error))}
+		return &failure{exitBad, "postern show " + t.ID,
+			fmt.Errorf("transaction %s ended %s%s", t.ID, t.State, because(t.Error))}
 	}
-	return &failure{exitWaited, "postern why " + t.ID, fmt.Errorf("transaction %s has not ended after %s: it is %s", t.ID, wait, t.State)}
+	return &failure{exitWaited, "postern why " + t.ID,
+		fmt.Errorf("transaction %s has not ended after %s: it is %s", t.ID, wait, t.State)}
 }
 
 // progress tells a person at a terminal what a transaction that is followed waits for. Nil tells nothing.
@@ -246,7 +251,8 @@ func printPosted(cmd *cobra.Command, t client.TransactionView, replay, asJSON bo
 
 func ended(s client.TransactionViewState) bool {
 	switch s {
-	case client.TransactionViewStateDONE, client.TransactionViewStateFAILED, client.TransactionViewStateUNRESOLVED, client.TransactionViewStateCANCELLED:
+	case client.TransactionViewStateDONE, client.TransactionViewStateFAILED, client.TransactionViewStateUNRESOLVED,
+		client.TransactionViewStateCANCELLED:
 		return true
 	}
 	return false
@@ -288,7 +294,8 @@ func whenOf(s string, now time.Time) (*time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil {
-		return nil, fmt.Errorf("--not-before %q: want a time such as 2026-11-20T14:04:10Z, or how long from now, such as 2h", s)
+		return nil,
+			fmt.Errorf("--not-before %q: want a time such as 2026-11-20T14:04:10Z, or how long from now, such as 2h", s)
 	}
 	return &t, nil
 }

@@ -31,8 +31,10 @@ func processorCommand() *cobra.Command {
 			return usage(cmd, errors.New("want ls, show, tick, pause, resume, insert, evict or retry"))
 		},
 	}
-	cmd.AddCommand(listOf("processors", "List processors"), processorShowCommand(), processorTickCommand(), processorInsertCommand(), processorEvictCommand(), processorRetryCommand(),
-		processorLever("pause", "Refuse ticks; batches are put and evicted all the same"), processorLever("resume", "Allow ticks again"))
+	cmd.AddCommand(listOf("processors", "List processors"), processorShowCommand(), processorTickCommand(),
+		processorInsertCommand(), processorEvictCommand(), processorRetryCommand(),
+		processorLever("pause", "Refuse ticks; batches are put and evicted all the same"),
+		processorLever("resume", "Allow ticks again"))
 	return cmd
 }
 
@@ -101,7 +103,8 @@ func processorShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			part := url.Values{"priority": {line}, "from": {strconv.FormatInt(from, 10)}, "to": {strconv.FormatInt(to, 10)}}
+			part := url.Values{"priority": {line}, "from": {strconv.FormatInt(from, 10)},
+				"to": {strconv.FormatInt(to, 10)}}
 			return d.list(cmd, cmd.OutOrStdout(), path[1:]+"/batches", part, asked)
 		},
 	})

@@ -22,7 +22,8 @@ func TestAProcessorIsWorkedFromTheCommandLine(t *testing.T) {
 	postern(t, env, "processor", "insert", "main", batch, "--position", "9").want(t, 1, "Index out of bounds")
 	postern(t, env, "processor", "insert", "main", "[]").want(t, 2, "want a JSON object")
 	postern(t, []string{at}, "processor", "show", "main", "--line", "Med", "-o", "json").want(t, 0, `"length":3`)
-	postern(t, env, "processor", "show", "main", "--line", "Med", "--from", "1", "--to", "2").want(t, 0, "Queued", "Med")
+	postern(t, env, "processor", "show", "main", "--line", "Med",
+		"--from", "1", "--to", "2").want(t, 0, "Queued", "Med")
 	postern(t, env, "processor", "show", "main", "--line", "Med", "--to", "9").want(t, 2, "Invalid range")
 	postern(t, env, "processor", "show", "main", "--to", "2").want(t, 2, "--line")
 	postern(t, env, "processor", "ls").want(t, 0, "main", "Active", "3")
@@ -47,11 +48,13 @@ func TestABatchIsSentAgainFromTheCommandLine(t *testing.T) {
 	at := installation(t)
 	env := append(at, "POSTERN_OUTPUT=table")
 	postern(t, env, "api", "PUT", "/dispatchers/ADD", "-d", `{"worker_url": "http://127.0.0.1:9/"}`).want(t, 0)
-	postern(t, env, "api", "PUT", "/processors/far", "-d", `{"tick_interval": "50ms", "deliver_within": "100ms"}`).want(t, 0)
+	postern(t, env, "api", "PUT", "/processors/far",
+		"-d", `{"tick_interval": "50ms", "deliver_within": "100ms"}`).want(t, 0)
 	postern(t, env, "api", "POST", "/authorizations", "-d", `{"label": "pay", "mode": "permissionless", "actions_config": {"non_atomic": {"functions": [
 		{"domain": "far", "contract_address": "ADD", "message_details": {"message": {"name": "add"}}}]}}}`).want(t, 0)
 	postern(t, env, "processor", "retry", "pay", "1").want(t, 1, "has no execution 1")
-	postern(t, env, "api", "POST", "/authorizations/pay/send", "-d", `{"messages": [{"msg": {"add": {}}}], "ttl": 3600}`).want(t, 0)
+	postern(t, env, "api", "POST", "/authorizations/pay/send",
+		"-d", `{"messages": [{"msg": {"add": {}}}], "ttl": 3600}`).want(t, 0)
 	is := func(what string) {
 		t.Helper()
 		for until := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
@@ -64,7 +67,8 @@ func TestABatchIsSentAgainFromTheCommandLine(t *testing.T) {
 		}
 	}
 	is(`"state":"Timed_Out"`)
-	postern(t, env, "why", "processors/far/batches/1").want(t, 0, "undelivered", "postern processor retry pay 1", "postern processor evict far 1")
+	postern(t, env, "why", "processors/far/batches/1").want(t, 0, "undelivered", "postern processor retry pay 1",
+		"postern processor evict far 1")
 	postern(t, env, "api", "PUT", "/dispatchers/ADD", "-d", `{"worker_url": "noop:"}`).want(t, 0)
 	postern(t, env, "api", "PATCH", "/processors/far", "-d", `{"deliver_within": "0s"}`).want(t, 0)
 	postern(t, env, "processor", "retry", "pay", "one").want(t, 2, "want the number of a batch")
@@ -75,6 +79,9 @@ func TestABatchIsSentAgainFromTheCommandLine(t *testing.T) {
 
 func TestThePageAboutProcessorsWorksAsItIsWritten(t *testing.T) {
 	t.Parallel()
-	said := play(t, "processor.md", append(installation(t), "POSTERN_OUTPUT=table", "POSTERN_METRICS_LISTEN=127.0.0.1:0"), "127.0.0.1:8081", "127.0.0.1:0")
-	mustSay(t, said, "requeued", "finished", "removed_by_owner", "starving", "The message doesn't pass all the parameter restrictions", "callback_pending", `callbacks/7 -d '{"payload":"..."}'`, "evict main 7", `"spent":1`, `"initiator":"peer:near"`)
+	said := play(t, "processor.md", append(installation(t), "POSTERN_OUTPUT=table",
+		"POSTERN_METRICS_LISTEN=127.0.0.1:0"), "127.0.0.1:8081", "127.0.0.1:0")
+	mustSay(t, said, "requeued", "finished", "removed_by_owner", "starving",
+		"The message doesn't pass all the parameter restrictions", "callback_pending",
+		`callbacks/7 -d '{"payload":"..."}'`, "evict main 7", `"spent":1`, `"initiator":"peer:near"`)
 }

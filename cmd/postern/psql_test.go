@@ -23,7 +23,8 @@ func TestTheTenQuestionsInPSQLAreAnswered(t *testing.T) {
 	_, database, api := developing(t)
 	psql := func(args ...string) string {
 		t.Helper()
-		out, err := exec.CommandContext(t.Context(), "psql", append([]string{"-X", "-v", "ON_ERROR_STOP=1", database}, args...)...).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "psql",
+			append([]string{"-X", "-v", "ON_ERROR_STOP=1", database}, args...)...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("psql %q: %v\n%s", args, err, out)
 		}
@@ -35,7 +36,8 @@ func TestTheTenQuestionsInPSQLAreAnswered(t *testing.T) {
 	postern(t, at, "pause", "queues/claim-7f3", "--reason", "audit").want(t, 0)
 	postern(t, at, "post", "HELLO", "--queue", "claim-7f3", "--uid", "order-4712").want(t, 0)
 	psql("-c", `SELECT postern.roll_on(date_trunc('hour', now(), 'UTC'), 1000, NULL)`)
-	want := []string{"DONE", "done", "order-4712", "order-4711", "as_of", "lever", "HELLO", "HELLO", "sample_id", "busy_share_1h", "audit", "transactions"}
+	want := []string{"DONE", "done", "order-4712", "order-4711", "as_of", "lever", "HELLO", "HELLO", "sample_id",
+		"busy_share_1h", "audit", "transactions"}
 	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(page), -1)
 	if len(blocks) != len(want) {
 		t.Fatalf("the page has %d blocks, and we know what %d say", len(blocks), len(want))

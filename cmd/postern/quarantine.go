@@ -41,7 +41,8 @@ func quarantineCommand() *cobra.Command {
 			return usage(cmd, errors.New("want enter, status, reconcile or release"))
 		},
 	}
-	cmd.AddCommand(quarantineEnterCommand(), quarantineStatusCommand(), quarantineReconcileCommand(), quarantineReleaseCommand())
+	cmd.AddCommand(quarantineEnterCommand(), quarantineStatusCommand(),
+		quarantineReconcileCommand(), quarantineReleaseCommand())
 	return cmd
 }
 
@@ -75,7 +76,9 @@ func scopeOf(cmd *cobra.Command, args []string) (q pg.Quarantine, err error) {
 			err = errors.New("once each")
 		}
 		if err != nil {
-			return q, usage(cmd, fmt.Errorf("%s is no scope: want contexts/NAME, dispatchers/TYPE, or both, or nothing for everything", a))
+			return q, usage(cmd,
+				fmt.Errorf("%s is no scope: want contexts/NAME, dispatchers/TYPE, or both, or nothing for everything",
+					a))
 		}
 	}
 	return q, nil
@@ -118,7 +121,8 @@ func quarantineEnterCommand() *cobra.Command {
 				return err
 			}
 			if at == nil {
-				return askLever(cmd, "/quarantine/enter", how.dry, scopeBody(q, map[string]any{"reason": how.reason}), q.String()+" is in quarantine")
+				return askLever(cmd, "/quarantine/enter", how.dry, scopeBody(q, map[string]any{"reason": how.reason}),
+					q.String()+" is in quarantine")
 			}
 			defer at.Close()
 			q.Reason = how.reason
@@ -270,10 +274,13 @@ func printQuarantine(cmd *cobra.Command, r record, where string) error {
 			clean(s.text("reason")))
 		if s.at("lost_from") != nil {
 			from, until := s.moment("lost_from"), s.moment("lost_until")
-			fmt.Fprintf(out, "  lost time: %s at most, from %s to %s\n", until.Sub(from).Round(time.Millisecond), s.text("lost_from"), s.text("lost_until"))
+			fmt.Fprintf(out, "  lost time: %s at most, from %s to %s\n", until.Sub(from).Round(time.Millisecond),
+				s.text("lost_from"), s.text("lost_until"))
 		}
-		fmt.Fprintf(out, "  questions: %s; %d asked about, %d moved on, %d never seen by their worker, %d open\n", s.text("reconcile.state"),
-			s.whole("reconcile.asked"), s.whole("reconcile.moved_on"), s.whole("reconcile.unknown"), s.whole("reconcile.open"))
+		fmt.Fprintf(out, "  questions: %s; %d asked about, %d moved on, %d never seen by their worker, %d open\n",
+			s.text("reconcile.state"),
+			s.whole("reconcile.asked"), s.whole("reconcile.moved_on"),
+			s.whole("reconcile.unknown"), s.whole("reconcile.open"))
 		fmt.Fprintf(out, "  next: %s\n", s.text("next_step"))
 	}
 	rows := [][]string{{"context", "type", "queues", "transactions"}}
@@ -342,7 +349,8 @@ func reconcile(cmd *cobra.Command, q pg.Quarantine, anew bool, reason string) er
 		return err
 	}
 	for {
-		status, _, b, err := d.raw(http.MethodPost, "/quarantine/reconcile", scopeBody(q, map[string]any{"anew": anew, "reason": reason}))
+		status, _, b, err := d.raw(http.MethodPost, "/quarantine/reconcile",
+			scopeBody(q, map[string]any{"anew": anew, "reason": reason}))
 		if err != nil {
 			return advised(cmd, err)
 		}
@@ -353,7 +361,8 @@ func reconcile(cmd *cobra.Command, q pg.Quarantine, anew bool, reason string) er
 		if asked {
 			err = printJSON(cmd, r)
 		} else {
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d asked about, %d moved on, %d never seen by their worker, %d open\n", r.whole("reconcile.asked"),
+			_, err = fmt.Fprintf(cmd.OutOrStdout(),
+				"%d asked about, %d moved on, %d never seen by their worker, %d open\n", r.whole("reconcile.asked"),
 				r.whole("reconcile.moved_on"), r.whole("reconcile.unknown"), r.whole("reconcile.open"))
 		}
 		if anew = false; err != nil || status == http.StatusOK {
@@ -389,7 +398,8 @@ func quarantineReleaseCommand() *cobra.Command {
 				return err
 			}
 			if at == nil {
-				return askLever(cmd, "/quarantine/release", how.dry, scopeBody(q, map[string]any{"reason": how.reason, "anyway": anyway}), q.String()+" is released")
+				return askLever(cmd, "/quarantine/release", how.dry,
+					scopeBody(q, map[string]any{"reason": how.reason, "anyway": anyway}), q.String()+" is released")
 			}
 			defer at.Close()
 			return releaseAt(cmd, at, q, how, anyway)

@@ -30,7 +30,8 @@ func TestAQuarantineIsEnteredWhereTheCommandIsTold(t *testing.T) {
 			`next: say which is meant: --database-url "$DATABASE_URL", or --url "$POSTERN_URL"`)
 	}
 	postern(t, both, "quarantine", "status").want(t, exitUnreachable, "give --database-url")
-	postern(t, database(db.URL), "quarantine", "status", "--url", noAPI).want(t, exitUnreachable, "next: leave out --url and give --database-url")
+	postern(t, database(db.URL), "quarantine", "status", "--url", noAPI).want(t, exitUnreachable,
+		"next: leave out --url and give --database-url")
 	postern(t, []string{"POSTERN_URL=" + noAPI}, enter...).want(t, exitUnreachable, "give --database-url")
 	postern(t, both, append(enter, "--url", noAPI, "--database-url", db.URL)...).want(t, exitUsage, "give one of them")
 
@@ -57,8 +58,10 @@ func TestReconcileSaysThatItNeedsAnAPI(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	postern(t, append(database(db.URL), "POSTERN_URL="+noAPI), "quarantine", "reconcile").
-		want(t, exitUnreachable, "next: reconcile needs a running API", "a database alone is not enough", "start `postern serve`")
-	postern(t, nil, "quarantine", "reconcile", "--database-url", db.URL).want(t, exitUsage, "reconcile calls the workers from an API", "give --url")
+		want(t, exitUnreachable, "next: reconcile needs a running API",
+			"a database alone is not enough", "start `postern serve`")
+	postern(t, nil, "quarantine", "reconcile", "--database-url", db.URL).want(t, exitUsage,
+		"reconcile calls the workers from an API", "give --url")
 	postern(t, nil, "quarantine", "reconcile", "-h").want(t, 0, "It needs a running API")
 }
 
@@ -66,13 +69,17 @@ func TestReconcileSaysThatItNeedsAnAPI(t *testing.T) {
 func TestAnEmptyReasonIsRefusedAtTheDatabase(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	for _, args := range [][]string{{"quarantine", "enter"}, {"quarantine", "release", "--anyway"}, {"identity", "announce", "shop"}} {
+	for _, args := range [][]string{{"quarantine", "enter"}, {"quarantine", "release", "--anyway"},
+		{"identity", "announce", "shop"}} {
 		for _, reason := range []string{"", "  "} {
-			postern(t, database(db.URL), append(args, "--reason", reason)...).want(t, exitBad, "reason is empty: say why")
+			postern(t, database(db.URL), append(args, "--reason", reason)...).want(t,
+				exitBad, "reason is empty: say why")
 		}
 	}
 	var entered, audited int
-	err := db.Pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM postern.quarantine), (SELECT count(*) FROM postern.audit)`).Scan(&entered, &audited)
+	err := db.Pool.QueryRow(t.Context(),
+		`SELECT (SELECT count(*) FROM postern.quarantine), (SELECT count(*) FROM postern.audit)`).Scan(&entered,
+		&audited)
 	if err != nil || entered+audited != 0 {
 		t.Errorf("%d scopes were entered, and %d levers written down: %v", entered, audited, err)
 	}
@@ -82,7 +89,8 @@ func TestAnEmptyReasonIsRefusedAtTheDatabase(t *testing.T) {
 // reached, and with what the operator can do: run it again.
 func TestReconcileWithABrokenDatabaseIsRunAgain(t *testing.T) {
 	t.Parallel()
-	s, err := devpg.Start(t.Context(), devpg.Options{Ephemeral: true, Unsafe: true, BinDir: os.Getenv("POSTERN_PG_BIN")})
+	s, err := devpg.Start(t.Context(), devpg.Options{Ephemeral: true, Unsafe: true,
+		BinDir: os.Getenv("POSTERN_PG_BIN")})
 	if err != nil {
 		t.Skipf("a server of its own: %v", err)
 	}
@@ -104,7 +112,8 @@ func TestReconcileWithABrokenDatabaseIsRunAgain(t *testing.T) {
 		PERFORM pg_terminate_backend(pg_backend_pid());
 		RETURN NULL;
 	END $$`)
-	onServer(t, s.URL, `CREATE TRIGGER dies BEFORE INSERT OR UPDATE ON postern.quarantine FOR EACH ROW EXECUTE FUNCTION public.dies()`)
+	onServer(t, s.URL,
+		`CREATE TRIGGER dies BEFORE INSERT OR UPDATE ON postern.quarantine FOR EACH ROW EXECUTE FUNCTION public.dies()`)
 	broken(api, "the database did not say whether this was done", "reconcile")
 	broken(env, "the database did not say whether this was done", "enter", "--reason", "again")
 	if err := s.Close(); err != nil {

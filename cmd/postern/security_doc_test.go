@@ -44,7 +44,8 @@ func TestTheBlocksOfTheSecurityPageDoWhatItSays(t *testing.T) {
 	for _, b := range blocks {
 		script += b[1] + "echo ====\n"
 	}
-	if script = strings.ReplaceAll(script, "http://127.0.0.1:8080", "http://"+address); !strings.Contains(script, address) {
+	script = strings.ReplaceAll(script, "http://127.0.0.1:8080", "http://"+address)
+	if !strings.Contains(script, address) {
 		t.Fatal("the page does not say where the API is")
 	}
 	t.Cleanup(func() { onServer(t, db, "DROP ROLE IF EXISTS shop_app") }) // roles belong to the server
@@ -52,7 +53,8 @@ func TestTheBlocksOfTheSecurityPageDoWhatItSays(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(limit, "bash", "-euo", "pipefail", "-c", script)
 	cmd.Dir, cmd.WaitDelay = dir, time.Second
-	cmd.Env = append(os.Environ(), "DATABASE_URL="+db, "PATH="+dir+":"+os.Getenv("PATH"), "POSTERN_LISTEN="+address, "POSTERN_METRICS_LISTEN=off")
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+db, "PATH="+dir+":"+os.Getenv("PATH"),
+		"POSTERN_LISTEN="+address, "POSTERN_METRICS_LISTEN=off")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

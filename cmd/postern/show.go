@@ -93,7 +93,8 @@ func attemptsCommand() *cobra.Command {
 				return err
 			}
 			if path := objectPath(args[0]); path != "" {
-				return usage(cmd, fmt.Errorf("%s is no transaction: want its id, or the uid that its poster gave it", args[0]))
+				return usage(cmd,
+					fmt.Errorf("%s is no transaction: want its id, or the uid that its poster gave it", args[0]))
 			}
 			d, err := dial(cmd)
 			if err != nil {

@@ -18,7 +18,9 @@ func TestVerifyWorkerReportsAndItsExitCodeSaysHowItWent(t *testing.T) {
 	good := remotetest.NewFake(t)
 	good.Fencing(true)
 	good.IncludeAll(true)
-	bad := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }))
+	bad := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "hello")
+	}))
 	defer bad.Close()
 	const gone = "http://127.0.0.1:1" // the kernel gives port 1 to no process that asks for any
 	for _, tc := range []struct {
@@ -40,7 +42,8 @@ func TestVerifyWorkerReportsAndItsExitCodeSaysHowItWent(t *testing.T) {
 		cmd.SetErr(&errs)
 		cmd.SetArgs(append([]string{"verify-worker"}, tc.args...))
 		ran, err := cmd.ExecuteContextC(t.Context())
-		if exit := report(ran, err); exit != tc.exit || !strings.Contains(out.String(), tc.out) || !strings.Contains(errs.String(), tc.errs) {
+		if exit := report(ran, err); exit != tc.exit || !strings.Contains(out.String(), tc.out) ||
+			!strings.Contains(errs.String(), tc.errs) {
 			t.Errorf("%v: exit %d, want %d\n%s\n%s", tc.args, exit, tc.exit, &out, &errs)
 		}
 	}
@@ -51,7 +54,8 @@ func TestVerifyWorkerReportsAndItsExitCodeSaysHowItWent(t *testing.T) {
 	cmd.SetArgs([]string{"verify-worker", good.URL(), "-o", "json"})
 	err := cmd.ExecuteContext(t.Context())
 	var r verifyworker.Report
-	if json.Unmarshal(out.Bytes(), &r) != nil || len(r.Checks) < 20 || r.URL != good.URL() || r.Type != "VERIFY" || r.OK != (err == nil) {
+	if json.Unmarshal(out.Bytes(), &r) != nil || len(r.Checks) < 20 || r.URL != good.URL() ||
+		r.Type != "VERIFY" || r.OK != (err == nil) {
 		t.Errorf("%v\n%s", err, &out)
 	}
 	for _, c := range r.Checks { // the fake is no worker for production: it takes garbage of any size

@@ -40,9 +40,11 @@ func versionCommand() *cobra.Command {
 				return err
 			}
 			if asked {
-				return printJSON(cmd, map[string]string{"version": version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
+				return printJSON(cmd, map[string]string{"version": version(), "go": runtime.Version(),
+					"platform": runtime.GOOS + "/" + runtime.GOARCH})
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "postern %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			fmt.Fprintf(cmd.OutOrStdout(), "postern %s (%s, %s/%s)\n", version(),
+				runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return nil
 		},
 	}

@@ -61,9 +61,11 @@ func walkValidateCommand() *cobra.Command {
 				return err
 			}
 			if asked {
-				return printJSON(cmd, map[string]any{"valid": true, "vertices": len(w.Vertices), "edges": len(w.Edges), "entry_groups": w.Groups()})
+				return printJSON(cmd, map[string]any{"valid": true, "vertices": len(w.Vertices),
+					"edges": len(w.Edges), "entry_groups": w.Groups()})
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "valid: %d vertices, %d edges; begins as %s\n", len(w.Vertices), len(w.Edges), strings.Join(w.Groups(), ", "))
+			fmt.Fprintf(cmd.OutOrStdout(), "valid: %d vertices, %d edges; begins as %s\n", len(w.Vertices),
+				len(w.Edges), strings.Join(w.Groups(), ", "))
 			return nil
 		},
 	}

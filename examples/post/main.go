@@ -45,7 +45,8 @@ func insideSQL(ctx context.Context) error {
 	}
 	defer db.Close(ctx)
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		uid, err := outbox.Submit(ctx, tx, outbox.Transaction{Queue: "greetings", Type: "HELLO", Data: map[string]string{"to": "go and sql"}, UID: "hello-5"})
+		uid, err := outbox.Submit(ctx, tx, outbox.Transaction{Queue: "greetings", Type: "HELLO",
+			Data: map[string]string{"to": "go and sql"}, UID: "hello-5"})
 		if err == nil {
 			fmt.Println(uid, "is submitted with this transaction")
 		}

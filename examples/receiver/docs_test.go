@@ -32,11 +32,13 @@ func TestThePageAboutWebhooksWorksAsItIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := pgtest.New(t)
-	c, _, err := app.Load(app.Layers{Environ: map[string]string{"DATABASE_URL": db.URL, "POSTERN_LISTEN": "127.0.0.1:0", "POSTERN_METRICS_LISTEN": "off"}, Defaults: app.DevDefaults})
+	c, _, err := app.Load(app.Layers{Environ: map[string]string{"DATABASE_URL": db.URL, "POSTERN_LISTEN": "127.0.0.1:0",
+		"POSTERN_METRICS_LISTEN": "off"}, Defaults: app.DevDefaults})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := app.New(t.Context(), c, app.Role{Serve: true, Work: true, Version: "test"}, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+	a, err := app.New(t.Context(), c, app.Role{Serve: true, Work: true, Version: "test"},
+		slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		t.Fatal(err)
 	}

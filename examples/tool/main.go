@@ -160,7 +160,8 @@ func main() {
 			log.Fatal(err)
 		}
 	}
-	log.Fatal((&http.Server{Handler: t.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second}).Serve(l))
+	log.Fatal((&http.Server{Handler: t.handler(), ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout: 30 * time.Second}).Serve(l))
 }
 
 func (t *tool) handler() http.Handler {

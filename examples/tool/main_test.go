@@ -30,7 +30,8 @@ func TestASignedToolAnswersWhatItsKeyHasSigned(t *testing.T) {
 	call := func(key ed25519.PrivateKey, signed bool, token, input string) (int, string) {
 		c := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, SigningKey: key})
 		defer c.Close()
-		r := c.Invoke(t.Context(), remote.Call{BaseURL: server.URL, Timeout: 10 * time.Second, Sign: signed}, token, json.RawMessage(input), 1<<20)
+		r := c.Invoke(t.Context(), remote.Call{BaseURL: server.URL, Timeout: 10 * time.Second, Sign: signed}, token,
+			json.RawMessage(input), 1<<20)
 		return r.Status, string(r.Body) + r.Code
 	}
 	other := ed25519.NewKeyFromSeed([]byte(strings.Repeat("o", ed25519.SeedSize)))
@@ -49,7 +50,8 @@ func TestASignedToolAnswersWhatItsKeyHasSigned(t *testing.T) {
 		{"signed by another", "a.3", `{"a": 1, "b": 2}`, other, true, 401, "does not hold"},
 		{"by a client without a key", "a.3", `{"a": 1, "b": 2}`, nil, true, 0, "no_signing_key"},
 	} {
-		if status, says := call(c.key, c.signed, c.token, c.input); status != c.status || !strings.Contains(says, c.says) {
+		if status, says := call(c.key, c.signed, c.token, c.input); status != c.status ||
+			!strings.Contains(says, c.says) {
 			t.Errorf("%s: %d %s, want %d with %s", c.what, status, says, c.status, c.says)
 		}
 	}
@@ -97,7 +99,8 @@ func signedRequest(t *testing.T, key ed25519.PrivateKey) (r *http.Request, body 
 	defer server.Close()
 	c := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, SigningKey: key})
 	defer c.Close()
-	c.Invoke(t.Context(), remote.Call{BaseURL: server.URL, Timeout: 10 * time.Second, Sign: true}, "a.1", json.RawMessage(`{"a": 1, "b": 2}`), 1<<20)
+	c.Invoke(t.Context(), remote.Call{BaseURL: server.URL, Timeout: 10 * time.Second, Sign: true}, "a.1",
+		json.RawMessage(`{"a": 1, "b": 2}`), 1<<20)
 	if r == nil {
 		t.Fatal("nobody was called")
 	}

@@ -32,7 +32,8 @@ func verify(r *http.Request, body []byte, url string, key ed25519.PublicKey, now
 	if s := now.Unix(); s < created-60 || s > expires || expires-created > 300 {
 		return errors.New("the signature is not of now")
 	}
-	sig, err := base64.StdEncoding.DecodeString(strings.TrimSuffix(strings.TrimPrefix(r.Header.Get("Signature"), "postern=:"), ":"))
+	sig, err := base64.StdEncoding.DecodeString(strings.TrimSuffix(strings.TrimPrefix(r.Header.Get("Signature"),
+		"postern=:"), ":"))
 	if err != nil {
 		return errors.New("Signature: want postern=:base64:")
 	}

@@ -37,7 +37,8 @@ func main() {
 
 	worker.Handle(w, "PAY", func(ctx context.Context, c worker.Call[payment]) (worker.Answer, error) {
 		if c.Data.Cents < 0 {
-			return worker.Answer{}, worker.Rejected("bad_amount", fmt.Sprintf("cents is %d: want 0 or more", c.Data.Cents))
+			return worker.Answer{}, worker.Rejected("bad_amount",
+				fmt.Sprintf("cents is %d: want 0 or more", c.Data.Cents))
 		}
 		// The transaction is the reference: however often we ask, the bank pays once.
 		return worker.Sent(b.pay(c.Transaction, c.Data)).WithFee(c.Offer(firstFee)), nil

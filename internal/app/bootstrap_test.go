@@ -24,7 +24,8 @@ func TestTheFirstKeyComesFromAFile(t *testing.T) {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, _, err := app.Load(app.Layers{Environ: map[string]string{"DATABASE_URL": database, "POSTERN_LISTEN": "127.0.0.1:0", "POSTERN_BOOTSTRAP_KEY_FILE": file}})
+		c, _, err := app.Load(app.Layers{Environ: map[string]string{"DATABASE_URL": database,
+			"POSTERN_LISTEN": "127.0.0.1:0", "POSTERN_BOOTSTRAP_KEY_FILE": file}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,8 @@ func Fields() []Field {
 	var all []Field
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Config]()) {
 		name := f.Tag.Get("env")
-		all = append(all, Field{Name: flagName(name), Env: name, Default: f.Tag.Get("envDefault"), Group: f.Tag.Get("group"),
+		all = append(all, Field{Name: flagName(name), Env: name,
+			Default: f.Tag.Get("envDefault"), Group: f.Tag.Get("group"),
 			Help: f.Tag.Get("help"), Secret: f.Tag.Get("secret") != "", Bool: f.Type.Kind() == reflect.Bool})
 	}
 	return all
@@ -108,7 +109,8 @@ func (l Layers) find(f Field) (value, origin string, err error) {
 	}
 	switch v := l.Environ[f.Env]; {
 	case v != "" && file != "":
-		return "", "", fault.New(fault.Invalid, "bad_setting", "%s and %s_FILE are both set: unset one of them", f.Env, f.Env)
+		return "", "", fault.New(fault.Invalid, "bad_setting",
+			"%s and %s_FILE are both set: unset one of them", f.Env, f.Env)
 	case v != "":
 		return v, f.Env, nil
 	case file != "":

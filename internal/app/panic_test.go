@@ -17,7 +17,8 @@ import (
 // gets ready again.
 func TestALoopThatPanicsDropsReadiness(t *testing.T) {
 	db := pgtest.New(t)
-	c, _, err := app.Load(app.Layers{Environ: map[string]string{"DATABASE_URL": db.URL, "POSTERN_METRICS_LISTEN": "127.0.0.1:0", "POSTERN_SHUTDOWN_GRACE": "1s"}})
+	c, _, err := app.Load(app.Layers{Environ: map[string]string{"DATABASE_URL": db.URL,
+		"POSTERN_METRICS_LISTEN": "127.0.0.1:0", "POSTERN_SHUTDOWN_GRACE": "1s"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,8 @@ func (k *SigningKey) UnmarshalText(text []byte) error {
 	if raw, ok := strings.CutPrefix(strings.TrimSpace(string(text)), "whsk_"); ok {
 		b, err := base64.StdEncoding.DecodeString(raw)
 		switch {
-		case err == nil && len(b) == ed25519.PrivateKeySize && string(ed25519.NewKeyFromSeed(b[:ed25519.SeedSize])) == string(b):
+		case err == nil && len(b) == ed25519.PrivateKeySize &&
+			string(ed25519.NewKeyFromSeed(b[:ed25519.SeedSize])) == string(b):
 			*k = SigningKey(b)
 			return nil
 		case err == nil && len(b) == ed25519.SeedSize:
@@ -56,7 +57,8 @@ func devKey(dir string) (k SigningKey, said string, err error) {
 	if dir != "" {
 		if text, err := os.ReadFile(file); err == nil {
 			if err := k.UnmarshalText(text); err != nil {
-				return nil, "", fault.New(fault.Invalid, "bad_setting", "%s: %v; delete it, and another one is made", file, err)
+				return nil, "", fault.New(fault.Invalid, "bad_setting",
+					"%s: %v; delete it, and another one is made", file, err)
 			}
 			return k, "callbacks are signed by the key in " + file, nil
 		}

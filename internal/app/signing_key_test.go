@@ -46,7 +46,8 @@ func TestASigningKeyIsReadFromItsFileAndNeverShown(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg, settings, err := app.Load(app.Layers{Environ: map[string]string{"POSTERN_SIGNING_KEY_FILE": file}})
-			if c.said == "" && (err != nil || cfg.SigningKey.Public() != want) || c.said != "" && (err == nil || !strings.Contains(err.Error(), c.said)) {
+			if c.said == "" && (err != nil || cfg.SigningKey.Public() != want) ||
+				c.said != "" && (err == nil || !strings.Contains(err.Error(), c.said)) {
 				t.Errorf("%q %v, want %q or %q", cfg.SigningKey.Public(), err, want, c.said)
 			}
 			if err != nil && (strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "aHVudGVyMg")) {

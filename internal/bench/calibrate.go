@@ -76,7 +76,8 @@ func (b *Bench) calibrate(ctx context.Context, program string, clients int, leng
 		if length < time.Second/2 {
 			limit = number("--transactions=", max(1, int(length/(10*time.Millisecond))))
 		}
-		cmd := exec.CommandContext(ctx, program, "--no-vacuum", "--protocol=prepared", "--file="+script.Name(), number("--client=", clients),
+		cmd := exec.CommandContext(ctx, program, "--no-vacuum", "--protocol=prepared",
+			"--file="+script.Name(), number("--client=", clients),
 			number("--jobs=", min(clients, runtime.NumCPU())), limit, b.url)
 		cmd.Stderr = &said
 		out, err := cmd.Output()

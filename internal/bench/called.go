@@ -29,7 +29,8 @@ func (b *Bench) called(ctx context.Context, url string, senders int, f func() er
 		d.Pool = fmt.Sprintf("bench-%d", senders)
 		d.Inclusion.PollEvery = outbox.Duration(time.Second)
 		for i := range senders {
-			if _, err := b.store.PutSender(ctx, db.By{Context: b.ctxID, Actor: "bench"}, pg.Sender{Account: fmt.Sprintf("%s-%d", d.Pool, i), Pool: d.Pool}, 0); err != nil {
+			if _, err := b.store.PutSender(ctx, db.By{Context: b.ctxID, Actor: "bench"},
+				pg.Sender{Account: fmt.Sprintf("%s-%d", d.Pool, i), Pool: d.Pool}, 0); err != nil {
 				return err
 			}
 		}
@@ -57,7 +58,8 @@ func serveNothing(w *Nothing) (url string, stop func(), err error) {
 // once compares what a worker has counted with what it should: each transaction once.
 func (s Seen) once(n int) (wrong []string, bad int) {
 	if s.Tokens != n || s.Calls != n {
-		return []string{fmt.Sprintf("%d transactions, the worker was called %d times with %d tokens", n, s.Calls, s.Tokens)}, max(n-s.Tokens, s.Tokens-n) + s.Calls - s.Tokens
+		return []string{fmt.Sprintf("%d transactions, the worker was called %d times with %d tokens", n,
+			s.Calls, s.Tokens)}, max(n-s.Tokens, s.Tokens-n) + s.Calls - s.Tokens
 	}
 	return nil, 0
 }
@@ -153,7 +155,8 @@ func senders(ctx context.Context, b *Bench) ([]*Result, error) {
 	}
 	if seen := worker.Seen(); seen.Calls != seen.Tokens && len(trials) > 0 {
 		t := trials[0]
-		t.wrong, t.bad = append(t.wrong, fmt.Sprintf("%d calls, %d tokens", seen.Calls, seen.Tokens)), t.bad+seen.Calls-seen.Tokens
+		t.wrong, t.bad = append(t.wrong, fmt.Sprintf("%d calls, %d tokens", seen.Calls, seen.Tokens)),
+			t.bad+seen.Calls-seen.Tokens
 	}
 	r := b.summary("senders", "postern", trials)
 	r.Settings["queues"], r.Settings["senders"], r.Settings["inclusion"] = b.Waiting, many, inclusion.String()

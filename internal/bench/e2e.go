@@ -71,7 +71,8 @@ func (b *Bench) both(ctx context.Context) (_ *trial, err error) {
 // rounds posts depth rounds over all queues, so that neighbours in time belong to different queues, as many
 // clients would post them.
 func (b *Bench) rounds(ctx context.Context, url, prefix string) (*histogram, error) {
-	tr := &traffic{url: url, path: "/transactions", prefix: prefix, connections: min(b.Connections, b.Queues), counts: make([]int, b.Queues)}
+	tr := &traffic{url: url, path: "/transactions", prefix: prefix, connections: min(b.Connections, b.Queues),
+		counts: make([]int, b.Queues)}
 	all := &histogram{}
 	for range b.Depth {
 		h, _, _, err := tr.run(ctx)

@@ -47,7 +47,8 @@ func (b *Bench) untilEnded(ctx context.Context, n int, noun, tables, left string
 		}
 		if time.Since(said) > 5*time.Second {
 			said = time.Now()
-			b.Progress(fmt.Sprintf("%s of %s %s ended, %.0f a second", count(n-open), count(n), noun, float64(n-open)/time.Since(start).Seconds()))
+			b.Progress(fmt.Sprintf("%s of %s %s ended, %.0f a second", count(n-open), count(n), noun,
+				float64(n-open)/time.Since(start).Seconds()))
 		}
 	}
 	t.took = time.Since(start)

@@ -107,14 +107,17 @@ func ingestHTTP(connections int) Scenario {
 	if connections == 64 {
 		name = "ingest-http"
 	}
-	return Scenario{name, fmt.Sprintf("POST over %d connections, beside one INSERT per request and our handler without its commit", connections),
+	return Scenario{name,
+		fmt.Sprintf("POST over %d connections, beside one INSERT per request and our handler without its commit",
+			connections),
 		func(ctx context.Context, b *Bench) ([]*Result, error) {
 			trials := map[string][]*trial{}
 			roles := []string{RoleServe, RolePlain, RoleNoCommit}
 			for i := range b.Runs {
 				for j := range roles {
 					role := roles[(i+j)%len(roles)]
-					t, err := b.ingest(ctx, role, &traffic{path: "/transactions", connections: connections, length: b.Length})
+					t, err := b.ingest(ctx, role, &traffic{path: "/transactions",
+						connections: connections, length: b.Length})
 					if err != nil {
 						return nil, fmt.Errorf("run %d of %d of %s: %w", i+1, b.Runs, role, err)
 					}
@@ -144,7 +147,8 @@ func ingestHTTP(connections int) Scenario {
 func ingestBatch(ctx context.Context, b *Bench) ([]*Result, error) {
 	var trials []*trial
 	for i := range b.Runs {
-		t, err := b.ingest(ctx, RoleServe, &traffic{path: "/transactions:batch", connections: 4, batch: b.Batch, length: b.Length})
+		t, err := b.ingest(ctx, RoleServe, &traffic{path: "/transactions:batch", connections: 4,
+			batch: b.Batch, length: b.Length})
 		if err != nil {
 			return nil, fmt.Errorf("run %d of %d: %w", i+1, b.Runs, err)
 		}

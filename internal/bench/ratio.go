@@ -27,7 +27,8 @@ func ratioOf(list []float64) Ratio {
 	}
 	s := slices.Sorted(slices.Values(list))
 	low, high, sure := interval(s)
-	return Ratio{Median: round(median(s)), Min: round(s[0]), Max: round(s[len(s)-1]), Low: round(low), High: round(high), Sure: round(sure), Pairs: len(s)}
+	return Ratio{Median: round(median(s)), Min: round(s[0]), Max: round(s[len(s)-1]), Low: round(low),
+		High: round(high), Sure: round(sure), Pairs: len(s)}
 }
 
 // interval holds the median of what a sorted list is a sample of: on each side of it lies every value with
@@ -55,7 +56,8 @@ func (q Ratio) below(was Ratio) bool { return q.Median < was.Low && q.High < was
 
 // compare adds the ratio of our runs to theirs, pair by pair, unless a run of either was wrong.
 func (r *Result) compare(name string, ours, theirs []*trial, f func(*trial) float64) {
-	if isWrong := func(t *trial) bool { return t.bad > 0 }; slices.ContainsFunc(ours, isWrong) || slices.ContainsFunc(theirs, isWrong) {
+	if isWrong := func(t *trial) bool { return t.bad > 0 }; slices.ContainsFunc(ours, isWrong) ||
+		slices.ContainsFunc(theirs, isWrong) {
 		return
 	}
 	var list []float64

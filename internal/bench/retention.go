@@ -23,7 +23,8 @@ var retentions = []struct {
 
 // standstills are the times in which nothing was answered, nothing ended, and none of those watched was seen to have
 // ended.
-var standstills = map[string]string{"between_answers": "post", "between_ends": "post_to_done", "between_seen": "post_to_visible"}
+var standstills = map[string]string{"between_answers": "post", "between_ends": "post_to_done",
+	"between_seen": "post_to_visible"}
 
 // Days that lie there before a run of retention, how many transactions a second it wants at most, how many of them a
 // post has, and how long a run is: what a day has is gone through at leisure before it is dropped.
@@ -63,7 +64,8 @@ func retention(ctx context.Context, b *Bench) (all []*Result, err error) {
 			if err != nil {
 				return nil, err
 			}
-			o := like(&schedule{rate: rate, n: int(rate * retainLength * b.Length.Seconds()), visible: retainSeen, before: other.oldDays})
+			o := like(&schedule{rate: rate, n: int(rate * retainLength * b.Length.Seconds()),
+				visible: retainSeen, before: other.oldDays})
 			if retentions[j].day {
 				o.beside = other.changeDays
 			}

@@ -29,7 +29,8 @@ func dial(url, path string) (*wire, error) {
 		return nil, err
 	}
 	return &wire{conn: conn, in: bufio.NewReaderSize(conn, 16<<10),
-		head: "POST " + path + " HTTP/1.1\r\nHost: " + host + "\r\nContent-Type: application/json\r\nContent-Length: "}, nil
+		head: "POST " + path + " HTTP/1.1\r\nHost: " + host +
+			"\r\nContent-Type: application/json\r\nContent-Length: "}, nil
 }
 
 // post sends a body and reads the answer, which is an error unless it has the status 201.

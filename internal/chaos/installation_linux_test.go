@@ -189,8 +189,9 @@ func (d *database) copy(name string, more ...string) *database {
 
 func (d *database) copyInto(n *database, more ...string) {
 	d.c.t.Helper()
-	d.c.run("pg_basebackup", append([]string{"-h", "127.0.0.1", "-p", strconv.Itoa(d.port), "-U", "postgres", "-D", n.data,
-		"-c", "fast", "-X", "stream", "--no-sync"}, more...)...)
+	d.c.run("pg_basebackup",
+		append([]string{"-h", "127.0.0.1", "-p", strconv.Itoa(d.port), "-U", "postgres", "-D", n.data,
+			"-c", "fast", "-X", "stream", "--no-sync"}, more...)...)
 }
 
 // standby makes a server that follows this one. It runs.

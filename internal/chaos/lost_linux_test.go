@@ -217,7 +217,9 @@ func (f *fleet) accepted() int {
 func (f *fleet) awaitLoad(n int) {
 	f.t.Helper()
 	from := f.accepted()
-	eventually(f.t, 2*time.Minute, fmt.Sprintf("%d more are accepted", n), func() bool { return f.accepted() >= from+n })
+	eventually(f.t, 2*time.Minute, fmt.Sprintf("%d more are accepted", n), func() bool {
+		return f.accepted() >= from+n
+	})
 }
 
 // awaitAbandoned waits until every process has ended with the exit code, and checks that everything is in quarantine.

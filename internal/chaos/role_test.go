@@ -37,7 +37,8 @@ var roles = map[string]func(ctx context.Context) (http.Handler, error){
 	},
 	"worker": func(context.Context) (http.Handler, error) {
 		dir := os.Getenv(dirEnv)
-		w, err := devnetworker.Open(devnetworker.Config{Ledger: os.Getenv(targetEnv), Keys: dir + "/keys", Data: dir + "/data", Auto: 1 << 40})
+		w, err := devnetworker.Open(devnetworker.Config{Ledger: os.Getenv(targetEnv), Keys: dir + "/keys",
+			Data: dir + "/data", Auto: 1 << 40})
 		if err != nil {
 			return nil, err
 		}

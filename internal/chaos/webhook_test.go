@@ -45,7 +45,9 @@ func TestKillWhoDelivers(t *testing.T) {
 		reached <- len(heard)
 	}))
 	defer r.Close()
-	_, err = s.Deliveries.PutSubscription(t.Context(), by, outbox.Subscription{Name: "s", Kind: "webhook", URL: r.URL, OnError: "block"}, []byte("0123456789abcdef0123456789abcdef"), 0)
+	_, err = s.Deliveries.PutSubscription(t.Context(), by,
+		outbox.Subscription{Name: "s", Kind: "webhook", URL: r.URL, OnError: "block"},
+		[]byte("0123456789abcdef0123456789abcdef"), 0)
 	must(t, err)
 
 	first, second := startNode(t, db.URL, "first"), startNode(t, db.URL, "second")
@@ -102,7 +104,8 @@ func TestKillWhoDelivers(t *testing.T) {
 	}
 	for q := range want {
 		if strings.Join(got[q], "\n") != strings.Join(want[q], "\n") {
-			t.Errorf("queue %s was told\n%s\nand it was\n%s", q, strings.Join(got[q], "\n"), strings.Join(want[q], "\n"))
+			t.Errorf("queue %s was told\n%s\nand it was\n%s", q,
+				strings.Join(got[q], "\n"), strings.Join(want[q], "\n"))
 		}
 	}
 	t.Logf("%d messages, %d of them again", len(heard), twice)

@@ -23,7 +23,9 @@ func (p Post) transfer() (t transfer, ok bool, err error) {
 		return t, false, nil
 	}
 	if err := json.Unmarshal(p.Data, &t); err != nil || !devnet.IsAddress(string(t.To)) || t.Amount <= 0 {
-		return t, false, fmt.Errorf("the data of %s is %s: want an address of the ledger in to, and digits in amount (%v)", p.UID, p.Data, err)
+		return t, false,
+			fmt.Errorf("the data of %s is %s: want an address of the ledger in to, and digits in amount (%v)",
+				p.UID, p.Data, err)
 	}
 	return t, true, nil
 }
@@ -72,7 +74,8 @@ func (r *run) received(ctx context.Context, out *Ledger) ([]Difference, error) {
 func unbalanced(before, now, want map[devnet.Address]int64) (differ []Difference) {
 	for account, have := range now {
 		if got := have - before[account]; got != want[account] {
-			differ = append(differ, Difference{string(account), fmt.Sprintf("received %d, the outcomes say %d", got, want[account])})
+			differ = append(differ, Difference{string(account),
+				fmt.Sprintf("received %d, the outcomes say %d", got, want[account])})
 		}
 	}
 	return differ

@@ -37,7 +37,8 @@ func dispatcher(typ, worker string) outbox.Dispatcher {
 	two := 2
 	d.Retry.MaxRetries = &two
 	d.Retry.Kind, d.Retry.Initial, d.Retry.Cap = "fixed", outbox.Duration(BlockEvery), outbox.Duration(2*time.Second)
-	d.Inclusion = outbox.Inclusion{PollEvery: outbox.Duration(BlockEvery / 2), Deadline: outbox.Duration(8 * BlockEvery),
+	d.Inclusion = outbox.Inclusion{PollEvery: outbox.Duration(BlockEvery / 2),
+		Deadline:     outbox.Duration(8 * BlockEvery),
 		UnknownGrace: outbox.Duration(2 * BlockEvery), Confirmations: 2}
 	return d
 }

@@ -130,7 +130,8 @@ func (s *Summary) stayed(states []outbox.State, stays map[outbox.State][]time.Du
 	for _, state := range states {
 		if d := stays[state]; len(d) > 0 {
 			slices.Sort(d)
-			s.States = append(s.States, StateTime{state, len(d), round(d[len(d)/2].Seconds()), round(d[len(d)-1].Seconds())})
+			s.States = append(s.States, StateTime{state, len(d), round(d[len(d)/2].Seconds()),
+				round(d[len(d)-1].Seconds())})
 		}
 	}
 }
@@ -160,9 +161,11 @@ func (s *Summary) Print(out io.Writer) {
 	what, end, say := "transactions of %d queues", "DONE", "every sample ended as its file in testdata/transactions says it should, and the ledger agrees with each outcome"
 	switch s.kind {
 	case ofBatches:
-		what, end, say = "batches in %d lines of processors", "executed", "every batch ended as it should, and the ledger saw exactly what its result says"
+		what, end, say = "batches in %d lines of processors", "executed",
+			"every batch ended as it should, and the ledger saw exactly what its result says"
 	case ofEvents:
-		what, end, say = "events of %d source", "Successful", "every event ended as it should, and the devnet was told exactly once what came of it"
+		what, end, say = "events of %d source", "Successful",
+			"every event ended as it should, and the devnet was told exactly once what came of it"
 	case ofFlows:
 		what, end = "jobs of %d flows", "finished"
 		say = "every job ended as it should, and what its script wrote to a file is what is recorded of it"
@@ -189,10 +192,13 @@ func (s *Summary) Print(out io.Writer) {
 	}
 	w.Flush()
 	if l := s.Ledger; l != nil && s.kind != ofTransactions {
-		fmt.Fprintf(out, "\nread back from the ledger (height %d): %d calls of %d apps, fees %s\n", l.Height, l.Calls, l.Apps, l.Fees)
+		fmt.Fprintf(out, "\nread back from the ledger (height %d): %d calls of %d apps, fees %s\n",
+			l.Height, l.Calls, l.Apps, l.Fees)
 	} else if l != nil {
-		fmt.Fprintf(out, "\non the way: reorgs %d, samples dropped from the pool and sent again %d\n", l.Reorgs, l.Dropped)
-		fmt.Fprintf(out, "read back from the ledger (height %d): %d calls of %d apps, fees %s\n", l.Height, l.Calls, l.Apps, l.Fees)
+		fmt.Fprintf(out, "\non the way: reorgs %d, samples dropped from the pool and sent again %d\n",
+			l.Reorgs, l.Dropped)
+		fmt.Fprintf(out, "read back from the ledger (height %d): %d calls of %d apps, fees %s\n",
+			l.Height, l.Calls, l.Apps, l.Fees)
 		as := "as the outcomes say"
 		if !l.Balanced {
 			as = "but the balances DIFFER"
@@ -242,7 +248,9 @@ func (s *Summary) Further(api, database string) []string {
 		"curl -s '" + api + "/transactions?state=FAILED'",
 		"curl -s " + api + "/transactions/" + s.Example + "/history",
 		"curl -s " + api + "/senders",
-		"psql " + quote(database) + " -c \"SELECT queue, uid, state, retries, error FROM postern.transactions WHERE queue LIKE '%-" + s.Run + "' ORDER BY queue, position\"",
+		"psql " + quote(database) +
+			" -c \"SELECT queue, uid, state, retries, error FROM postern.transactions WHERE queue LIKE '%-" + s.Run +
+			"' ORDER BY queue, position\"",
 	}
 }
 

@@ -35,7 +35,8 @@ func (r *run) line() {
 			busy++
 		}
 	}
-	fmt.Fprintf(r.Out, "%5.1f s  %s  (%d of %d senders busy)\n", time.Since(r.posted).Seconds(), strings.Join(parts, "  "), busy, len(Accounts))
+	fmt.Fprintf(r.Out, "%5.1f s  %s  (%d of %d senders busy)\n", time.Since(r.posted).Seconds(),
+		strings.Join(parts, "  "), busy, len(Accounts))
 }
 
 // rows is the table of queues and senders, without trailing newline.

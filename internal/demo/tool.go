@@ -48,9 +48,11 @@ func (t *adders) meta(w http.ResponseWriter, r *http.Request, name string) {
 	m := map[string]any{"fqn": "dev.postern." + name + "@1", "type": "offchain", "url": "http://" + r.Host + "/" + name,
 		"description": "adds two integers",
 		"input_schema": map[string]any{"type": "object", "required": []string{"a", "b"},
-			"properties": map[string]any{"a": map[string]string{"type": "integer"}, "b": map[string]string{"type": "integer"}}},
+			"properties": map[string]any{"a": map[string]string{"type": "integer"},
+				"b": map[string]string{"type": "integer"}}},
 		"output_schema": map[string]any{"oneOf": []any{map[string]any{"type": "object", "required": []string{"ok"},
-			"properties": map[string]any{"ok": map[string]any{"type": "object", "required": []string{"sum"}, "properties": map[string]any{"sum": map[string]string{"type": "integer"}}}}}}}}
+			"properties": map[string]any{"ok": map[string]any{"type": "object", "required": []string{"sum"},
+				"properties": map[string]any{"sum": map[string]string{"type": "integer"}}}}}}}}
 	if t.key != nil {
 		m["sign"] = "ed25519"
 	}

@@ -30,7 +30,8 @@ func (a Address) key() (ed25519.PublicKey, error) {
 	digits, ok := strings.CutPrefix(string(a), addressMark)
 	raw, err := hex.DecodeString(digits)
 	if !ok || err != nil || len(raw) != ed25519.PublicKeySize || digits != strings.ToLower(digits) {
-		return nil, fault.At("/address", "%q is no address: want dn and 64 hexadecimal digits in lower case", fault.Clip(string(a)))
+		return nil, fault.At("/address", "%q is no address: want dn and 64 hexadecimal digits in lower case",
+			fault.Clip(string(a)))
 	}
 	return raw, nil
 }

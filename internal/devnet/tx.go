@@ -103,11 +103,13 @@ func (tx Tx) Validate() error {
 	for _, c := range tx.Calls {
 		switch {
 		case c.To == "" || len(c.To) > maxName:
-			return fault.At("/calls/to", "a call goes to %q: want an address, or the name of an app of 1 to %d bytes", fault.Clip(c.To), maxName)
+			return fault.At("/calls/to", "a call goes to %q: want an address, or the name of an app of 1 to %d bytes",
+				fault.Clip(c.To), maxName)
 		case len(c.Method) > maxName:
 			return fault.At("/calls/method", "a method has %d bytes: want at most %d", len(c.Method), maxName)
 		case c.Method != "" && IsAddress(c.To):
-			return fault.At("/calls/to", "the method %q is called on an address: want the name of an app", fault.Clip(c.Method))
+			return fault.At("/calls/to", "the method %q is called on an address: want the name of an app",
+				fault.Clip(c.Method))
 		case c.Amount > MaxAmount || total+c.Amount > MaxAmount:
 			return fault.At("/calls/amount", "fee and amounts are more than 2^62, all the money there can be")
 		}

@@ -22,7 +22,8 @@ func accepted(st devnet.Status) answer {
 
 // refuse says that it did not go out, with a code of S2.8.
 func refuse(r refusal) answer {
-	return answer{http.StatusOK, map[string]any{"hash": "", "done": nil, "error": map[string]any{"code": r.Code, "message": r.Message}}}
+	return answer{http.StatusOK, map[string]any{"hash": "", "done": nil,
+		"error": map[string]any{"code": r.Code, "message": r.Message}}}
 }
 
 // rejected is what can never be done.

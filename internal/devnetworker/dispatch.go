@@ -75,9 +75,11 @@ func (w *Worker) execute(ctx context.Context, c call) answer {
 	if err != nil {
 		return w.never(c, "PREPARE_TRANSACTION_FAILED: "+err.Error())
 	}
-	tx := devnet.Tx{From: devnet.AddressOf(key), Fee: w.fee(c), Calls: calls, Memo: clip(c.token(), 256), Fate: sim.fate(attemptOf(c.token()))}
+	tx := devnet.Tx{From: devnet.AddressOf(key), Fee: w.fee(c), Calls: calls, Memo: clip(c.token(), 256),
+		Fate: sim.fate(attemptOf(c.token()))}
 	a := w.submit(ctx, c, tx, key)
-	if a.status == http.StatusOK && sim.LoseAnswer != nil && sim.LoseAnswer.due(w.again("lose_answer", c.transaction())) {
+	if a.status == http.StatusOK && sim.LoseAnswer != nil &&
+		sim.LoseAnswer.due(w.again("lose_answer", c.transaction())) {
 		return answer{}
 	}
 	return a

@@ -40,7 +40,8 @@ func (w *Worker) postDispatch(out http.ResponseWriter, r *http.Request) {
 	}
 	c.line = r.Header.Get("Postern-Line")
 	a := w.dispatch(r.Context(), c)
-	w.log.Debug("dispatch", "queue", c.Sender.Queue, "tx", c.transaction(), "attempt", c.Postern.Attempt, "sender", c.Sender.AccountID,
+	w.log.Debug("dispatch", "queue", c.Sender.Queue, "tx", c.transaction(), "attempt",
+		c.Postern.Attempt, "sender", c.Sender.AccountID,
 		"fence", c.Postern.Fence, "status", a.status, "answer", a.body)
 	if a.body == nil {
 		panic(http.ErrAbortHandler) // net/http closes the connection without a word

@@ -38,13 +38,15 @@ func (k Keystore) Key(account string) (ed25519.PrivateKey, error) {
 	}
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.New(fault.NotFound, "account_not_found", "there is no key of account %s: `postern devnet keys %s` makes one", account, account)
+		return nil, fault.New(fault.NotFound, "account_not_found",
+			"there is no key of account %s: `postern devnet keys %s` makes one", account, account)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
-		return nil, fault.New(fault.Conflict, "key_open", "the key %s has mode %04o: want 0600, or everybody signs with it", path, info.Mode().Perm())
+		return nil, fault.New(fault.Conflict, "key_open",
+			"the key %s has mode %04o: want 0600, or everybody signs with it", path, info.Mode().Perm())
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -110,7 +112,8 @@ func (k Keystore) List() ([]NamedKey, error) {
 func (k Keystore) path(account string) (string, error) {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.@:"
 	if account == "" || len(account) > 128 || account[0] == '.' || strings.Trim(account, plain) != "" {
-		return "", fault.At("/sender/accountId", "the account is %q: want 1 to 128 letters, digits and _-.@: and no dot at the front", fault.Clip(account))
+		return "", fault.At("/sender/accountId",
+			"the account is %q: want 1 to 128 letters, digits and _-.@: and no dot at the front", fault.Clip(account))
 	}
 	return filepath.Join(k.Dir, account+keyFile), nil
 }

@@ -33,10 +33,12 @@ func TestAKeystoreKeepsKeysToItself(t *testing.T) {
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %o", info.Mode().Perm())
 	}
-	if all, err := k.List(); err != nil || len(all) != 1 || all[0] != (devnetworker.NamedKey{Account: "a.1", Address: devnet.AddressOf(made)}) {
+	if all, err := k.List(); err != nil || len(all) != 1 ||
+		all[0] != (devnetworker.NamedKey{Account: "a.1", Address: devnet.AddressOf(made)}) {
 		t.Errorf("it lists %v, %v", all, err)
 	}
-	for name, kind := range map[string]fault.Kind{"b": fault.NotFound, "": fault.Invalid, "../x": fault.Invalid, ".x": fault.Invalid, "a/b": fault.Invalid} {
+	for name, kind := range map[string]fault.Kind{"b": fault.NotFound, "": fault.Invalid, "../x": fault.Invalid,
+		".x": fault.Invalid, "a/b": fault.Invalid} {
 		if _, err := k.Key(name); fault.KindOf(err) != kind {
 			t.Errorf("key %q: %v, want kind %s", name, err, kind)
 		}

@@ -64,7 +64,8 @@ type memory struct {
 
 // recall opens the memory in a directory.
 func recall(dir string, now time.Time) (*memory, error) {
-	m := &memory{fences: map[string]int64{}, tokens: map[string]said{}, hashes: map[string]*intent{}, intents: map[string][]*intent{}}
+	m := &memory{fences: map[string]int64{}, tokens: map[string]said{}, hashes: map[string]*intent{},
+		intents: map[string][]*intent{}}
 	path := filepath.Join(dir, "worker.journal")
 	err := prune(path, now.Add(-remember))
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 // nothing submits a transaction without calls: it uses up a nonce. It is not journalled, since doing it
 // twice is doing it once.
 func (w *Worker) nothing(ctx context.Context, key ed25519.PrivateKey, chain string, nonce, fee uint64) error {
-	s, err := devnet.Sign(devnet.Tx{Chain: chain, From: devnet.AddressOf(key), Nonce: nonce, Fee: fee, Calls: []devnet.Call{}, Memo: "nothing"}, key)
+	s, err := devnet.Sign(devnet.Tx{Chain: chain, From: devnet.AddressOf(key), Nonce: nonce, Fee: fee,
+		Calls: []devnet.Call{}, Memo: "nothing"}, key)
 	if err != nil {
 		return err
 	}

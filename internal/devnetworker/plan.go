@@ -62,7 +62,9 @@ func decide(token, chain string, fee uint64, account devnet.Account, earlier []*
 				}
 			case nonce < account.FinalNonce: // used for good by another
 			case nonce < account.NextNonce:
-				if !slices.ContainsFunc(known, func(o devnet.Status) bool { return o.State == devnet.Pending && o.Nonce == nonce }) {
+				if !slices.ContainsFunc(known, func(o devnet.Status) bool {
+					return o.State == devnet.Pending && o.Nonce == nonce
+				}) {
 					return plan{wait: "the nonce of an earlier attempt is used by a transaction that is not final"}
 				}
 			default:

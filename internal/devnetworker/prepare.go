@@ -11,7 +11,8 @@ import (
 
 // Types are the transaction types of seed 2, in the order in which a vote passes through them. The worker
 // takes others too.
-var Types = []string{"CREATE_CLAIM_VOTING_ACCOUNT", "SEND_CLAIM_VOTE", "CREATE_VOTING_BATCHES_ACCOUNT", "RECEIVE_VOTES_BATCH", "COMMIT_ALL_VOTING_BATCHES"}
+var Types = []string{"CREATE_CLAIM_VOTING_ACCOUNT", "SEND_CLAIM_VOTE", "CREATE_VOTING_BATCHES_ACCOUNT",
+	"RECEIVE_VOTES_BATCH", "COMMIT_ALL_VOTING_BATCHES"}
 
 // wanted is what the data of a transaction may say of what it does on the ledger.
 type wanted struct {
@@ -56,7 +57,8 @@ func (w *Worker) prepare(typ string, data json.RawMessage) ([]devnet.Call, error
 	case typ == "TRANSFER":
 		c, err := w.oneCall(wantedCall{To: want.To, Amount: want.Amount})
 		if err == nil && !devnet.IsAddress(c.To) {
-			err = fault.At("/data/to", "a transfer goes to %q: want an account of the keystore, or an address", fault.Clip(want.To))
+			err = fault.At("/data/to", "a transfer goes to %q: want an account of the keystore, or an address",
+				fault.Clip(want.To))
 		}
 		return []devnet.Call{c}, err
 	}
@@ -82,7 +84,8 @@ func (w *Worker) messages(data json.RawMessage) ([]devnet.Call, error) {
 	for i, text := range list {
 		var message map[string]json.RawMessage
 		if json.Unmarshal(text, &message) != nil || len(message) != 1 {
-			return nil, fault.At("/data/"+strconv.Itoa(i), "message %d: want an object with one key, the name of what is called", i)
+			return nil, fault.At("/data/"+strconv.Itoa(i),
+				"message %d: want an object with one key, the name of what is called", i)
 		}
 		for name, args := range message {
 			var want wantedCall

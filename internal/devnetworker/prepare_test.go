@@ -29,7 +29,8 @@ func TestMessagesOfABatchAreCallsOfOneTransaction(t *testing.T) {
 			}
 			got = append(got, fmt.Sprintf("%s.%s(%s)", c.To, c.Method, amount))
 		}
-		if said := strings.Join(got, " "); err == nil && said != want || err != nil && want != "Invalid" || want == "Invalid" && fault.KindOf(err) != fault.Invalid {
+		if said := strings.Join(got, " "); err == nil && said != want || err != nil && want != "Invalid" ||
+			want == "Invalid" && fault.KindOf(err) != fault.Invalid {
 			t.Errorf("%s: %s %v, want %s", data, said, err, want)
 		}
 	}

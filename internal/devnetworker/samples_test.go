@@ -82,7 +82,8 @@ func TestEachSampleEndsAsItSays(t *testing.T) {
 	for i, s := range samples(t) {
 		e := b.live(int64(i+1), s)
 		if e.state != s.Expect.State || e.retries < s.Expect.MinRetries || e.code != s.Expect.ErrorCode {
-			t.Errorf("%s (%s): ended %s after %d retries with code %q, want %+v", s.Transaction.UID, s.Note, e.state, e.retries, e.code, s.Expect)
+			t.Errorf("%s (%s): ended %s after %d retries with code %q, want %+v", s.Transaction.UID, s.Note,
+				e.state, e.retries, e.code, s.Expect)
 		}
 		if e.state == outbox.DONE {
 			done++
@@ -106,7 +107,8 @@ type end struct {
 func (b *bench) live(seq int64, s sample) (e end) {
 	b.t.Helper()
 	c := b.call(seq)
-	c.Type, c.UID, c.Queue, c.Data, c.Account, c.Fee = s.Transaction.Type, s.Transaction.UID, s.Transaction.Queue, s.Transaction.Data, fmt.Sprint("B62q", seq%3), ""
+	c.Type, c.UID, c.Queue, c.Data, c.Account, c.Fee = s.Transaction.Type, s.Transaction.UID, s.Transaction.Queue,
+		s.Transaction.Data, fmt.Sprint("B62q", seq%3), ""
 	c.Timeout = 5 * time.Second
 	most, fee := 2, int64(1000) // as the demo has it
 	if s.Transaction.MaxRetries != nil {

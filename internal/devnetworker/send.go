@@ -61,7 +61,8 @@ func (w *Worker) failed(ctx context.Context, c call, sent attempted, err error) 
 	switch code := refused(err); {
 	case sent.now, code == "" && !errors.As(err, &gone):
 		hash := sent.signed.Hash()
-		if known, err := w.statuses(ctx, []string{hash}); err == nil && known[0].State != devnet.Unknown && known[0].State != devnet.Dropped {
+		if known, err := w.statuses(ctx, []string{hash}); err == nil && known[0].State != devnet.Unknown &&
+			known[0].State != devnet.Dropped {
 			a = accepted(known[0])
 		} else {
 			a = open("the ledger did not answer, and does not know the transaction yet")

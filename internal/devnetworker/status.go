@@ -53,7 +53,8 @@ func shown(st devnet.Status) map[string]any {
 	m["hash"], m["nonce"] = st.Hash, strconv.FormatUint(st.Nonce, 10)
 	m["state"] = "pending"
 	if st.State == devnet.Included || st.State == devnet.Failed && st.Final() {
-		m["state"], m["block_height"], m["confirmations"] = string(st.State), strconv.FormatUint(st.Height, 10), st.Confirmations
+		m["state"], m["block_height"], m["confirmations"] = string(st.State),
+			strconv.FormatUint(st.Height, 10), st.Confirmations
 	}
 	if st.State == devnet.Failed && st.Final() {
 		m["failure_reason"] = st.Reason

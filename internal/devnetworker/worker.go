@@ -55,7 +55,8 @@ func Open(cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{cfg: cfg, log: cfg.Log, ledger: devnet.NewClient(cfg.Ledger, cfg.Timeout), keys: Keystore{cfg.Keys}, memory: m, counts: map[string]int{}}, nil
+	return &Worker{cfg: cfg, log: cfg.Log, ledger: devnet.NewClient(cfg.Ledger, cfg.Timeout), keys: Keystore{cfg.Keys},
+		memory: m, counts: map[string]int{}}, nil
 }
 
 // Close ends the worker. Its memory is on the disk.

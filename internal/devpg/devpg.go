@@ -101,7 +101,8 @@ func startKept(ctx context.Context, o Options, who account) (*Server, error) {
 	if s, err := join(ctx, root, bin.major); s != nil || err != nil {
 		if err == nil && o.Reset {
 			return nil, errors.Join(fault.New(fault.Conflict, "in_use",
-				"%s is in use: stop the other postern dev or demo first, then its data can be thrown away", s.DataDir), s.Close())
+				"%s is in use: stop the other postern dev or demo first, then its data can be thrown away", s.DataDir),
+				s.Close())
 		}
 		return s, err
 	}
@@ -170,8 +171,9 @@ func start(ctx context.Context, o Options, who account, bin binaries, dir string
 	if err := who.own(dir); err != nil {
 		return nil, err
 	}
-	k, ready, err := runKeeper(ctx, who, o.Log, order{Dir: dir, Binaries: bin.dir, Major: bin.major, Download: bin.download,
-		Repository: o.Repository, Port: o.Port, Unsafe: o.Unsafe, Ephemeral: o.Ephemeral, Settings: o.Settings})
+	k, ready, err := runKeeper(ctx, who, o.Log,
+		order{Dir: dir, Binaries: bin.dir, Major: bin.major, Download: bin.download,
+			Repository: o.Repository, Port: o.Port, Unsafe: o.Unsafe, Ephemeral: o.Ephemeral, Settings: o.Settings})
 	if err != nil {
 		return nil, err
 	}

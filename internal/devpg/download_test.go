@@ -24,7 +24,8 @@ func TestADownloadIsAnnouncedMadeOnceAndRun(t *testing.T) {
 	}
 	txz := filepath.Join(t.TempDir(), "postgres.txz")
 	pack := exec.Command("tar", "--create", "--use-compress-program", "xz -0", "--file", txz,
-		"--directory", filepath.Dir(found.dir), "--exclude", "bitcode", "--exclude", "llvmjit*", "--exclude", "*_and_*", // conversions of encodings
+		// conversions of encodings
+		"--directory", filepath.Dir(found.dir), "--exclude", "bitcode", "--exclude", "llvmjit*", "--exclude", "*_and_*",
 		"bin/initdb", "bin/pg_ctl", "bin/postgres", "lib")
 	if out, err := pack.CombinedOutput(); err != nil {
 		t.Skipf("tar cannot pack with xz (install the package xz-utils): %s", out)
@@ -76,7 +77,8 @@ func TestADownloadIsAnnouncedMadeOnceAndRun(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	if len(said) != 2 || !strings.Contains(said[0], "downloading "+string(fetched)) || !strings.Contains(said[1], "sha256 of postgres") {
+	if len(said) != 2 || !strings.Contains(said[0], "downloading "+string(fetched)) ||
+		!strings.Contains(said[1], "sha256 of postgres") {
 		t.Errorf("said %q", said)
 	}
 	s = begin(t, o) // an earlier download

@@ -150,15 +150,18 @@ func (k *keeper) makeData() error {
 	if err := os.WriteFile(password, []byte(rand.Text()+"\n"), 0o600); err != nil {
 		return err
 	}
-	args := []string{"-D", fresh, "-U", "postern", "-A", "scram-sha-256", "--pwfile", password, "--locale=C", "--encoding=UTF8"}
+	args := []string{"-D", fresh, "-U", "postern", "-A", "scram-sha-256", "--pwfile", password,
+		"--locale=C", "--encoding=UTF8"}
 	if k.Unsafe {
 		args = append(args, "--no-sync")
 	}
-	if out, err := exec.CommandContext(k.enough, filepath.Join(k.bin.dir, "initdb"), args...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(k.enough,
+		filepath.Join(k.bin.dir, "initdb"), args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, strings.TrimSpace(string(out)))
 	}
 	if !k.Ephemeral {
-		single := exec.CommandContext(k.enough, filepath.Join(k.bin.dir, "postgres"), "--single", "-D", fresh, "postgres")
+		single := exec.CommandContext(k.enough, filepath.Join(k.bin.dir, "postgres"),
+			"--single", "-D", fresh, "postgres")
 		single.Stdin = strings.NewReader("CREATE DATABASE " + k.database() + "\n")
 		if out, err := single.CombinedOutput(); err != nil || strings.Contains(string(out), "ERROR") {
 			return fmt.Errorf("create the database: %w: %s", err, strings.TrimSpace(string(out)))

@@ -103,7 +103,8 @@ func runKeeper(ctx context.Context, who account, log func(string), o order) (*ke
 func keeperEnvironment(download bool) []string {
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
 	if download {
-		for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
+		for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+			"SSL_CERT_FILE", "SSL_CERT_DIR"} {
 			if v, ok := os.LookupEnv(name); ok {
 				env = append(env, name+"="+v)
 			}

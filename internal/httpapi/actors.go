@@ -248,7 +248,8 @@ func (s *ActorSettings) actor() (actors.Actor, error) {
 	}
 	if s.OIDC != nil {
 		if u, err := url.Parse(s.OIDC.Issuer); err != nil || u.Host == "" || !strings.HasPrefix(u.Scheme, "http") {
-			return v, fault.At("/oidc/issuer", "issuer %q: want the URL that its tokens name in iss", fault.Clip(s.OIDC.Issuer))
+			return v, fault.At("/oidc/issuer",
+				"issuer %q: want the URL that its tokens name in iss", fault.Clip(s.OIDC.Issuer))
 		}
 		v.Issuer, v.Subject = s.OIDC.Issuer, s.OIDC.Subject
 	}

@@ -121,7 +121,8 @@ func (a *API) readAPIKey(r *http.Request) (*principal, error) {
 	}
 	if k.Stale && k.Noted.CompareAndSwap(false, true) {
 		if err := a.Store.Actors.NoteUse(context.WithoutCancel(r.Context()), k); err != nil {
-			a.Log.WarnContext(r.Context(), "note that an API key was used", "prefix", prefix, "error", err) // the caller is let in all the same
+			// the caller is let in all the same
+			a.Log.WarnContext(r.Context(), "note that an API key was used", "prefix", prefix, "error", err)
 		}
 	}
 	return holderOf(k), nil
@@ -180,7 +181,8 @@ func (a *API) often(who *principal) error {
 		name = "registration"
 	}
 	if wait := a.paces.take(name, time.Now()); wait > 0 {
-		return fault.New(fault.Retry, "rate_limited", "%q asks more than %d times a second", fault.Clip(who.actor), a.Limits.Requests).After(wait)
+		return fault.New(fault.Retry, "rate_limited", "%q asks more than %d times a second", fault.Clip(who.actor),
+			a.Limits.Requests).After(wait)
 	}
 	return nil
 }

@@ -83,7 +83,8 @@ func (c Conditions) version() (int64, error) {
 	}
 	n, err := strconv.ParseInt(strings.Trim(strings.TrimPrefix(strings.TrimSpace(c.IfMatch), "W/"), `"`), 10, 64)
 	if err != nil || n <= 0 {
-		return 0, fault.New(fault.Conflict, "precondition_failed", "If-Match %q is no ETag that was handed out here", fault.Clip(c.IfMatch))
+		return 0, fault.New(fault.Conflict, "precondition_failed",
+			"If-Match %q is no ETag that was handed out here", fault.Clip(c.IfMatch))
 	}
 	return n, nil
 }
@@ -95,7 +96,8 @@ func (c Conditions) check(have int64) error {
 		return err
 	}
 	if want > 0 && want != have {
-		return fault.New(fault.Conflict, "precondition_failed", "it is at version %d by now: read it again", have).With("version", have)
+		return fault.New(fault.Conflict, "precondition_failed",
+			"it is at version %d by now: read it again", have).With("version", have)
 	}
 	return nil
 }

@@ -51,7 +51,8 @@ const (
 )
 
 func newHub(s *stores.Store, slots int, log *slog.Logger) *hub {
-	return &hub{store: s, log: log, slots: make(chan struct{}, slots), end: make(chan struct{}), came: make(chan struct{}, 1), waiting: map[outbox.ID][]*waiter{}}
+	return &hub{store: s, log: log, slots: make(chan struct{}, slots), end: make(chan struct{}),
+		came: make(chan struct{}, 1), waiting: map[outbox.ID][]*waiter{}}
 }
 
 // close lets everybody go who waits now or later.
@@ -72,7 +73,8 @@ func (h *hub) wait(ctx context.Context, id outbox.ID, s *waitSpec) (*pg.Transact
 	}
 	defer func() { <-h.slots }()
 	scopeOf(ctx).timed.wait(s.length)
-	w := &waiter{id: id, context: contextID(ctx), end: s.forEnd(), reached: s.reached, since: time.Now(), done: make(chan struct{})}
+	w := &waiter{id: id, context: contextID(ctx), end: s.forEnd(), reached: s.reached,
+		since: time.Now(), done: make(chan struct{})}
 	h.mu.Lock()
 	h.waiting[id] = append(h.waiting[id], w)
 	if !h.running {

@@ -16,7 +16,8 @@ type listed[V any] struct {
 
 // listBy answers a page of what is listed by its name or id: fetch reads up to limit things that come after one
 // (the zero key: from the first on), key is what a thing is listed by, view how it is shown.
-func listBy[T, V, K any](ctx context.Context, a *API, in *namedPage, filters []any, fetch func(after K, limit int) ([]T, error),
+func listBy[T, V, K any](ctx context.Context, a *API, in *namedPage, filters []any,
+	fetch func(after K, limit int) ([]T, error),
 	key func(T) K, view func(T) (V, error)) (body listed[V], link string, err error) {
 	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
 	limit, err := p.limit(a)

@@ -27,7 +27,8 @@ func (a *API) measure(next http.Handler) http.Handler {
 		r, span := a.Traces.Request(r)
 		next.ServeHTTP(seen, r)
 		route := "none"
-		if c := chi.RouteContext(r.Context()); c != nil && c.RoutePattern() != "" && seen.Status() != http.StatusMethodNotAllowed {
+		if c := chi.RouteContext(r.Context()); c != nil && c.RoutePattern() != "" &&
+			seen.Status() != http.StatusMethodNotAllowed {
 			route = r.Method + " " + c.RoutePattern()
 		}
 		status := seen.Status()

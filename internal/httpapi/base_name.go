@@ -26,12 +26,14 @@ var uidRegexp = regexp.MustCompile(uidPattern)
 
 // Schema documents and validates a name.
 func (name) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Pattern: namePattern, PatternDescription: nameIs, Examples: []any{"claim-7f3"}}
+	return &huma.Schema{Type: huma.TypeString, Pattern: namePattern,
+		PatternDescription: nameIs, Examples: []any{"claim-7f3"}}
 }
 
 // Schema documents and validates a uid.
 func (uidName) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Pattern: uidPattern, PatternDescription: uidIs, Examples: []any{"order-4711"}}
+	return &huma.Schema{Type: huma.TypeString, Pattern: uidPattern, PatternDescription: uidIs,
+		Examples: []any{"order-4711"}}
 }
 
 // toolName is the name of a tool as people write it. It has no pattern: one that is none is refused with the text that
@@ -49,7 +51,8 @@ type queueName string
 
 // Schema documents and validates the queue of a transaction.
 func (queueName) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Nullable: true, Pattern: namePattern, PatternDescription: nameIs, Examples: []any{"claim-7f3"},
+	return &huma.Schema{Type: huma.TypeString, Nullable: true, Pattern: namePattern,
+		PatternDescription: nameIs, Examples: []any{"claim-7f3"},
 		Description: "The ordering key; null or absent for unordered work."}
 }
 

@@ -33,7 +33,8 @@ type reader struct {
 }
 
 func newNews(s *stores.Store, slots int, log *slog.Logger) *news {
-	return &news{store: s, log: log, slots: make(chan struct{}, slots), end: make(chan struct{}), waiting: map[*reader]struct{}{}}
+	return &news{store: s, log: log, slots: make(chan struct{}, slots), end: make(chan struct{}),
+		waiting: map[*reader]struct{}{}}
 }
 
 // close lets everybody go who waits now or later.

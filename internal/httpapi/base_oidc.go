@@ -26,7 +26,8 @@ type OIDC struct {
 }
 
 // algorithms are those that a token may be signed with: none that needs a secret of ours.
-var algorithms = []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA}
+var algorithms = []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256,
+	oidc.PS384, oidc.PS512, oidc.EdDSA}
 
 // issuers are the identity providers that were asked, each of them when its first token came: a provider that does not
 // answer keeps no process from starting.
@@ -110,7 +111,8 @@ func (a *API) verify(ctx context.Context, token string) (issuer, subject string,
 		a.Log.WarnContext(ctx, "an issuer of tokens does not answer", "issuer", c.Issuer, "error", err)
 		return "", "", away
 	}
-	verified, err := provider.Verifier(&oidc.Config{ClientID: a.OIDC.Audiences[meant], SupportedSigningAlgs: algorithms}).Verify(ctx, token)
+	verified, err := provider.Verifier(&oidc.Config{ClientID: a.OIDC.Audiences[meant],
+		SupportedSigningAlgs: algorithms}).Verify(ctx, token)
 	switch {
 	case err != nil && fetching(err):
 		a.Log.WarnContext(ctx, "an issuer of tokens does not answer", "issuer", c.Issuer, "error", err)

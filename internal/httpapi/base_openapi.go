@@ -51,7 +51,8 @@ func (a *API) document() huma.Config {
 		"What is refused is application/problem+json; its code and retryable are stable."
 	c.Info.License = &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"}
 	c.Info.Contact = &huma.Contact{Name: "Postern", URL: "https://github.com/postern-dev/postern"}
-	c.Servers = []*huma.Server{{URL: "http://127.0.0.1:8080", Description: "postern dev, demo and serve, unless they are told to listen elsewhere"}}
+	c.Servers = []*huma.Server{{URL: "http://127.0.0.1:8080",
+		Description: "postern dev, demo and serve, unless they are told to listen elsewhere"}}
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer",
 		Description: "An API key, " + KeyForm + ", or a token of an identity provider that the installation trusts. " +
 			"In development mode none is needed."},

@@ -26,7 +26,8 @@ type purgeOutput struct {
 }
 
 // purge cancels what waits of an object.
-func (p *Purging) purge(ctx context.Context, object string, pull func(context.Context, db.By, string, int) (int, bool, error)) (*purgeOutput, error) {
+func (p *Purging) purge(ctx context.Context, object string,
+	pull func(context.Context, db.By, string, int) (int, bool, error)) (*purgeOutput, error) {
 	most, reason := bulkMost, ""
 	if p.Body != nil {
 		or(&p.Body.Max, bulkMost)
@@ -37,6 +38,7 @@ func (p *Purging) purge(ctx context.Context, object string, pull func(context.Co
 		return nil, err
 	}
 	out := &purgeOutput{}
-	out.Body.Result, out.Body.Changed, out.Body.Cancelled, out.Body.More, out.Body.DryRun = "done", n > 0, n, more, p.DryRun
+	out.Body.Result, out.Body.Changed, out.Body.Cancelled, out.Body.More, out.Body.DryRun = "done", n > 0, n, more,
+		p.DryRun
 	return out, nil
 }

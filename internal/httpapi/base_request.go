@@ -120,17 +120,20 @@ func (a *API) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.Auth == "none" {
 			if !loopback(r.Host) {
-				a.refuse(w, r, fault.New(fault.Forbidden, "forbidden", "host %q: development mode answers as localhost, 127.0.0.1 or [::1] only", fault.Clip(r.Host)))
+				a.refuse(w, r, fault.New(fault.Forbidden, "forbidden",
+					"host %q: development mode answers as localhost, 127.0.0.1 or [::1] only", fault.Clip(r.Host)))
 				return
 			}
 			if o := r.Header.Get("Origin"); o != "" && !ownOrigin(o, r.Host) {
-				a.refuse(w, r, fault.New(fault.Forbidden, "forbidden", "origin %q: development mode answers no foreign pages", fault.Clip(o)))
+				a.refuse(w, r, fault.New(fault.Forbidden, "forbidden",
+					"origin %q: development mode answers no foreign pages", fault.Clip(o)))
 				return
 			}
 		}
 		query, err := url.QueryUnescape(r.URL.RawQuery)
 		if text := r.URL.Path + query; err != nil || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-			a.refuse(w, r, fault.New(fault.Invalid, "invalid", "path and query must be UTF-8 without NUL, rightly escaped"))
+			a.refuse(w, r, fault.New(fault.Invalid, "invalid",
+				"path and query must be UTF-8 without NUL, rightly escaped"))
 			return
 		}
 		next.ServeHTTP(w, r)

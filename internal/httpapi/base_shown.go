@@ -27,7 +27,8 @@ func show(doc *huma.OpenAPI) error {
 				if op == nil || op.RequestBody == nil || !stands(path, template) {
 					continue
 				}
-				media, name := op.RequestBody.Content["application/json"], strings.Join(strings.FieldsFunc(e.Does, func(r rune) bool { return r < 'a' || r > 'z' }), "-")
+				media, name := op.RequestBody.Content["application/json"],
+					strings.Join(strings.FieldsFunc(e.Does, func(r rune) bool { return r < 'a' || r > 'z' }), "-")
 				if media == nil {
 					return fmt.Errorf("%q has a body, and %s takes no JSON", e.Does, op.OperationID)
 				}

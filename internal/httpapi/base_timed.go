@@ -73,7 +73,8 @@ func (a *API) time(w http.ResponseWriter, r *http.Request, s *scope, giveUp cont
 	if r.Body != nil && r.Body != http.NoBody {
 		t.body = &arriving{ReadCloser: r.Body}
 		r.Body = t.body
-		_ = t.conn.SetReadDeadline(time.Now().Add(seconds(a.Limits.BodyRead))) // net/http takes it back when all has arrived
+		// net/http takes it back when all has arrived
+		_ = t.conn.SetReadDeadline(time.Now().Add(seconds(a.Limits.BodyRead)))
 	}
 	t.timer = time.AfterFunc(seconds(a.Limits.Answer), safe.Func("late answer", func() {
 		t.late(fmt.Sprintf("this was not answered within %d s", a.Limits.Answer))
@@ -183,7 +184,9 @@ func (t *timed) late(why string) {
 	defer conn.Close()
 	err = fault.New(fault.Retry, "overloaded", "%s: send it again", why)
 	if t.change {
-		err = fault.New(fault.Retry, "commit_unknown", "%s, and may have been done, or be done yet: send it again, with the same Idempotency-Key if it has one", why)
+		err = fault.New(fault.Retry, "commit_unknown",
+			"%s, and may have been done, or be done yet: send it again, with the same Idempotency-Key if it has one",
+			why)
 	}
 	t.api.Log.Warn("a request was not answered in time", "request", t.about.RequestID, "code", fault.CodeOf(err))
 	p := describe(fault.As(err), t.about.RequestID)

@@ -63,7 +63,8 @@ func stateNames() string {
 func preferred(header string) (time.Duration, bool) {
 	for _, part := range strings.FieldsFunc(header, func(r rune) bool { return r == ',' || r == ';' }) {
 		k, v, _ := strings.Cut(strings.TrimSpace(part), "=")
-		if n, err := strconv.Atoi(strings.Trim(v, `"`)); strings.EqualFold(k, "wait") && err == nil && n >= 0 && n < 1<<20 {
+		if n, err := strconv.Atoi(strings.Trim(v, `"`)); strings.EqualFold(k, "wait") &&
+			err == nil && n >= 0 && n < 1<<20 {
 			return time.Duration(n) * time.Second, true
 		}
 	}
@@ -87,7 +88,8 @@ func (s *waitSpec) forEnd() bool { return s.length > 0 && !s.change && s.state =
 // wait returns the transaction when s is reached, the time is over, or the process drains; and what to say in
 // Preference-Applied, "" if it did not wait. t is as it was read before; nil: it has not been, and is not before it has
 // ended where it is known to be under way.
-func (a *API) wait(ctx context.Context, id outbox.ID, t *pg.Transaction, s waitSpec) (_ *pg.Transaction, applied string, err error) {
+func (a *API) wait(ctx context.Context, id outbox.ID,
+	t *pg.Transaction, s waitSpec) (_ *pg.Transaction, applied string, err error) {
 	open := false
 	if t == nil && s.forEnd() {
 		if open, err = a.Store.Open(ctx, contextID(ctx), id); err != nil {

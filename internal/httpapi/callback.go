@@ -22,7 +22,8 @@ func (c *callbackInput) callback() (*outbox.Callback, error) {
 	v := &outbox.Callback{URL: c.URL}
 	for i, s := range c.On {
 		if !outbox.State(s).Terminal() {
-			return nil, fault.At("/callback/on/"+itoa(i), "on %q: want DONE, FAILED, UNRESOLVED or CANCELLED", fault.Clip(s))
+			return nil, fault.At("/callback/on/"+itoa(i),
+				"on %q: want DONE, FAILED, UNRESOLVED or CANCELLED", fault.Clip(s))
 		}
 		v.On = append(v.On, outbox.State(s))
 	}

@@ -19,18 +19,21 @@ func TestACallbackIsCheckedShownAndPartOfTheRequest(t *testing.T) {
 		`{"url": "http://x/", "on": ["DONE", "SOLVED"]}`: `UNRESOLVED`,
 		`{"url": "http://x/", "when": []}`:               "/callback",
 	} {
-		if a := d.refused(422, "invalid", "POST", "/transactions", post(bad)); !strings.Contains(a.raw, says) || strings.Contains(a.raw, "secret") {
+		if a := d.refused(422, "invalid", "POST", "/transactions", post(bad)); !strings.Contains(a.raw, says) ||
+			strings.Contains(a.raw, "secret") {
 			t.Errorf("%s: %s", bad, a.raw)
 		}
 	}
 	const good = `{"url": "https://example.com/told?x=1", "on": ["DONE", "FAILED"]}`
 	shown := `"callback":{"url":"https://example.com/told?x=1","on":["DONE","FAILED"]}`
 	a := d.want(201, "POST", "/transactions", post(good))
-	if b := d.want(200, "GET", "/transactions/"+a.str("id"), ""); !strings.Contains(a.raw, shown) || !strings.Contains(b.raw, shown) {
+	if b := d.want(200, "GET", "/transactions/"+a.str("id"), ""); !strings.Contains(a.raw, shown) ||
+		!strings.Contains(b.raw, shown) {
 		t.Errorf("%s\n%s", a.raw, b.raw)
 	}
 	d.want(200, "POST", "/transactions", post(good))
-	c := d.refused(409, "idempotency_conflict", "POST", "/transactions", post(`{"url": "https://example.com/told?x=2"}`))
+	c := d.refused(409, "idempotency_conflict", "POST", "/transactions",
+		post(`{"url": "https://example.com/told?x=2"}`))
 	if !strings.Contains(c.raw, `"differs":["callback"]`) {
 		t.Error(c.raw)
 	}

@@ -66,7 +66,8 @@ func (a *API) listChannelMessages(ctx context.Context, in *listChannelMessagesIn
 	if err := p.read(filters, &after); err != nil {
 		return nil, err
 	}
-	found, err := a.Store.Channels.ChannelMessages(ctx, contextID(ctx), string(in.Name), strings.ToUpper(in.Set[:1])+in.Set[1:], after, limit+1)
+	found, err := a.Store.Channels.ChannelMessages(ctx, contextID(ctx), string(in.Name),
+		strings.ToUpper(in.Set[:1])+in.Set[1:], after, limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +78,9 @@ func (a *API) listChannelMessages(ctx context.Context, in *listChannelMessagesIn
 			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].ID)
 			break
 		}
-		out.Body.Items = append(out.Body.Items, channelMessageView{m.ID, strings.ToLower(m.Set), m.Retries, m.Fence, ptr(m.Error), m.Payload, m.CreatedAt.UTC(), m.UpdatedAt.UTC()})
+		out.Body.Items = append(out.Body.Items,
+			channelMessageView{m.ID, strings.ToLower(m.Set), m.Retries, m.Fence, ptr(m.Error), m.Payload,
+				m.CreatedAt.UTC(), m.UpdatedAt.UTC()})
 	}
 	return out, nil
 }
@@ -153,7 +156,8 @@ type receiveChannelMessageOutput struct {
 const receiveEvery = 250 * time.Millisecond
 
 // receiveChannelMessage takes the oldest offer and makes it active, under a fence: 200, or 204 when there is none.
-func (a *API) receiveChannelMessage(ctx context.Context, in *receiveChannelMessageInput) (*receiveChannelMessageOutput, error) {
+func (a *API) receiveChannelMessage(ctx context.Context,
+	in *receiveChannelMessageInput) (*receiveChannelMessageOutput, error) {
 	length, err := a.lengthOf(in.Wait, in.Prefer)
 	if err != nil {
 		return nil, err
@@ -173,7 +177,8 @@ func (a *API) receiveChannelMessage(ctx context.Context, in *receiveChannelMessa
 		}
 		if len(list) > 0 {
 			h := list[0]
-			out.Status, out.Body = http.StatusOK, &heldChannelMessage{h.ID, h.Payload, h.Fence, h.Retries, ptr(h.Error), h.SentAt.UTC()}
+			out.Status, out.Body = http.StatusOK, &heldChannelMessage{h.ID, h.Payload, h.Fence,
+				h.Retries, ptr(h.Error), h.SentAt.UTC()}
 			return out, nil
 		}
 		if !time.Now().Before(until) {
@@ -207,7 +212,8 @@ func (a *API) nackChannelMessage(ctx context.Context, in *judgeChannelMessageInp
 }
 
 // judgeChannelMessage ends or gives back a message that is held under a fence: 409 stale_fence if it is not.
-func (a *API) judgeChannelMessage(ctx context.Context, in *judgeChannelMessageInput, event string) (*leverOutput, error) {
+func (a *API) judgeChannelMessage(ctx context.Context,
+	in *judgeChannelMessageInput, event string) (*leverOutput, error) {
 	c, err := a.conduit(ctx, string(in.Name))
 	if err != nil {
 		return nil, err

@@ -27,14 +27,16 @@ func TestEveryCodeOfTheDesignIsThereOrExplained(t *testing.T) {
 		}
 		names, _, _ := strings.Cut(cells[2], "; `Retry-After`")                        // a header
 		said := regexp.MustCompile(`\([^)]*\)|`+"`[^`]*`").ReplaceAllString(names, "") // texts beside the codes
-		for _, m := range regexp.MustCompile(`\b([a-z]+(?:_[a-z]+)*)( R\b)?[ ]*(?:[,;]|$)`).FindAllStringSubmatch(said, -1) {
+		shape := regexp.MustCompile(`\b([a-z]+(?:_[a-z]+)*)( R\b)?[ ]*(?:[,;]|$)`)
+		for _, m := range shape.FindAllStringSubmatch(said, -1) {
 			n++
 			p, ok := problems[m[1]]
 			switch {
 			case !ok && unbuilt[m[1]] == "":
 				t.Errorf("code %s of the design is none of ours, and unbuilt does not say why", m[1])
 			case ok && (p.retryable != (m[2] != "") || !strings.Contains(cells[1], strconv.Itoa(p.status))):
-				t.Errorf("code %s: status %d, retryable %v; the design says %s%s", m[1], p.status, p.retryable, strings.TrimSpace(cells[1]), m[2])
+				t.Errorf("code %s: status %d, retryable %v; the design says %s%s", m[1], p.status, p.retryable,
+					strings.TrimSpace(cells[1]), m[2])
 			}
 		}
 	}

@@ -52,13 +52,15 @@ func (a *API) moveClock(ctx context.Context, in *clockInput) (out *clockOutput, 
 	case b.Advance != "":
 		d, e := time.ParseDuration(b.Advance)
 		if e != nil {
-			return nil, fault.At("/advance", "advance %q: want a duration such as \"90s\" or \"24h\"", fault.Clip(b.Advance))
+			return nil, fault.At("/advance", "advance %q: want a duration such as \"90s\" or \"24h\"",
+				fault.Clip(b.Advance))
 		}
 		out.Body.Now, err = a.Store.AdvanceClock(ctx, d)
 	case len(b.Heights) > 0:
 		out.Body.Now, err = a.now(ctx)
 	default:
-		return nil, fault.At("/set", "neither set nor advance is given: want {\"set\": \"2026-11-20T14:00:00Z\"} or {\"advance\": \"90s\"}")
+		return nil, fault.At("/set",
+			"neither set nor advance is given: want {\"set\": \"2026-11-20T14:00:00Z\"} or {\"advance\": \"90s\"}")
 	}
 	if err != nil {
 		return nil, err

@@ -36,7 +36,8 @@ func (a *API) checkDispatcher(ctx context.Context, in *checkInput) (*checkOutput
 		return nil, err
 	}
 	if a.Store.Quarantined(contextID(ctx), d.Type) {
-		return nil, fault.New(fault.Conflict, "quarantined", "type %s is in quarantine, so that its worker is not called: postern quarantine status says why", d.Type)
+		return nil, fault.New(fault.Conflict, "quarantined",
+			"type %s is in quarantine, so that its worker is not called: postern quarantine status says why", d.Type)
 	}
 	out := &checkOutput{}
 	out.Body.OK, out.Body.WorkerURL = true, d.WorkerURL

@@ -107,7 +107,8 @@ type gateView struct {
 }
 
 func viewDispatcher(d *pg.Dispatcher) (dispatcherView, error) {
-	v := dispatcherView{Paused: d.Paused, Draining: d.Draining, Signed: len(d.Secret) > 0, Version: d.Version, CreatedAt: d.CreatedAt.UTC(), Warnings: []string{}}
+	v := dispatcherView{Paused: d.Paused, Draining: d.Draining, Signed: len(d.Secret) > 0, Version: d.Version,
+		CreatedAt: d.CreatedAt.UTC(), Warnings: []string{}}
 	shown := d.Dispatcher
 	shown.Retry = d.Backoff()
 	b, err := json.Marshal(shown)
@@ -245,7 +246,8 @@ func (a *API) patchDispatcher(ctx context.Context, in *patchDispatcherInput) (*o
 	if err := a.dispatchers().reachable(ctx, next, &DispatcherSettings{WorkerURL: d.WorkerURL}); err != nil {
 		return nil, err
 	}
-	if s, ok := outbox.Parsed(in.RawBody).(map[string]any)["secret"]; ok && s == nil { // null takes away, as in any patch
+	// null takes away, as in any patch
+	if s, ok := outbox.Parsed(in.RawBody).(map[string]any)["secret"]; ok && s == nil {
 		if raw, err = merged(json.RawMessage(raw), []byte(`{"secret": ""}`)); err != nil {
 			return nil, err
 		}

@@ -36,9 +36,11 @@ type executionsOutput struct {
 func (a *API) listExecutions(ctx context.Context, in *listExecutionsInput) (*executionsOutput, error) {
 	var err error
 	out := &executionsOutput{}
-	out.Body, out.Link, err = listBy(ctx, a, &namedPage{Limit: in.Limit, Cursor: in.Cursor}, []any{"executions", in.Label, in.Result},
+	out.Body, out.Link, err = listBy(ctx, a, &namedPage{Limit: in.Limit, Cursor: in.Cursor},
+		[]any{"executions", in.Label, in.Result},
 		func(after int64, limit int) ([]*batches.Batch, error) {
-			return a.Store.Batches.Executions(ctx, contextID(ctx), in.Label, batches.BatchFilter{Result: processor.ResultKind(in.Result), After: after, Limit: limit})
+			return a.Store.Batches.Executions(ctx, contextID(ctx), in.Label,
+				batches.BatchFilter{Result: processor.ResultKind(in.Result), After: after, Limit: limit})
 		},
 		func(b *batches.Batch) int64 { return b.ID }, viewBatch)
 	return out, err

@@ -34,7 +34,8 @@ func TestTheHubRestsByHowSlowItsLooksAre(t *testing.T) {
 		{0, true, false, 100 * ms, 80 * ms, 400 * ms},
 	} {
 		if got := rest(c.youngest, c.done, c.told, c.took, c.before); got != c.want {
-			t.Errorf("the last came %v ago, done %v, told %v, the last looks took %v and %v: rests %v, want %v", c.youngest, c.done, c.told, c.took, c.before, got, c.want)
+			t.Errorf("the last came %v ago, done %v, told %v, the last looks took %v and %v: rests %v, want %v",
+				c.youngest, c.done, c.told, c.took, c.before, got, c.want)
 		}
 	}
 }

@@ -80,8 +80,10 @@ type machineInput struct {
 
 // machineAnswers says in which forms a machine is shown.
 func machineAnswers(op *huma.Operation, r huma.Registry) {
-	op.Responses = map[string]*huma.Response{"200": {Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
-		"application/json": {Schema: schemaOf[machineView](r)}, mermaidType: {Schema: &huma.Schema{Type: huma.TypeString}}}}}
+	op.Responses = map[string]*huma.Response{"200": {Description: http.StatusText(http.StatusOK),
+		Content: map[string]*huma.MediaType{
+			"application/json": {Schema: schemaOf[machineView](r)},
+			mermaidType:        {Schema: &huma.Schema{Type: huma.TypeString}}}}}
 }
 
 // getMachine shows a machine as its table, or as a diagram to who asks for that first.

@@ -46,7 +46,8 @@ func openDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
 // doorTo is a door to a store.
 func doorTo(t *testing.T, s *stores.Store, change ...func(*httpapi.Config)) *door {
 	t.Helper()
-	c := httpapi.Config{Store: s, Ingester: pg.NewIngester(s.Store), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	c := httpapi.Config{Store: s, Ingester: pg.NewIngester(s.Store),
+		Log:  slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Auth: "none", Version: "test",
 		Tools: remote.New(remote.Config{AllowCIDR: prefixes("127.0.0.0/8", "::1/128"), Lookup: someNames})}
 	for _, f := range change {

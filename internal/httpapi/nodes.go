@@ -41,7 +41,8 @@ type nodeView struct {
 }
 
 func viewNode(n *pg.NodeView) nodeView {
-	return nodeView{Name: n.Name, Version: n.Release, Epoch: n.Epoch, State: n.State, Draining: n.Draining, TTL: n.TTL.String(), HeartbeatAt: n.HeartbeatAt.UTC(),
+	return nodeView{Name: n.Name, Version: n.Release, Epoch: n.Epoch, State: n.State, Draining: n.Draining,
+		TTL: n.TTL.String(), HeartbeatAt: n.HeartbeatAt.UTC(),
 		HeartbeatAge: n.Age.Seconds(), StartedAt: n.StartedAt.UTC(), DeadAt: utc(n.DeadAt),
 		AllowCIDR: n.AllowCIDR, Queues: n.Queues, AsOf: utc(n.AsOf),
 		Types: n.Types, Concurrency: n.Concurrency, Calls: n.Calls}

@@ -11,14 +11,16 @@ func TestNodesAreShownDrainedAndBuried(t *testing.T) {
 	d.dispatcher("pay")
 	id := d.post("q", 1)[0]
 	n := d.want(200, "GET", "/nodes/n", "")
-	if n.str("state") != "live" || n.str("version") != "test" || n.body["epoch"] != 1.0 || n.body["draining"] != false || n.str("ttl") != "1m0s" || n.body["as_of"] != nil {
+	if n.str("state") != "live" || n.str("version") != "test" || n.body["epoch"] != 1.0 ||
+		n.body["draining"] != false || n.str("ttl") != "1m0s" || n.body["as_of"] != nil {
 		t.Error(n.raw)
 	}
 	if r := d.want(202, "POST", "/nodes/n/drain?dry_run=true", ""); r.body["changed"] != true {
 		t.Error(r.raw)
 	}
 	d.refused(412, "precondition_failed", "POST", "/nodes/n/drain", "", `If-Match: "9"`)
-	if r := d.want(202, "POST", "/nodes/n/drain", `{"reason": "a new disk"}`, "If-Match: "+n.header.Get("ETag")); r.str("result") != "pending" || r.str("at") == "" {
+	if r := d.want(202, "POST", "/nodes/n/drain", `{"reason": "a new disk"}`,
+		"If-Match: "+n.header.Get("ETag")); r.str("result") != "pending" || r.str("at") == "" {
 		t.Error(r.raw)
 	}
 	if r := d.want(200, "POST", "/nodes/n/drain", ""); r.body["changed"] != false {
@@ -44,7 +46,8 @@ func TestNodesAreShownDrainedAndBuried(t *testing.T) {
 	}
 	if l := d.want(200, "GET", "/nodes?limit=1", ""); len(l.body["items"].([]any)) != 1 || l.str("next") == "" {
 		t.Error(l.raw)
-	} else if l = d.want(200, "GET", "/nodes?cursor="+l.str("next"), ""); len(l.body["items"].([]any)) != 1 || l.body["next"] != nil {
+	} else if l = d.want(200, "GET", "/nodes?cursor="+l.str("next"),
+		""); len(l.body["items"].([]any)) != 1 || l.body["next"] != nil {
 		t.Error(l.raw)
 	}
 }

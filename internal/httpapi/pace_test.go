@@ -16,7 +16,8 @@ func TestAKeyThatAsksTooOftenWaitsAndNobodyElseDoes(t *testing.T) {
 		t.Error(l.raw)
 	}
 	refused := false
-	for round := 0; !refused && round < 100; round++ { // however slow the machine is, some round is asked within a second or two
+	// however slow the machine is, some round is asked within a second or two
+	for round := 0; !refused && round < 100; round++ {
 		answers := make([]answer, 16)
 		var all sync.WaitGroup
 		for i := range answers {
@@ -29,7 +30,8 @@ func TestAKeyThatAsksTooOftenWaitsAndNobodyElseDoes(t *testing.T) {
 			}
 			refused = true
 			after, err := strconv.Atoi(a.header.Get("Retry-After"))
-			if a.status != 429 || a.str("code") != "rate_limited" || a.body["retryable"] != true || err != nil || after < 1 {
+			if a.status != 429 || a.str("code") != "rate_limited" ||
+				a.body["retryable"] != true || err != nil || after < 1 {
 				t.Errorf("%d %s, Retry-After %q", a.status, a.raw, a.header.Get("Retry-After"))
 			}
 		}

@@ -42,8 +42,10 @@ func TestAHandlerThatPanicsCostsOneRequest(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
 	defer client.CloseIdleConnections()
 	post := func() (status int, kind string, reused bool) {
-		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }})
-		r, err := http.NewRequestWithContext(ctx, "POST", d.url+"/transactions", strings.NewReader(`{"queue": "q", "type": "T", "data": {}}`))
+		ctx := httptrace.WithClientTrace(t.Context(),
+			&httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }})
+		r, err := http.NewRequestWithContext(ctx, "POST", d.url+"/transactions",
+			strings.NewReader(`{"queue": "q", "type": "T", "data": {}}`))
 		if err != nil {
 			t.Fatal(err)
 		}

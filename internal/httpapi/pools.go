@@ -46,7 +46,8 @@ type poolView struct {
 }
 
 func viewPool(p *pg.Pool) poolView {
-	return poolView{Name: p.Name, AfterFailure: p.AfterFailure, BlockFor: outbox.Duration(p.BlockFor).String(), Paused: p.Paused, Free: p.Free, Bound: p.Bound,
+	return poolView{Name: p.Name, AfterFailure: p.AfterFailure, BlockFor: outbox.Duration(p.BlockFor).String(),
+		Paused: p.Paused, Free: p.Free, Bound: p.Bound,
 		Blocked: p.Blocked, Waiting: p.Waiting, Version: p.Version, CreatedAt: p.CreatedAt.UTC()}
 }
 

@@ -8,14 +8,16 @@ func TestPoolsComeWithTheirFirstSenderAndAreConfigured(t *testing.T) {
 	d.want(201, "PUT", "/senders/cap-1", `{"pool": "caps"}`)
 	d.want(201, "PUT", "/senders/cap-2", `{"pool": "caps"}`)
 	p := d.want(200, "GET", "/pools/caps", "")
-	if p.str("after_failure") != "keep" || p.str("block_for") != "24h" || p.body["free"] != 2.0 || p.body["paused"] != false || p.header.Get("ETag") != `"1"` {
+	if p.str("after_failure") != "keep" || p.str("block_for") != "24h" || p.body["free"] != 2.0 ||
+		p.body["paused"] != false || p.header.Get("ETag") != `"1"` {
 		t.Errorf("%s %v", p.raw, p.header)
 	}
 	p = d.want(200, "PUT", "/pools/caps", `{"after_failure": "block", "block_for": "90s"}`, `If-Match: "1"`)
 	if p.str("after_failure") != "block" || p.str("block_for") != "1m30s" || p.header.Get("ETag") != `"2"` {
 		t.Error(p.raw)
 	}
-	if p = d.want(200, "PATCH", "/pools/caps", `{"block_for": null}`); p.str("block_for") != "24h" || p.str("after_failure") != "block" {
+	p = d.want(200, "PATCH", "/pools/caps", `{"block_for": null}`)
+	if p.str("block_for") != "24h" || p.str("after_failure") != "block" {
 		t.Error(p.raw)
 	}
 	d.refused(412, "precondition_failed", "PUT", "/pools/caps", `{}`, `If-Match: "1"`)
@@ -33,7 +35,8 @@ func TestPoolsComeWithTheirFirstSenderAndAreConfigured(t *testing.T) {
 		t.Error(p.raw)
 	}
 	w := d.want(200, "GET", "/queues/q/why", "").body["blockers"].([]any)[0].(map[string]any)
-	if w["kind"] != "no_free_sender" || w["object"] != "/pools/caps" || w["detail"] != "pool caps is paused by dev: audit" {
+	if w["kind"] != "no_free_sender" || w["object"] != "/pools/caps" ||
+		w["detail"] != "pool caps is paused by dev: audit" {
 		t.Error(w)
 	}
 	if r := d.want(200, "POST", "/pools/caps/resume", ""); r.body["changed"] != true {

@@ -12,7 +12,8 @@ func TestWhatIsDrainedAcceptsNothingMoreAndWorksOffTheRest(t *testing.T) {
 	d.dispatcher("pay")
 	d.dispatcher("other")
 	const post = `{"type": "pay", "queue": "q", "uid": "before"}`
-	for _, c := range []struct{ path, also string }{{"/dispatchers/pay", `{"type": "other"}`}, {"/contexts/default", ""}} {
+	for _, c := range []struct{ path, also string }{{"/dispatchers/pay",
+		`{"type": "other"}`}, {"/contexts/default", ""}} {
 		d.call("POST", "/transactions", post)
 		if r := d.want(200, "POST", c.path+"/drain", `{"reason": "closing"}`); r.body["changed"] != true {
 			t.Error(r.raw)

@@ -75,7 +75,8 @@ type openView struct {
 
 func viewScope(v *pg.QuarantinedScope) scopeView {
 	s := scopeView{EnteredAt: v.EnteredAt.UTC(), By: v.Actor, Reason: v.Reason, NextStep: v.NextStep(),
-		Reconcile: roundView{State: "none", BeganAt: utc(v.ReconcileAt), EndedAt: utc(v.ReconciledAt), Asked: v.Asked, MovedOn: v.Moved, Unknown: v.Unknown, Remaining: v.Open}}
+		Reconcile: roundView{State: "none", BeganAt: utc(v.ReconcileAt), EndedAt: utc(v.ReconciledAt), Asked: v.Asked,
+			MovedOn: v.Moved, Unknown: v.Unknown, Remaining: v.Open}}
 	if v.Context != "" {
 		s.Context = &v.Context
 	}

@@ -72,9 +72,12 @@ type headView struct {
 }
 
 func viewQueue(q *pg.Queue, now time.Time) queueView {
-	v := queueView{Name: q.Name, State: q.State, Depth: q.Depth, Sender: ptr(q.Sender), Node: ptr(q.Node), Fence: q.Fence, Attempt: q.Attempt,
-		NextAt: utc(q.NextAt), Paused: q.Paused, Draining: q.Draining, Configured: q.Configured, Priority: q.Priority, MaxDepth: ptr(q.MaxDepth),
-		Pool: ptr(q.Pool), WhenFull: q.WhenFull, OnFailure: q.OnFailure, Version: q.Version, CreatedAt: q.CreatedAt.UTC()}
+	v := queueView{Name: q.Name, State: q.State, Depth: q.Depth, Sender: ptr(q.Sender), Node: ptr(q.Node),
+		Fence: q.Fence, Attempt: q.Attempt,
+		NextAt: utc(q.NextAt), Paused: q.Paused, Draining: q.Draining, Configured: q.Configured,
+		Priority: q.Priority, MaxDepth: ptr(q.MaxDepth),
+		Pool: ptr(q.Pool), WhenFull: q.WhenFull, OnFailure: q.OnFailure,
+		Version: q.Version, CreatedAt: q.CreatedAt.UTC()}
 	if q.Head != nil {
 		v.Blocked = utc(q.Blocked)
 		v.Head = &headView{q.Head.String(), q.HeadType, q.Phase.Transaction(), utc(q.HeadSince)}

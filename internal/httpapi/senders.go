@@ -64,7 +64,8 @@ func viewSender(s *pg.Sender) senderView {
 	if until != nil && !until.Before(pg.Forever) {
 		until = nil
 	}
-	return senderView{Account: s.Account, Pool: s.Pool, WorkerURL: s.WorkerURL, Attributes: s.Attributes, Paused: s.Paused, Draining: s.Draining, State: s.State,
+	return senderView{Account: s.Account, Pool: s.Pool, WorkerURL: s.WorkerURL, Attributes: s.Attributes,
+		Paused: s.Paused, Draining: s.Draining, State: s.State,
 		Queue: ptr(s.Queue), BoundSince: utc(s.BoundSince), BlockedUntil: utc(until), BlockReason: ptr(s.BlockReason),
 		LastNonce: ptr(s.LastNonce), LastUsedAt: utc(s.LastUsedAt), Version: s.Version, CreatedAt: s.CreatedAt.UTC()}
 }

@@ -102,7 +102,8 @@ func (a *API) redeliver(ctx context.Context, in *redeliverInput) (*redeliverOutp
 	case s.Kind == "pull":
 		out.Body.Matched, err = a.Store.Deliveries.RewindFeed(ctx, by(ctx, in.Body.Reason), s.Name, in.Body.Since)
 	default:
-		out.Body.Matched, err = a.Store.Deliveries.Redeliver(ctx, by(ctx, in.Body.Reason), s.Name, in.Body.Since, until, in.Body.Only == "all")
+		out.Body.Matched, err = a.Store.Deliveries.Redeliver(ctx, by(ctx, in.Body.Reason), s.Name,
+			in.Body.Since, until, in.Body.Only == "all")
 	}
 	return out, err
 }

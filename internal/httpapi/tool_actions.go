@@ -47,7 +47,8 @@ func (a *API) mayAsk(contextID int32) error {
 	if !a.Store.Quarantined(contextID, leader.TypeTool) {
 		return nil
 	}
-	return fault.New(fault.Conflict, "quarantined", "it is in quarantine, so that no tool is called: postern quarantine status says why")
+	return fault.New(fault.Conflict, "quarantined",
+		"it is in quarantine, so that no tool is called: postern quarantine status says why")
 }
 
 // checkTool asks a tool whether it is ready, and keeps the answer.
@@ -98,10 +99,12 @@ func (a *API) invokeTool(ctx context.Context, in *invokeInput) (*invokeOutput, e
 		return nil, f
 	}
 	scopeOf(ctx).timed.wait(v.Timeout)
-	p := a.Tools.Invoke(ctx, remote.Call{BaseURL: v.URL, Timeout: v.Timeout, Sign: v.Definition.Sign != ""}, "trial."+uuid.NewString(), in.Body.Input, v.MaxAnswer)
+	p := a.Tools.Invoke(ctx, remote.Call{BaseURL: v.URL, Timeout: v.Timeout, Sign: v.Definition.Sign != ""},
+		"trial."+uuid.NewString(), in.Body.Input, v.MaxAnswer)
 	verdict := v.Judge(p)
 	if verdict.Class != leader.Successful {
-		f := fault.New(fault.Invalid, "invalid", "%s", verdict.Message).With("class", verdict.Class).With("reason", verdict.Code)
+		f := fault.New(fault.Invalid, "invalid", "%s",
+			verdict.Message).With("class", verdict.Class).With("reason", verdict.Code)
 		if p.Status == http.StatusOK && verdict.Code == "schema_mismatch" {
 			f.Code = verdict.Code
 		}

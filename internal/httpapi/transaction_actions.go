@@ -28,7 +28,8 @@ func idOf(s string) (outbox.ID, error) {
 }
 
 // act pulls a lever on one transaction.
-func act(ctx context.Context, in *transactionActionInput, pull func(context.Context, db.By, outbox.ID) (pg.LeverResult, error)) (*leverOutput, error) {
+func act(ctx context.Context, in *transactionActionInput,
+	pull func(context.Context, db.By, outbox.ID) (pg.LeverResult, error)) (*leverOutput, error) {
 	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err
@@ -108,7 +109,8 @@ func (a *API) redrive(ctx context.Context, in *redriveInput) (*transactionOutput
 	}
 	switch {
 	case key != "" && body.UID != "" && key != string(body.UID):
-		return nil, fault.New(fault.Invalid, "key_mismatch", "Idempotency-Key and uid differ: send one of them, or the same")
+		return nil, fault.New(fault.Invalid, "key_mismatch",
+			"Idempotency-Key and uid differ: send one of them, or the same")
 	case key == "":
 		key = string(body.UID)
 	}

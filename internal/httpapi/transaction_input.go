@@ -38,7 +38,9 @@ func (a *API) decodeTransaction(raw []byte) (*transactionInput, error) {
 func (a *API) submission(ctx context.Context, in *transactionInput, key string, now time.Time) (*pg.Submission, error) {
 	switch {
 	case key != "" && in.UID != "" && key != string(in.UID):
-		return nil, fault.New(fault.Invalid, "key_mismatch", "Idempotency-Key %q and uid %q differ: send one of them, or the same", fault.Clip(key), fault.Clip(string(in.UID)))
+		return nil, fault.New(fault.Invalid, "key_mismatch",
+			"Idempotency-Key %q and uid %q differ: send one of them, or the same",
+			fault.Clip(key), fault.Clip(string(in.UID)))
 	case key != "":
 		in.UID = uidName(key)
 	}
@@ -46,7 +48,8 @@ func (a *API) submission(ctx context.Context, in *transactionInput, key string, 
 		in.Data = json.RawMessage("{}")
 	}
 	if len(in.Data) > a.Limits.Data {
-		f := fault.At("/data", "data has %d bytes, more than the limit of %d: store it elsewhere and post a reference", len(in.Data), a.Limits.Data)
+		f := fault.At("/data", "data has %d bytes, more than the limit of %d: store it elsewhere and post a reference",
+			len(in.Data), a.Limits.Data)
 		f.Code = "too_large"
 		return nil, f
 	}
@@ -56,7 +59,8 @@ func (a *API) submission(ctx context.Context, in *transactionInput, key string, 
 	if err := a.wanted(ctx, in); err != nil {
 		return nil, err
 	}
-	sub := &pg.Submission{ContextID: contextID(ctx), UID: string(in.UID), Actor: scopeOf(ctx).Actor, Poster: a.poster(ctx),
+	sub := &pg.Submission{ContextID: contextID(ctx), UID: string(in.UID),
+		Actor: scopeOf(ctx).Actor, Poster: a.poster(ctx),
 		Type: string(in.Type), Data: in.Data, MaxRetries: in.MaxRetries, Sender: string(in.Sender)}
 	if in.Queue != nil {
 		sub.Queue = string(*in.Queue)
@@ -184,9 +188,11 @@ func checkTags(tags map[string]string) error {
 func checkTime(pointer string, t, now time.Time) error {
 	switch {
 	case t.Year() < 1970 || t.Year() > 9999:
-		return fault.At(pointer, "%s %q lies before 1970 or after 9999", strings.TrimPrefix(pointer, "/"), t.Format(time.RFC3339))
+		return fault.At(pointer, "%s %q lies before 1970 or after 9999",
+			strings.TrimPrefix(pointer, "/"), t.Format(time.RFC3339))
 	case t.After(now.AddDate(100, 0, 0)):
-		return fault.At(pointer, "%s %q lies more than 100 years ahead", strings.TrimPrefix(pointer, "/"), t.Format(time.RFC3339))
+		return fault.At(pointer, "%s %q lies more than 100 years ahead",
+			strings.TrimPrefix(pointer, "/"), t.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -198,7 +204,8 @@ func keyOf(header string) (string, error) {
 		key = key[1 : len(key)-1]
 	}
 	if header != "" && !uidRegexp.MatchString(key) {
-		return "", &fault.Error{Kind: fault.Invalid, Code: "invalid", Detail: fmt.Sprintf("Idempotency-Key %q: want %s", fault.Clip(key), uidIs),
+		return "", &fault.Error{Kind: fault.Invalid, Code: "invalid",
+			Detail: fmt.Sprintf("Idempotency-Key %q: want %s", fault.Clip(key), uidIs),
 			Fields: []fault.Field{{Pointer: "Idempotency-Key", Detail: "want " + uidIs}}}
 	}
 	return key, nil

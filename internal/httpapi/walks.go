@@ -32,6 +32,7 @@ func (a *API) validateWalk(_ context.Context, in *walkInput) (*walkOutput, error
 		return nil, err
 	}
 	out := &walkOutput{}
-	out.Body.Valid, out.Body.Vertices, out.Body.Edges, out.Body.Groups = true, len(in.Body.Vertices), len(in.Body.Edges), in.Body.Groups()
+	out.Body.Valid, out.Body.Vertices, out.Body.Edges, out.Body.Groups = true, len(in.Body.Vertices),
+		len(in.Body.Edges), in.Body.Groups()
 	return out, nil
 }

@@ -117,7 +117,8 @@ func (c *checker) check(doc any, bytes int) (err error) {
 	}
 	m := &Mismatch{}
 	for _, leaf := range leaves(v, maxMismatch) {
-		m.Fields = append(m.Fields, fault.Field{Pointer: pointer(leaf.InstanceLocation), Code: "schema_mismatch", Detail: reason(leaf)})
+		m.Fields = append(m.Fields, fault.Field{Pointer: pointer(leaf.InstanceLocation),
+			Code: "schema_mismatch", Detail: reason(leaf)})
 	}
 	return m
 }

@@ -53,7 +53,8 @@ func TestNamesOfToolsAreReadAsTheReferenceReadsThem(t *testing.T) {
 
 func TestAToolHasOneSpelling(t *testing.T) {
 	f, err := leader.ParseFQN("xyz.talus.labs.llm@007")
-	if err != nil || f != (leader.FQN{Domain: "xyz.talus.labs", Name: "llm", Version: 7}) || f.String() != "xyz.talus.labs.llm@7" {
+	if err != nil || f != (leader.FQN{Domain: "xyz.talus.labs", Name: "llm", Version: 7}) ||
+		f.String() != "xyz.talus.labs.llm@7" {
 		t.Errorf("%+v %v", f, err)
 	}
 	for s, text := range map[string]string{

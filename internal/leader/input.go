@@ -36,7 +36,8 @@ func (m SourceMap) checkInput() error {
 		return nil
 	}
 	u, err := url.Parse(hole.ReplaceAllString(m.Input, "x"))
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.ContainsAny(u.String(), "{}") ||
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
+		strings.ContainsAny(u.String(), "{}") ||
 		hole.MatchString(strings.SplitN(strings.SplitN(m.Input, "://", 2)[1], "/", 2)[0]) {
 		return fault.At("/map/input", "map.input %q: want a JSON pointer, or a URL such as https://host/inputs/{/walk}, with {/pointer} behind the host only", fault.Clip(m.Input))
 	}
@@ -64,7 +65,8 @@ func (m SourceMap) InputOf(event json.RawMessage) (data json.RawMessage, from st
 		return strings.ReplaceAll(url.QueryEscape(text), "+", "%20")
 	})
 	if missing != "" {
-		return nil, "", fault.New(fault.Invalid, "no_input", "the event has neither a string nor a number at %s, which the URL of its input names", missing)
+		return nil, "", fault.New(fault.Invalid, "no_input",
+			"the event has neither a string nor a number at %s, which the URL of its input names", missing)
 	}
 	return nil, from, nil
 }

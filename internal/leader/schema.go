@@ -223,7 +223,8 @@ func (l *look) place(err error) error {
 					}
 				}
 			}
-			return wrong(l.at+fragment(form.URL)+pointer(leaf.InstanceLocation), "this is no schema of draft 2020-12: %s", reason(leaf))
+			return wrong(l.at+fragment(form.URL)+pointer(leaf.InstanceLocation),
+				"this is no schema of draft 2020-12: %s", reason(leaf))
 		}
 	case errors.As(err, &pattern):
 		return wrong(l.at+fragment(pattern.URL), "%s", unrunnable(pattern.Regex, pattern.Err))
@@ -232,7 +233,8 @@ func (l *look) place(err error) error {
 	case errors.As(err, &anchor):
 		return l.reference(func(to string) bool { return fragment(to) == fragment(anchor.Reference) }, "leads nowhere")
 	case errors.As(err, &outside):
-		return l.reference(func(to string) bool { return !strings.HasPrefix(to, "#") }, "leads out of the schema: nothing is loaded")
+		return l.reference(func(to string) bool { return !strings.HasPrefix(to, "#") },
+			"leads out of the schema: nothing is loaded")
 	}
 	return wrong(l.at, "the schema cannot be run: %s", fault.Clip(strings.ReplaceAll(err.Error(), base, "")))
 }

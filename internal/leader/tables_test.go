@@ -50,23 +50,24 @@ func TestThePageBesideTheCodeIsRenderedFromTheTables(t *testing.T) {
 // seedSteps is every arrow of the seed's two diagrams of the channel, and where it is here: an edge of the
 // table as "state event state", or why there is none.
 var seedSteps = map[string]string{
-	"[*] > Receiver: Start":                              "a process",
-	"Receiver > ReceiveMessage: recv":                    "Offered Received Active",
-	"ReceiveMessage > MoveToActiveSet":                   "Offered Received Active", // before it is processed
-	"MoveToActiveSet > ProcessMessage":                   "a process",
-	"ProcessMessage > if_successful":                     "a process",
-	"if_successful > NackMessage: Err":                   "Active Err Queued",
-	"if_successful > AckMessage: Ok":                     "Active Ok Acked",
-	"NackMessage > MoveBackToQueued":                     "Active Err Queued",
-	"AckMessage > RemoveMessage":                         "Active Ok Acked",
-	"MoveBackToQueued > [*]":                             "a process",
-	"RemoveMessage > [*]":                                "a process",
-	"[*] > Sender: Start":                                "a process",
-	"Sender > CheckMessageExists":                        "a process",
-	"CheckMessageExists > if_exists":                     "a process",
-	"if_exists > [*]: Exists":                            "Active Sent Active", // and Queued, and Offered
-	"if_exists > SaveMessageData: NotExists":             " Sent Queued",
-	"SaveMessageData > CheckChannelCapacity":             "a process", // stored and offered in one commit: nothing lies between
+	"[*] > Receiver: Start":                  "a process",
+	"Receiver > ReceiveMessage: recv":        "Offered Received Active",
+	"ReceiveMessage > MoveToActiveSet":       "Offered Received Active", // before it is processed
+	"MoveToActiveSet > ProcessMessage":       "a process",
+	"ProcessMessage > if_successful":         "a process",
+	"if_successful > NackMessage: Err":       "Active Err Queued",
+	"if_successful > AckMessage: Ok":         "Active Ok Acked",
+	"NackMessage > MoveBackToQueued":         "Active Err Queued",
+	"AckMessage > RemoveMessage":             "Active Ok Acked",
+	"MoveBackToQueued > [*]":                 "a process",
+	"RemoveMessage > [*]":                    "a process",
+	"[*] > Sender: Start":                    "a process",
+	"Sender > CheckMessageExists":            "a process",
+	"CheckMessageExists > if_exists":         "a process",
+	"if_exists > [*]: Exists":                "Active Sent Active", // and Queued, and Offered
+	"if_exists > SaveMessageData: NotExists": " Sent Queued",
+	// stored and offered in one commit: nothing lies between
+	"SaveMessageData > CheckChannelCapacity":             "a process",
 	"CheckChannelCapacity > if_channel_capacity":         "a process",
 	"if_channel_capacity > [*]: Full":                    " Sent Queued",
 	"if_channel_capacity > SendMessage: NotFull":         " Sent Offered",

@@ -30,9 +30,11 @@ func (g *graph) races(groups []EntryGroup) error {
 			c := g.concurrency(before[port], on)
 			switch {
 			case !on[port] || c < 0:
-				return fault.At(g.nodes[port].at, "'%s' is unreachable when invoking group '%s'", g.nodes[port], fault.Clip(group.Name))
+				return fault.At(g.nodes[port].at, "'%s' is unreachable when invoking group '%s'",
+					g.nodes[port], fault.Clip(group.Name))
 			case c > 0:
-				return fault.At(g.nodes[port].at, "'%s' has a race condition on it when invoking group '%s'", g.nodes[port], fault.Clip(group.Name))
+				return fault.At(g.nodes[port].at, "'%s' has a race condition on it when invoking group '%s'",
+					g.nodes[port], fault.Clip(group.Name))
 			}
 		}
 	}

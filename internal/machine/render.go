@@ -71,7 +71,8 @@ func Markdown(tables []Table, meanings map[string]string) (string, error) {
 	var b strings.Builder
 	b.WriteString("<!-- Rendered from the tables by the test with -update; do not edit. -->\n# Machines\n")
 	for _, t := range tables {
-		fmt.Fprintf(&b, "\n## %s\n\nFollows %s.\n\n```mermaid\n%s```\n\n| state | meaning |\n|---|---|\n", t.Name, t.Follows, Mermaid(t))
+		fmt.Fprintf(&b, "\n## %s\n\nFollows %s.\n\n```mermaid\n%s```\n\n| state | meaning |\n|---|---|\n",
+			t.Name, t.Follows, Mermaid(t))
 		for _, s := range t.States() {
 			line, ok := meanings[t.Name+"."+s]
 			if !ok {

@@ -128,12 +128,13 @@ type Inclusion struct {
 // DefaultDispatcher returns the settings that a dispatcher has where nothing else is said (S2.16).
 func DefaultDispatcher() Dispatcher {
 	return Dispatcher{
-		Slots:       64,
-		Exclusive:   "none",
-		Timeouts:    Timeouts{Dispatch: Duration(10 * time.Minute)},
-		Retry:       Retry{Kind: "exponential", Initial: Duration(15 * time.Second), Factor: 2, OnFailed: true},
-		Fee:         Fee{Kind: "percent", BumpPercent: 10, CapPercent: 200},
-		Inclusion:   Inclusion{PollEvery: Duration(10 * time.Second), Deadline: Duration(10000 * time.Second), UnknownGrace: Duration(5 * time.Minute), Confirmations: 1},
+		Slots:     64,
+		Exclusive: "none",
+		Timeouts:  Timeouts{Dispatch: Duration(10 * time.Minute)},
+		Retry:     Retry{Kind: "exponential", Initial: Duration(15 * time.Second), Factor: 2, OnFailed: true},
+		Fee:       Fee{Kind: "percent", BumpPercent: 10, CapPercent: 200},
+		Inclusion: Inclusion{PollEvery: Duration(10 * time.Second), Deadline: Duration(10000 * time.Second),
+			UnknownGrace: Duration(5 * time.Minute), Confirmations: 1},
 		Breaker:     5,
 		Unknown:     UnknownHold,
 		Replaceable: true,
@@ -222,7 +223,8 @@ func pointer(data json.RawMessage, ptr string) string {
 		var array []json.RawMessage
 		if json.Unmarshal(data, &object) == nil {
 			data = object[part]
-		} else if i, err := strconv.Atoi(part); err == nil && json.Unmarshal(data, &array) == nil && i >= 0 && i < len(array) {
+		} else if i, err := strconv.Atoi(part); err == nil &&
+			json.Unmarshal(data, &array) == nil && i >= 0 && i < len(array) {
 			data = array[i]
 		} else {
 			return "null"

@@ -60,7 +60,8 @@ const (
 )
 
 // Phases lists every phase in the order of a transaction's life.
-var Phases = []Phase{PhaseIdle, PhaseReady, PhaseHeld, PhaseDispatching, PhaseInclusion, PhaseWaitingInclusion, PhaseRetry, PhaseDelay}
+var Phases = []Phase{PhaseIdle, PhaseReady, PhaseHeld, PhaseDispatching, PhaseInclusion,
+	PhaseWaitingInclusion, PhaseRetry, PhaseDelay}
 
 // InFlight says whether a queue in this phase has a transaction in flight (cur is set).
 func (p Phase) InFlight() bool {

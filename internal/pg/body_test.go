@@ -19,7 +19,8 @@ func TestAQueueWhoseBodyIsGoneDoesNotStopTheOthers(t *testing.T) {
 		t.Fatalf("claimed %+v", got)
 	}
 	var owned bool
-	pgworld.OK(t, w.S.Pool().QueryRow(w.Ctx, `SELECT node_id IS NOT NULL FROM postern.queue WHERE queue_id = $1`, gone.Queue).Scan(&owned))
+	pgworld.OK(t, w.S.Pool().QueryRow(w.Ctx,
+		`SELECT node_id IS NOT NULL FROM postern.queue WHERE queue_id = $1`, gone.Queue).Scan(&owned))
 	if owned {
 		t.Error("the queue without a body belongs to a node that cannot work on it")
 	}

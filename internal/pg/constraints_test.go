@@ -80,7 +80,8 @@ func TestASecondOutcomeIsNamedByItsSentence(t *testing.T) {
 	l := w.Claim(w.Node("n"), pgworld.Everything())[0]
 	w.Settle(w.Answer(l, pgworld.Done()))
 	_, err := w.S.Settle(w.Ctx, []*pg.Answer{w.Answer(l, pgworld.Done())})
-	if err == nil || fault.KindOf(err) != fault.Internal || !strings.Contains(err.Error(), "one outcome per transaction") {
+	if err == nil || fault.KindOf(err) != fault.Internal ||
+		!strings.Contains(err.Error(), "one outcome per transaction") {
 		t.Errorf("a second outcome: %v", err)
 	}
 }

@@ -28,7 +28,8 @@ func TestATransactionOfANewDayIsReadOverMidnight(t *testing.T) {
 	if l == nil || l.ID() != later[0] {
 		t.Fatalf("%v goes out", l)
 	}
-	for id, want := range map[outbox.ID]outbox.State{first: outbox.DONE, later[0]: outbox.DISPATCHING, later[1]: outbox.WAITING} {
+	for id, want := range map[outbox.ID]outbox.State{first: outbox.DONE,
+		later[0]: outbox.DISPATCHING, later[1]: outbox.WAITING} {
 		if got := w.State(id); got != want {
 			t.Errorf("%s is %s, want %s", id, got, want)
 		}

@@ -17,7 +17,8 @@ func (w *world) submitAfter(db pgworld.QueryRower, queue, uid string, on ...stri
 	if queue != "" {
 		q = &queue
 	}
-	return db.QueryRow(w.Ctx, `SELECT postern.submit($1, 'T', '{}', uid => $2, depends_on => $3)`, q, uid, on).Scan(&got)
+	return db.QueryRow(w.Ctx,
+		`SELECT postern.submit($1, 'T', '{}', uid => $2, depends_on => $3)`, q, uid, on).Scan(&got)
 }
 
 func TestWhatIsStagedWaitsForWhatItDependsOn(t *testing.T) {
@@ -55,7 +56,8 @@ func TestWhatIsStagedWaitsForWhatItDependsOn(t *testing.T) {
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 	got := w.work(w.Node("n"))
 	at := func(uid string) int { return slices.Index(got, uid) }
-	if len(got) != 6 || at("base") > at("free") || at("free") > at("a") || at("posted") > at("a") || at("a") > at("b") || at("b") > at("c") {
+	if len(got) != 6 || at("base") > at("free") || at("free") > at("a") || at("posted") > at("a") ||
+		at("a") > at("b") || at("b") > at("c") {
 		t.Errorf("went out %v", got)
 	}
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())

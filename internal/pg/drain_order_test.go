@@ -63,7 +63,8 @@ func TestSixteenSessionsThatCommitInShuffledOrder(t *testing.T) {
 				commit := rand.IntN(4) > 0
 				err := pgx.BeginFunc(w.Ctx, app, func(tx pgx.Tx) error {
 					for i := range 1 + rand.IntN(most) {
-						c := call{uid: fmt.Sprintf("s%d.%d.%d", session, n, i), queue: fmt.Sprint("q", rand.IntN(3)), session: session, called: time.Now()}
+						c := call{uid: fmt.Sprintf("s%d.%d.%d", session, n, i), queue: fmt.Sprint("q", rand.IntN(3)),
+							session: session, called: time.Now()}
 						if err := w.submit(tx, c.queue, "T", c.uid); err != nil {
 							return err
 						}
@@ -107,7 +108,8 @@ func TestSixteenSessionsThatCommitInShuffledOrder(t *testing.T) {
 	committed := 1 // long
 	for _, c := range all {
 		at, out := place[c.uid]
-		t.Logf("%s %s called %s committed %s went out %d", c.uid, c.queue, c.called.Format("05.000000"), c.committed.Format("05.000000"), at)
+		t.Logf("%s %s called %s committed %s went out %d", c.uid, c.queue, c.called.Format("05.000000"),
+			c.committed.Format("05.000000"), at)
 		if out != !c.committed.IsZero() {
 			t.Errorf("%s of %s: committed is %v, went out is %v", c.uid, c.queue, !c.committed.IsZero(), out)
 		}
@@ -128,7 +130,8 @@ func TestSixteenSessionsThatCommitInShuffledOrder(t *testing.T) {
 			if sameTransaction || a.committed.Before(b.called) {
 				pairs++
 				if place[a.uid] > place[b.uid] {
-					t.Errorf("%s had committed at %s before %s was called at %s, and went out behind it", a.uid, a.committed, b.uid, b.called)
+					t.Errorf("%s had committed at %s before %s was called at %s, and went out behind it",
+						a.uid, a.committed, b.uid, b.called)
 				}
 			}
 		}

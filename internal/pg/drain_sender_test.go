@@ -43,7 +43,8 @@ func TestADrainedSenderTakesOnlyWhatNamesIt(t *testing.T) {
 	}
 	for _, s := range []*stores.Store{w.S, w.Other().S} {
 		w.Must(s.Refresh(w.Ctx))
-		out, err := s.Ingest(w.Ctx, []*pg.Submission{w.pinned("r", "mine-3", "acct-1"), w.pinned("r", "mine-1", "acct-1")}, false)
+		out, err := s.Ingest(w.Ctx, []*pg.Submission{w.pinned("r", "mine-3", "acct-1"),
+			w.pinned("r", "mine-1", "acct-1")}, false)
 		if err != nil || fault.CodeOf(out[0].Err) != "queue_draining" || !out[1].Replay {
 			t.Error(out, err)
 		}
@@ -68,7 +69,9 @@ func TestADrainedSenderTakesOnlyWhatNamesIt(t *testing.T) {
 	}
 	why, err := w.S.Reads.Why(w.Ctx, w.ID, w.UID("b"))
 	w.Must(err)
-	if b := why.Blockers[0]; b.Kind != "sender_blocked" || !strings.Contains(b.Detail, "acct-1, may not be used: it is drained, and takes only what names it (by "+w.By.Actor) ||
+	if b := why.Blockers[0]; b.Kind != "sender_blocked" ||
+		!strings.Contains(b.Detail,
+			"acct-1, may not be used: it is drained, and takes only what names it (by "+w.By.Actor) ||
 		b.Levers[0].Path != "/senders/acct-1/resume" {
 		t.Errorf("%+v", b)
 	}

@@ -84,11 +84,14 @@ func (s *Store) AnsweredAgo(d time.Duration) {
 // NewestSQL are statements that have to find the newest version of a queue's row alone, of many queues and of one, with
 // their arguments.
 func NewestSQL(id int64) map[string][]any {
-	ids, tail := []int64{id}, uint64(1|1<<slices.IndexFunc(stored, func(c queueColumn) bool { return c.name == "tail_seq" }))
+	ids, tail := []int64{id}, uint64(1|1<<slices.IndexFunc(stored, func(c queueColumn) bool {
+		return c.name == "tail_seq"
+	}))
 	return map[string][]any{
-		LockSQL:                             {ids, []int32{0}},
-		LockOneSQL:                          {id, 0},
-		guardSQL.Many:                       {ids, []int64{1}, []int64{1}, []*int64{nil}, []int32{1}, []int16{1}, []*int32{nil}, []int32{0}},
+		LockSQL:    {ids, []int32{0}},
+		LockOneSQL: {id, 0},
+		guardSQL.Many: {ids, []int64{1}, []int64{1}, []*int64{nil}, []int32{1},
+			[]int16{1}, []*int32{nil}, []int32{0}},
 		guardSQL.One:                        {id, 1, 1, nil, 1, 1, nil, 0},
 		"SELECT q.queue_id" + candidatesSQL: {1, 100, false, time.Time{}, time.Time{}},
 		"SELECT q.queue_id" + exclusiveSQL:  {1, 100, false, time.Time{}, time.Time{}, nil},

@@ -26,7 +26,8 @@ func TestTheFingerprintKnowsNumbersByTheirValue(t *testing.T) {
 		}
 	}
 	seen := map[string]string{}
-	for _, s := range []string{`0`, `1`, `-1`, `10`, `0.1`, `12345678901234567890.11`, `12345678901234567890.10`, `"1"`, `"1e0"`, `null`, `{}`, `[]`, `[1]`, `1e999999999999999999999`} {
+	for _, s := range []string{`0`, `1`, `-1`, `10`, `0.1`, `12345678901234567890.11`, `12345678901234567890.10`, `"1"`,
+		`"1e0"`, `null`, `{}`, `[]`, `[1]`, `1e999999999999999999999`} {
 		if other, ok := seen[print(s)]; ok {
 			t.Errorf("%s and %s are the same", s, other)
 		}

@@ -45,7 +45,8 @@ func TestSmallBatchesShareCommits(t *testing.T) {
 					q := subs[k].Queue
 					switch {
 					case k == bad && subs[k].UID != "known":
-						if f := fault.As(a.Err); a.Err == nil || f.Kind != fault.Invalid || f.Fields[0].Pointer != "/data" {
+						if f := fault.As(a.Err); a.Err == nil || f.Kind != fault.Invalid ||
+							f.Fields[0].Pointer != "/data" {
 							t.Errorf("%s, item %d: %v", name, k, a.Err)
 						}
 					case subs[k].UID == "known":

@@ -28,7 +28,8 @@ func TestWhoWaitsForTheFirstOfAKindHearsOfIt(t *testing.T) {
 	processors := batches.Processors
 	sources := events.Sources
 	tools := events.Tools
-	here, there, source, tool := awaits(w.S, processors), awaits(other, processors), awaits(w.S, sources), awaits(w.S, tools)
+	here, there, source, tool := awaits(w.S, processors), awaits(other, processors),
+		awaits(w.S, sources), awaits(w.S, tools)
 
 	_, err := w.S.Batches.PutProcessor(w.Ctx, w.By, batches.Processor{Name: "main", Owner: "owner"}, 0)
 	w.Must(err)
@@ -39,7 +40,8 @@ func TestWhoWaitsForTheFirstOfAKindHearsOfIt(t *testing.T) {
 	if !<-there {
 		t.Error("who waited for a processor in another process was told that the time is over")
 	}
-	_, err = w.S.Events.PutSource(w.Ctx, w.By, leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}}.WithDefaults(), 0)
+	_, err = w.S.Events.PutSource(w.Ctx, w.By,
+		leader.Source{Name: "app", Kind: "push", Map: leader.SourceMap{FQN: "/tool"}}.WithDefaults(), 0)
 	w.Must(err)
 	if !<-source || !w.S.Await(ctx, sources) {
 		t.Error("who waited for a source was told that the time is over")

@@ -204,7 +204,8 @@ func TestALateAnswerBesideTheOneThatCounts(t *testing.T) {
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		batch := []*pg.Answer{w.Answer(late, pgworld.Done()), w.Answer(l, pgworld.Done())}
 		out := w.Settle(batch[order[0]], batch[order[1]])
-		if slow, right := out[order[0]], out[order[1]]; !slow.Fenced || slow.Next != nil || right.Fenced || right.Next == nil || right.Next.ID().Seq != l.ID().Seq+1 {
+		if slow, right := out[order[0]], out[order[1]]; !slow.Fenced || slow.Next != nil || right.Fenced ||
+			right.Next == nil || right.Next.ID().Seq != l.ID().Seq+1 {
 			t.Fatalf("%+v", out)
 		} else {
 			l = right.Next
@@ -223,7 +224,8 @@ func TestAnAnswerUnderALeaseThatEndedItsTransactionChangesNothing(t *testing.T) 
 	ids := w.Post("q", "T", "a", "b")
 	l := w.Claim(w.Node("n"), pgworld.Everything())[0]
 	w.Settle(w.Answer(l, pgworld.Done()))
-	for _, again := range []outbox.Answer{{Class: outbox.ClassRetry, Code: "20203"}, {Class: outbox.ClassBlocked}, {Result: outbox.Result{Hash: "0xab"}}} {
+	for _, again := range []outbox.Answer{{Class: outbox.ClassRetry, Code: "20203"}, {Class: outbox.ClassBlocked},
+		{Result: outbox.Result{Hash: "0xab"}}} {
 		if out := w.Settle(w.Answer(l, again)); !out[0].Fenced {
 			t.Errorf("%+v was recorded: %+v", again, out)
 		}
@@ -258,7 +260,8 @@ func TestALazyRowLeavesNeitherFeeNorPinToTheNext(t *testing.T) {
 	}
 	var fee string
 	var pin int
-	if w.Scan(`SELECT coalesce(fee, ''), coalesce(pin_sender_id, 0) FROM postern.queue`, &fee, &pin); fee != "" || pin != 0 {
+	if w.Scan(`SELECT coalesce(fee, ''), coalesce(pin_sender_id, 0) FROM postern.queue`, &fee, &pin); fee != "" ||
+		pin != 0 {
 		t.Errorf("the second is in flight with the fee %q and the pin %d of the first", fee, pin)
 	}
 	w.Later(time.Second)

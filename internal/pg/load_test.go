@@ -37,7 +37,8 @@ func TestAClaimReadsFewOfManyAttempts(t *testing.T) {
 		t.Fatalf("of %v %d attempts were read: %+v", id, len(l.Earlier), l.Earlier)
 	}
 	f := l.Flight(0)
-	if !f.Called || !f.Again || string(l.Data()) != `{"left": "behind"}` || string(l.Earlier[1].Members) != `{"said": "once"}` {
+	if !f.Called || !f.Again || string(l.Data()) != `{"left": "behind"}` ||
+		string(l.Earlier[1].Members) != `{"said": "once"}` {
 		t.Errorf("it was called: %t, again: %t, data %s, members %s", f.Called, f.Again, l.Data(), l.Earlier[1].Members)
 	}
 }

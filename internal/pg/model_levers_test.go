@@ -12,7 +12,8 @@ import (
 )
 
 func (m *model) later(rt *rapid.T) {
-	m.world.Later(rapid.SampledFrom([]time.Duration{time.Second, 3 * time.Second, 6 * time.Second, 31 * time.Second}).Draw(rt, "by"))
+	m.world.Later(rapid.SampledFrom([]time.Duration{time.Second, 3 * time.Second, 6 * time.Second,
+		31 * time.Second}).Draw(rt, "by"))
 }
 
 func (m *model) wake(rt *rapid.T) {

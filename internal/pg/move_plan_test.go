@@ -28,8 +28,10 @@ func TestAMoveInALongQueueLooksAtNeighboursAlone(t *testing.T) {
 		} else if to.After != nil {
 			anchor = to.After.Seq
 		}
-		plan := w.Plan(true, pg.PlaceSQL, ids[0].Queue, int64(1), ids[0].Day.Time(), ids[3000].Seq, anchor, after, int64(5001))
-		for _, m := range regexp.MustCompile(`(?:actual rows=|Rows Removed by .*: )(\d+)`).FindAllStringSubmatch(plan, -1) {
+		plan := w.Plan(true, pg.PlaceSQL, ids[0].Queue, int64(1), ids[0].Day.Time(),
+			ids[3000].Seq, anchor, after, int64(5001))
+		shape := regexp.MustCompile(`(?:actual rows=|Rows Removed by .*: )(\d+)`)
+		for _, m := range shape.FindAllStringSubmatch(plan, -1) {
 			if len(m[1]) > 1 {
 				t.Errorf("the move to %+v reads more than neighbours: %s\n%s", to, m[0], plan)
 				break

@@ -79,7 +79,8 @@ func TestALeverOnANodeIsAuditedOrNotPulled(t *testing.T) {
 			}
 			mend()
 			if after := rows(); !slices.Equal(after, before) {
-				t.Errorf("%s: the session ended at the %s of %s, and half of it is there: %v, before %v", l.verb, at[0], at[1], after, before)
+				t.Errorf("%s: the session ended at the %s of %s, and half of it is there: %v, before %v",
+					l.verb, at[0], at[1], after, before)
 			}
 		}
 		if r, err := l.pull(); err != nil || !r.Changed {

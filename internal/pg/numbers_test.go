@@ -16,12 +16,15 @@ func TestTheSaltInSQLIsTheSaltInGo(t *testing.T) {
 	w := newWorld(t)
 	from := outbox.ID{Queue: 0x7abcdef1234, Seq: 0xfedcba9876, Day: 20000, Salt: 0x3fffff}.String()
 	for _, moved := range []string{"", from, outbox.ID{Queue: 1, Seq: 1}.String()} {
-		for _, at := range []time.Time{time.UnixMicro(0), time.UnixMicro(1), time.UnixMicro(1<<22 - 1), time.Date(2026, 3, 29, 2, 30, 0, 123456000, time.UTC), time.Now()} {
+		for _, at := range []time.Time{time.UnixMicro(0), time.UnixMicro(1), time.UnixMicro(1<<22 - 1),
+			time.Date(2026, 3, 29, 2, 30, 0, 123456000, time.UTC), time.Now()} {
 			var salt int
 			var micros int64
-			w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT postern.salt($1, nullif($2, '')::uuid), postern.micros($1)`, at, moved).Scan(&salt, &micros))
+			w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT postern.salt($1, nullif($2, '')::uuid), postern.micros($1)`,
+				at, moved).Scan(&salt, &micros))
 			if want := outbox.SaltOf(at, moved); salt != want || micros != at.UnixMicro() {
-				t.Errorf("%s from %q: %d and %d us in SQL, %d and %d in Go", at, moved, salt, micros, want, at.UnixMicro())
+				t.Errorf("%s from %q: %d and %d us in SQL, %d and %d in Go", at, moved,
+					salt, micros, want, at.UnixMicro())
 			}
 		}
 	}

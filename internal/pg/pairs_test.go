@@ -130,7 +130,8 @@ func (a *arena) together(x, y op, commit bool) (e end, waited, held bool) {
 	case e.said[0] = <-saidA:
 	}
 	go func() { saidB <- y.run(a, a.b) }()
-	for ended, pause := false, time.Millisecond; held && !waited && !ended; pause *= 2 { // most have an end before they are asked about
+	// most have an end before they are asked about
+	for ended, pause := false, time.Millisecond; held && !waited && !ended; pause *= 2 {
 		select {
 		case b := <-saidB:
 			saidB <- b
@@ -176,7 +177,8 @@ func (a *arena) pair(t *testing.T, x, y op) {
 	}
 	a.holdsTrue(got)
 	if got.said[1] = alone.said[0]; got.rows != alone.rows && !(y.skips && a.foundLater(y, got, alone)) {
-		t.Errorf("%s while %s is open and then rolled back (waited: %v) is not as if it had been alone:%s", y.name, x.name, waited, difference(alone.rows, got.rows))
+		t.Errorf("%s while %s is open and then rolled back (waited: %v) is not as if it had been alone:%s", y.name,
+			x.name, waited, difference(alone.rows, got.rows))
 	}
 }
 

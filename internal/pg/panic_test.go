@@ -59,7 +59,8 @@ func TestAPanicInATransactionIsAnsweredAsUnknown(t *testing.T) {
 			var posts sync.WaitGroup
 			for i := range 20 {
 				posts.Go(func() {
-					if _, err := in.Submit(w.Ctx, w.Sub(fmt.Sprint("q", i), "T", fmt.Sprint("u", i))); fault.CodeOf(err) != "commit_unknown" {
+					if _, err := in.Submit(w.Ctx, w.Sub(fmt.Sprint("q", i), "T",
+						fmt.Sprint("u", i))); fault.CodeOf(err) != "commit_unknown" {
 						t.Error(err)
 					}
 				})
@@ -84,7 +85,8 @@ func TestAPanicInATransactionIsAnsweredAsUnknown(t *testing.T) {
 			settler := pg.NewSettler(w.S.Store)
 			for _, l := range leases[:5] {
 				posts.Go(func() {
-					if _, err := settler.Settle(w.Ctx, w.Answer(l, pgworld.Done())); name == "before the commit" && fault.CodeOf(err) != "commit_unknown" {
+					if _, err := settler.Settle(w.Ctx, w.Answer(l, pgworld.Done())); name == "before the commit" &&
+						fault.CodeOf(err) != "commit_unknown" {
 						t.Error(err)
 					}
 				})

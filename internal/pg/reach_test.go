@@ -35,7 +35,8 @@ func TestWhatIsDroppedFailsItsDependentsThroughAllQueues(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Dispatcher("T", nil)
-	_, err := w.S.PutQueue(w.Ctx, w.By, pg.Queue{Name: "q", Priority: "Med", MaxDepth: 3, WhenFull: "drop_oldest", OnFailure: "continue"}, 0)
+	_, err := w.S.PutQueue(w.Ctx, w.By, pg.Queue{Name: "q", Priority: "Med", MaxDepth: 3,
+		WhenFull: "drop_oldest", OnFailure: "continue"}, 0)
 	w.Must(err)
 	w.Post("q", "T", "oldest", "kept")
 	w.after("q", "same", "oldest")

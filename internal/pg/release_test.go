@@ -68,7 +68,8 @@ func TestReleaseComesBackForWhatWasLocked(t *testing.T) {
 	w.Must(err)
 	holder, err := w.S.Pool().Begin(w.Ctx)
 	w.Must(err)
-	_, err = holder.Exec(w.Ctx, `SELECT FROM postern.queue q JOIN postern.queue_name n USING (queue_id) WHERE n.name = 'q2' FOR UPDATE OF q`)
+	_, err = holder.Exec(w.Ctx,
+		`SELECT FROM postern.queue q JOIN postern.queue_name n USING (queue_id) WHERE n.name = 'q2' FOR UPDATE OF q`)
 	w.Must(err)
 	step := func(what string, released int, open bool) {
 		t.Helper()
@@ -76,7 +77,8 @@ func TestReleaseComesBackForWhatWasLocked(t *testing.T) {
 			t.Errorf("%s: released %d, %v; want %d", what, n, err, released)
 		}
 		var left bool
-		w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT released_epoch < epoch FROM postern.node WHERE node_id = $1`, dead.ID).Scan(&left))
+		w.Must(w.S.Pool().QueryRow(w.Ctx,
+			`SELECT released_epoch < epoch FROM postern.node WHERE node_id = $1`, dead.ID).Scan(&left))
 		if left != open {
 			t.Errorf("%s: something may be left of the node: %v", what, left)
 		}

@@ -78,11 +78,14 @@ func (db *DB) Copy(t testing.TB) *DB {
 	name := databaseName(t.Name())
 	_, err = s.admin.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", db.Name)
 	for end := time.Now().Add(30 * time.Second); err == nil; time.Sleep(20 * time.Millisecond) { // until they have gone
-		if err = s.exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE "+pgx.Identifier{db.Name}.Sanitize()); err == nil {
+		err = s.exec(ctx,
+			"CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE "+pgx.Identifier{db.Name}.Sanitize())
+		if err == nil {
 			break
 		}
 		if time.Now().Before(end) {
-			_, err = s.admin.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", db.Name)
+			_, err = s.admin.Exec(ctx,
+				"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", db.Name)
 		}
 	}
 	if err != nil {

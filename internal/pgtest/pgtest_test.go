@@ -26,7 +26,8 @@ func TestEveryTestHasAMigratedDatabaseOfItsOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 			var name string
-			if err := db.NewPool(t, 1).QueryRow(ctx, "SELECT current_database()").Scan(&name); err != nil || name != db.Name {
+			if err := db.NewPool(t, 1).QueryRow(ctx, "SELECT current_database()").Scan(&name); err != nil ||
+				name != db.Name {
 				t.Fatalf("connected to %q, want %q (%v)", name, db.Name, err)
 			}
 		})
@@ -49,7 +50,8 @@ func TestADatabaseIsDroppedEvenWhileSomebodyIsConnected(t *testing.T) {
 		t.Error("a connection outlived its database")
 	}
 	var there bool
-	if err := New(t).Pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&there); err != nil || there {
+	if err := New(t).Pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)",
+		name).Scan(&there); err != nil || there {
 		t.Fatalf("%s is still there: %v (%v)", name, there, err)
 	}
 }
@@ -62,7 +64,8 @@ func TestTheTemplateIsMadeOnceAndCannotBeConnectedTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	oid := func() (id uint32, open bool) {
-		err := db.Pool.QueryRow(ctx, "SELECT oid, datallowconn FROM pg_database WHERE datname = $1", s.template).Scan(&id, &open)
+		err := db.Pool.QueryRow(ctx,
+			"SELECT oid, datallowconn FROM pg_database WHERE datname = $1", s.template).Scan(&id, &open)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -110,7 +110,8 @@ func (a Authorization) Validate() error {
 	}
 	for _, actor := range slices.Sorted(maps.Keys(a.Mode.Limits)) {
 		if n := a.Mode.Limits[actor]; n < 1 {
-			return fault.At("/mode/permissioned/with_call_limit", "actor %q has %d calls: want 1 or more", fault.Clip(actor), n)
+			return fault.At("/mode/permissioned/with_call_limit",
+				"actor %q has %d calls: want 1 or more", fault.Clip(actor), n)
 		}
 	}
 	if a.MaxConcurrent < 1 || a.MaxConcurrent > 100000 {
@@ -170,7 +171,8 @@ func (a Authorization) MaySend(actor string, messages []Message, s Use, f Facts)
 		return err
 	}
 	if s.Running >= a.MaxConcurrent {
-		return fault.New(fault.Conflict, "concurrency_limit", "The authorization has reached its max concurrent executions").
+		return fault.New(fault.Conflict, "concurrency_limit",
+			"The authorization has reached its max concurrent executions").
 			With("max_concurrent_executions", a.MaxConcurrent)
 	}
 	return nil

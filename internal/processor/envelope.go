@@ -20,7 +20,8 @@ type Envelope struct {
 
 // envelope is the same text however often the batch is sent: the receiver compares it.
 func (b *Batch) envelope() json.RawMessage {
-	e := Envelope{ID: b.ID, CreatedAt: b.CreatedAt.UTC(), Actions: b.Actions, Messages: b.Messages, Priority: b.Priority}
+	e := Envelope{ID: b.ID, CreatedAt: b.CreatedAt.UTC(), Actions: b.Actions,
+		Messages: b.Messages, Priority: b.Priority}
 	if b.Expiration != nil {
 		at := b.Expiration.UTC()
 		e.Expiration = &at
@@ -48,7 +49,8 @@ func (b *Batch) take(r Result) {
 	case r.Kind == PartiallyExecuted && b.Actions.Atomic == nil && r.N > 0 && r.N < len(b.Messages):
 		b.Index = r.N
 	default:
-		r = Result{Kind: UnexpectedError, Reason: fmt.Sprintf("the result %q (%d of %d) that came back is none", r.Kind, r.N, len(b.Messages))}
+		r = Result{Kind: UnexpectedError, Reason: fmt.Sprintf("the result %q (%d of %d) that came back is none",
+			r.Kind, r.N, len(b.Messages))}
 	}
 	b.end(r)
 }

@@ -45,7 +45,8 @@ func (d MessageDetails) validate(at string) error {
 	}
 	for i, r := range d.Message.Restrictions {
 		n := 0
-		for _, there := range []bool{len(r.MustBeIncluded) > 0, len(r.CannotBeIncluded) > 0, r.MustBeValue != nil && len(r.MustBeValue.Path) > 0 && json.Valid(r.MustBeValue.Value)} {
+		for _, there := range []bool{len(r.MustBeIncluded) > 0, len(r.CannotBeIncluded) > 0, r.MustBeValue != nil &&
+			len(r.MustBeValue.Path) > 0 && json.Valid(r.MustBeValue.Value)} {
 			if there {
 				n++
 			}

@@ -10,9 +10,10 @@ const (
 	Rejected          ResultKind = "rejected"           // nothing was executed: Reason
 	PartiallyExecuted ResultKind = "partially_executed" // N actions were executed: Reason
 	RemovedByOwner    ResultKind = "removed_by_owner"
-	Expired           ResultKind = "expired"          // after N actions
-	Timeout           ResultKind = "timeout"          // it was not delivered to its domain in time; Retriable while its ttl lasts
-	UnexpectedError   ResultKind = "unexpected_error" // it is unknown how its last execution ended: Reason
+	Expired           ResultKind = "expired" // after N actions
+	// it was not delivered to its domain in time; Retriable while its ttl lasts
+	Timeout         ResultKind = "timeout"
+	UnexpectedError ResultKind = "unexpected_error" // it is unknown how its last execution ended: Reason
 )
 
 // ResultKinds lists all that a batch can end with.

@@ -61,7 +61,8 @@ func (c *Client) batch(ctx context.Context, baseURL string, hashes []string) (ou
 		}
 		b = appendString(b, h)
 	}
-	p := c.exchange(ctx, request{method: http.MethodPost, url: endpoint(baseURL, "status:batch", ""), below: "status:batch", body: append(b, "]}"...), timeout: askTimeout})
+	p := c.exchange(ctx, request{method: http.MethodPost, url: endpoint(baseURL, "status:batch", ""),
+		below: "status:batch", body: append(b, "]}"...), timeout: askTimeout})
 	var raw struct {
 		Statuses []json.RawMessage `json:"statuses"`
 	}
@@ -79,7 +80,8 @@ func (c *Client) batch(ctx context.Context, baseURL string, hashes []string) (ou
 		return all(hashes, unreachable("the worker's statuses are not understood: %s", err.Error())), false
 	}
 	if len(raw.Statuses) != len(hashes) { // which status belongs to which hash is unknown
-		return all(hashes, unreachable("the worker was asked after %d hashes and gave %d statuses", len(hashes), len(raw.Statuses))), false
+		return all(hashes, unreachable("the worker was asked after %d hashes and gave %d statuses",
+			len(hashes), len(raw.Statuses))), false
 	}
 	out = make([]outbox.Status, len(hashes))
 	for i, h := range hashes {

@@ -53,7 +53,8 @@ func wait(a *outbox.Answer, least time.Duration, until, now time.Time) {
 		if a.Until = until; until.IsZero() && least > 0 {
 			a.Until = now.Add(least)
 		}
-		if whole := a.Until.Truncate(time.Microsecond); whole.Before(a.Until) { // PostgreSQL would keep an earlier moment
+		// PostgreSQL would keep an earlier moment
+		if whole := a.Until.Truncate(time.Microsecond); whole.Before(a.Until) {
 			a.Until = whole.Add(time.Microsecond)
 		}
 	case outbox.ClassRetry:
@@ -206,7 +207,8 @@ func (p reply) unclear(r txnResult, readable bool) (code, message string) {
 	}
 	switch {
 	case strict.HTML(p.body):
-		return "answer_html", "the worker answered with an HTML page: is that the worker, or what stands before it? " + wanted
+		return "answer_html", "the worker answered with an HTML page: is that the worker, or what stands before it? " +
+			wanted
 	case p.unread == "answer_too_large":
 		return p.unread, "the worker's answer is longer than 1 MiB: " + wanted
 	case p.unread != "":

@@ -29,7 +29,8 @@ func newGuard(allow []netip.Prefix) *guard {
 		}
 	}
 	// The options replace each other: each may be given once.
-	return &guard{safe: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...)).Safe}
+	return &guard{safe: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...),
+		ssrf.WithAllowedV6Prefixes(v6...)).Safe}
 }
 
 // unmapped writes ranges of IPv4 addresses within IPv6 as ranges of IPv4: the dialled address is the IPv4 one.
@@ -76,5 +77,6 @@ func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, er
 
 // isRefusal says whether err comes from the guard.
 func isRefusal(err error) bool {
-	return errors.Is(err, ssrf.ErrProhibitedIP) || errors.Is(err, ssrf.ErrProhibitedNetwork) || errors.Is(err, ssrf.ErrInvalidHostPort)
+	return errors.Is(err, ssrf.ErrProhibitedIP) || errors.Is(err, ssrf.ErrProhibitedNetwork) ||
+		errors.Is(err, ssrf.ErrInvalidHostPort)
 }

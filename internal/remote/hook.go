@@ -12,7 +12,8 @@ import (
 
 // Hook tells the worker how a transaction ended; see Worker. Delivery is at least once: the worker
 // dedupes on the token (S0.4).
-func (c *Client) Hook(ctx context.Context, call Call, hook outbox.Hook, result, errObj json.RawMessage, token string) HookAnswer {
+func (c *Client) Hook(ctx context.Context, call Call, hook outbox.Hook, result,
+	errObj json.RawMessage, token string) HookAnswer {
 	timeout := call.Timeout
 	if timeout <= 0 {
 		timeout = hookTimeout

@@ -59,11 +59,13 @@ func (c *Client) askMaxRetries(ctx context.Context, u string) (*int, error) {
 	p := c.exchange(ctx, request{method: http.MethodGet, url: u, timeout: askTimeout})
 	switch {
 	case p.status == 0:
-		return nil, fault.New(fault.Retry, "worker_unreachable", "the worker cannot be asked for max_retries: %s", p.message)
+		return nil, fault.New(fault.Retry, "worker_unreachable",
+			"the worker cannot be asked for max_retries: %s", p.message)
 	case notFound(p.status):
 		return nil, nil
 	case !ok2xx(p.status):
-		return nil, fault.New(fault.Retry, "worker_unreachable", "the worker answered HTTP %d to max-retries: want 200 with a number, or 404", p.status)
+		return nil, fault.New(fault.Retry, "worker_unreachable",
+			"the worker answered HTTP %d to max-retries: want 200 with a number, or 404", p.status)
 	}
 	var obj struct {
 		MaxRetries json.RawMessage `json:"max_retries"`
@@ -74,7 +76,9 @@ func (c *Client) askMaxRetries(ctx context.Context, u string) (*int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || n > maxRetriesMost {
-		return nil, fault.New(fault.Retry, "worker_answer", "the worker answered max-retries with %s: want a number from 0 to %d, or {\"max_retries\": n}", quote(string(p.body)), maxRetriesMost)
+		return nil, fault.New(fault.Retry, "worker_answer",
+			"the worker answered max-retries with %s: want a number from 0 to %d, or {\"max_retries\": n}",
+			quote(string(p.body)), maxRetriesMost)
 	}
 	return &n, nil
 }

@@ -57,7 +57,8 @@ func (m Mux) Dispatch(ctx context.Context, c Call) outbox.Answer {
 		return outbox.Answer{Result: outbox.Result{Done: json.RawMessage(`{"noop":true}`)}, StartedAt: time.Now()}
 	}
 	if isTool(c.BaseURL) {
-		return outbox.Answer{Class: outbox.ClassBlocked, Code: "no_tools", Message: "this process calls no tools", StartedAt: time.Now()}
+		return outbox.Answer{Class: outbox.ClassBlocked, Code: "no_tools",
+			Message: "this process calls no tools", StartedAt: time.Now()}
 	}
 	if isRun(c.BaseURL) {
 		const none = "this process offers no jobs"
@@ -114,7 +115,8 @@ func (m Mux) StatusBatch(ctx context.Context, baseURL, typ string, hashes []stri
 }
 
 // Hook answers Missing for "noop:", which has no hooks; see Worker.
-func (m Mux) Hook(ctx context.Context, c Call, hook outbox.Hook, result, errObj json.RawMessage, token string) HookAnswer {
+func (m Mux) Hook(ctx context.Context, c Call, hook outbox.Hook, result,
+	errObj json.RawMessage, token string) HookAnswer {
 	if builtIn(c.BaseURL) {
 		return HookAnswer{Missing: true, StartedAt: time.Now()}
 	}

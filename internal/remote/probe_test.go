@@ -18,10 +18,13 @@ func TestProbesSayWhatAWorkerOffers(t *testing.T) {
 		set  func(*remotetest.Fake)
 		want string
 	}{
-		"all of it":           {func(f *remotetest.Fake) { f.SetMaxRetries(&three) }, "health ok, status ok, status:batch ok, max-retries ok"},
-		"what it must":        {func(f *remotetest.Fake) { f.HasStatus(false); f.HasBatch(false) }, "health ok, status absent, status:batch absent, max-retries absent"},
-		"a status that fails": {func(f *remotetest.Fake) { f.StatusDown(true) }, "health ok, status bad, status:batch bad, max-retries absent"},
-		"nothing":             {func(f *remotetest.Fake) { f.Refuse() }, "health bad"},
+		"all of it": {func(f *remotetest.Fake) { f.SetMaxRetries(&three) },
+			"health ok, status ok, status:batch ok, max-retries ok"},
+		"what it must": {func(f *remotetest.Fake) { f.HasStatus(false); f.HasBatch(false) },
+			"health ok, status absent, status:batch absent, max-retries absent"},
+		"a status that fails": {func(f *remotetest.Fake) { f.StatusDown(true) },
+			"health ok, status bad, status:batch bad, max-retries absent"},
+		"nothing": {func(f *remotetest.Fake) { f.Refuse() }, "health bad"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := remotetest.NewFake(t)

@@ -83,11 +83,13 @@ func readResult(body []byte) (r txnResult, readable bool) {
 	}
 	if isSet(raw.Hash) && string(raw.Hash) != `""` {
 		if json.Unmarshal(raw.Hash, &r.result.Hash) != nil || !plainHash(r.result.Hash) {
-			return txnResult{err: r.err, keys: r.keys, reason: "hash is not a string of 1 to 512 printable characters"}, r.err.set
+			return txnResult{err: r.err, keys: r.keys,
+				reason: "hash is not a string of 1 to 512 printable characters"}, r.err.set
 		}
 	}
 	var ok bool
-	if isSet(raw.Done) || len(raw.Done) > 0 && raw.Done[0] == '{' && raw.Hash == nil { // {} is unset beside a hash key alone
+	// {} is unset beside a hash key alone
+	if isSet(raw.Done) || len(raw.Done) > 0 && raw.Done[0] == '{' && raw.Hash == nil {
 		if r.result.Done, ok = storable(raw.Done); !ok {
 			return txnResult{err: r.err, keys: r.keys, reason: "done is nested deeper than 64 levels"}, r.err.set
 		}

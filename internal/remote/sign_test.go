@@ -16,7 +16,8 @@ import (
 func TestASignatureSaysWhatWhereAndUntilWhen(t *testing.T) {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	h := http.Header{"Idempotency-Key": {"a.1"}}
-	if err := sign(h, "POST", "https://ann:secret@tool.example/add/invoke", []byte(`{"hello": "world"}`), key, time.Unix(1618884473, 0)); err != nil {
+	if err := sign(h, "POST", "https://ann:secret@tool.example/add/invoke", []byte(`{"hello": "world"}`), key,
+		time.Unix(1618884473, 0)); err != nil {
 		t.Fatal(err)
 	}
 	// the digest is that of RFC 9530, appendix D
@@ -31,7 +32,8 @@ func TestASignatureSaysWhatWhereAndUntilWhen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := "\"@method\": POST\n\"@target-uri\": https://tool.example/add/invoke\n\"content-digest\": " + h.Get("Content-Digest") + "\n\"idempotency-key\": a.1\n\"@signature-params\": " + params
+	base := "\"@method\": POST\n\"@target-uri\": https://tool.example/add/invoke\n\"content-digest\": " +
+		h.Get("Content-Digest") + "\n\"idempotency-key\": a.1\n\"@signature-params\": " + params
 	if !ed25519.Verify(key.Public().(ed25519.PublicKey), []byte(base), sig) {
 		t.Errorf("%s does not hold for\n%s", h.Get("Signature"), base)
 	}
@@ -50,20 +52,29 @@ func TestASignatureHoldsForOneRequestAndForAWhile(t *testing.T) {
 		later  time.Duration
 		want   string
 	}{
-		"as it was sent":      {},
-		"until it expires":    {later: signature.Life - time.Second},
-		"by a clock behind":   {later: -time.Minute},
-		"too late":            {later: signature.Life, want: "it has expired"},
-		"too early":           {later: -61 * time.Second, want: "it was created 1m1s ahead"},
-		"another body":        {body: "{}", want: "sha-256 is not that of the body"},
-		"another URL":         {target: "https://tool.example/sub/invoke", want: "it does not hold"},
-		"another key":         {key: 1, want: "it does not hold"},
-		"another method":      {change: func(r *http.Request) { r.Method = "PUT" }, want: "it does not hold"},
-		"another token":       {change: func(r *http.Request) { r.Header.Set("Idempotency-Key", "a.2") }, want: "it does not hold"},
-		"another nonce":       {change: func(r *http.Request) { r.Header.Set("Signature-Input", r.Header.Get("Signature-Input")+";x") }, want: "it does not hold"},
-		"fewer components":    {change: func(r *http.Request) { r.Header.Set("Signature-Input", `postern=("@method");created=1;expires=2`) }, want: "does not cover @target-uri"},
-		"none":                {change: func(r *http.Request) { r.Header.Del("Signature") }, want: "Signature has no postern="},
-		"one that is no text": {change: func(r *http.Request) { r.Header.Set("Signature", "postern=:?:") }, want: "RFC 8941"},
+		"as it was sent":    {},
+		"until it expires":  {later: signature.Life - time.Second},
+		"by a clock behind": {later: -time.Minute},
+		"too late":          {later: signature.Life, want: "it has expired"},
+		"too early":         {later: -61 * time.Second, want: "it was created 1m1s ahead"},
+		"another body":      {body: "{}", want: "sha-256 is not that of the body"},
+		"another URL":       {target: "https://tool.example/sub/invoke", want: "it does not hold"},
+		"another key":       {key: 1, want: "it does not hold"},
+		"another method":    {change: func(r *http.Request) { r.Method = "PUT" }, want: "it does not hold"},
+		"another token": {change: func(r *http.Request) { r.Header.Set("Idempotency-Key", "a.2") },
+			want: "it does not hold"},
+		"another nonce": {change: func(r *http.Request) {
+			r.Header.Set("Signature-Input",
+				r.Header.Get("Signature-Input")+";x")
+		}, want: "it does not hold"},
+		"fewer components": {change: func(r *http.Request) {
+			r.Header.Set("Signature-Input",
+				`postern=("@method");created=1;expires=2`)
+		}, want: "does not cover @target-uri"},
+		"none": {change: func(r *http.Request) { r.Header.Del("Signature") },
+			want: "Signature has no postern="},
+		"one that is no text": {change: func(r *http.Request) { r.Header.Set("Signature", "postern=:?:") },
+			want: "RFC 8941"},
 	} {
 		r := &http.Request{Method: "POST", Header: http.Header{"Idempotency-Key": {"a.1"}}}
 		if err := sign(r.Header, r.Method, at, []byte(body), key, now); err != nil {
@@ -72,7 +83,8 @@ func TestASignatureHoldsForOneRequestAndForAWhile(t *testing.T) {
 		if c.change != nil {
 			c.change(r)
 		}
-		public, err := ParsePublicKey(PublicKey(ed25519.NewKeyFromSeed(append(make([]byte, ed25519.SeedSize-1), byte(c.key)))))
+		public, err := ParsePublicKey(PublicKey(ed25519.NewKeyFromSeed(append(make([]byte,
+			ed25519.SeedSize-1), byte(c.key)))))
 		if err != nil {
 			t.Fatal(err)
 		}

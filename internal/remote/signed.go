@@ -16,7 +16,8 @@ func ParseSecret(text string) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(text, "whsec_")
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	if !ok || err != nil || len(key) < 24 || len(key) > 64 {
-		return nil, errors.New("want whsec_ and the base64 of 24 to 64 bytes, such as printf whsec_; openssl rand -base64 32")
+		return nil,
+			errors.New("want whsec_ and the base64 of 24 to 64 bytes, such as printf whsec_; openssl rand -base64 32")
 	}
 	return key, nil
 }

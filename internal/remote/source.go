@@ -19,7 +19,8 @@ const pageTimeout = 40 * time.Second
 // Fetch asks a source for a page, and has its body read; or says why there is none. Nothing is sent twice that changes
 // anything: a source is only read.
 func (c *Client) Fetch(ctx context.Context, ask leader.Ask, read func(io.Reader)) *leader.Trouble {
-	p := c.exchange(ctx, request{method: ask.Method, url: ask.URL, body: ask.Body, header: http.Header{}, timeout: pageTimeout,
+	p := c.exchange(ctx, request{method: ask.Method, url: ask.URL, body: ask.Body,
+		header: http.Header{}, timeout: pageTimeout,
 		read: func(body io.Reader) { read(page{body}) }})
 	switch {
 	case p.code == "bad_worker_url":

@@ -27,14 +27,16 @@ func TestOverTLSWhatWasSentIsKnownToo(t *testing.T) {
 	call := Call{BaseURL: server.URL, Type: "T", Attempt: 1}
 
 	if a := c.Dispatch(t.Context(), call); a.Class != outbox.ClassBlocked || a.Code != "tls" || calls.Load() != 0 {
-		t.Errorf("a certificate of nobody: class %q code %q (%s), %d calls, want blocked tls", a.Class, a.Code, a.Message, calls.Load())
+		t.Errorf("a certificate of nobody: class %q code %q (%s), %d calls, want blocked tls", a.Class,
+			a.Code, a.Message, calls.Load())
 	}
 	c.transport.TLSClientConfig.RootCAs = server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 	if a := c.Dispatch(t.Context(), call); a.Class != "" {
 		t.Errorf("a trusted worker: %+v", a)
 	}
 	if a := c.Dispatch(t.Context(), call); a.Class != outbox.ClassAmbiguous || calls.Load() != 2 {
-		t.Errorf("a connection that broke: class %q code %q, %d calls, want ambiguous after 2", a.Class, a.Code, calls.Load())
+		t.Errorf("a connection that broke: class %q code %q, %d calls, want ambiguous after 2",
+			a.Class, a.Code, calls.Load())
 	}
 }
 

@@ -45,7 +45,8 @@ type Receipt struct {
 // 15 seconds. Deliver again later unless the receipt is OK or Gone.
 func (c *Client) Webhook(ctx context.Context, m Message) Receipt {
 	r := Receipt{StartedAt: c.now()}
-	p := c.exchange(ctx, request{method: http.MethodPost, url: m.URL, body: m.Body, header: m.Header(r.StartedAt), timeout: webhookTimeout})
+	p := c.exchange(ctx, request{method: http.MethodPost, url: m.URL, body: m.Body,
+		header: m.Header(r.StartedAt), timeout: webhookTimeout})
 	now := c.now()
 	r.Elapsed, r.Status, r.Refused = now.Sub(r.StartedAt), p.status, p.refused
 	r.Answer = clip(strings.ReplaceAll(string(p.body[:min(len(p.body), 2*maxKept)]), "\x00", ""), maxKept)

@@ -13,7 +13,8 @@ import (
 // Client makes a client that may call this machine; it closes at the end of t.
 func Client(t testing.TB) *remote.Client {
 	t.Helper()
-	c := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}})
+	c := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"),
+		netip.MustParsePrefix("::1/128")}})
 	t.Cleanup(c.Close)
 	return c
 }

@@ -30,7 +30,8 @@ func TestTheFakeIsAWorkerWithoutWhatIsOptional(t *testing.T) {
 func TestScriptsGoFromReplyToReplyAndTheLastOneStays(t *testing.T) {
 	t.Parallel()
 	fake, client := remotetest.NewFake(t), remotetest.Client(t)
-	fake.Script(remotetest.Match{UID: "a"}, remotetest.Fail(20203, "once"), remotetest.HTTP(503, ""), remotetest.Accept("h"))
+	fake.Script(remotetest.Match{UID: "a"}, remotetest.Fail(20203, "once"),
+		remotetest.HTTP(503, ""), remotetest.Accept("h"))
 	call, other := remotetest.Call(fake.URL(), 1), remotetest.Call(fake.URL(), 2)
 	call.UID, other.UID = "a", "b"
 	var got []outbox.Class
@@ -60,7 +61,8 @@ func TestALostAnswerWasExecuted(t *testing.T) {
 		t.Errorf("got %+v", a)
 	}
 	fake.Unscript()
-	if st := client.Status(t.Context(), fake.URL(), call.Type, call.Token(), ""); st.State != outbox.StatusPending || st.Hash != "h" {
+	if st := client.Status(t.Context(), fake.URL(), call.Type,
+		call.Token(), ""); st.State != outbox.StatusPending || st.Hash != "h" {
 		t.Errorf("status by token: %+v", st)
 	}
 	fake.Forget()

@@ -58,7 +58,8 @@ func Done(v any) Reply {
 
 // Fail answers with error.code, a number or a string, and a message.
 func Fail(code any, message string) Reply {
-	return jsonReply("fail", false, map[string]any{"hash": "", "done": nil, "error": map[string]any{"code": code, "message": message}})
+	return jsonReply("fail", false, map[string]any{"hash": "", "done": nil,
+		"error": map[string]any{"code": code, "message": message}})
 }
 
 // FailWith answers with this error, for example {"class": "blocked", "until": ...}.

@@ -52,7 +52,8 @@ func hears(s *story, c *command, say say) error {
 		say("%s %s", e.Event.Name(), s.batch(&pgbatches.Batch{Batch: v}))
 	}
 	if len(list) > 0 {
-		_, err = s.store.Deliveries.AckFeed(s.ctx, s.by.Context, sub.Name, deliveries.Cursor{Subscription: sub.ID, Position: list[len(list)-1].Position}.String())
+		_, err = s.store.Deliveries.AckFeed(s.ctx, s.by.Context, sub.Name,
+			deliveries.Cursor{Subscription: sub.ID, Position: list[len(list)-1].Position}.String())
 	}
 	return err
 }
@@ -76,8 +77,9 @@ func record(s *story, c *command, say say) error {
 		by = "Owner"
 	}
 	messages, err := json.Marshal(v.Messages)
-	say("%d %s %s by %s%s %s", v.ID, v.Priority, result, by, fields("initiator", v.Initiator, "label", v.Label, "ttl", s.moment(v.TTL),
-		"expires", s.moment(v.Expiration), "unchanged", v.CreatedAt.Equal(v.UpdatedAt)), messages)
+	say("%d %s %s by %s%s %s", v.ID, v.Priority, result, by,
+		fields("initiator", v.Initiator, "label", v.Label, "ttl", s.moment(v.TTL),
+			"expires", s.moment(v.Expiration), "unchanged", v.CreatedAt.Equal(v.UpdatedAt)), messages)
 	return err
 }
 

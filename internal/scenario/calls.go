@@ -46,7 +46,8 @@ func calls(s *story, c *command, say say) error {
 	}
 	sort.SliceStable(fresh, func(i, j int) bool { return key(fresh[i]) < key(fresh[j]) })
 	for i := range fresh { // hooks go out side by side too: those in a row are told by position
-		for j := i; j > 0 && hook(fresh[j]) && hook(fresh[j-1]) && key(fresh[j]) == key(fresh[j-1]) && fresh[j].Position < fresh[j-1].Position; j-- {
+		for j := i; j > 0 && hook(fresh[j]) && hook(fresh[j-1]) && key(fresh[j]) == key(fresh[j-1]) &&
+			fresh[j].Position < fresh[j-1].Position; j-- {
 			fresh[j], fresh[j-1] = fresh[j-1], fresh[j]
 		}
 	}
@@ -60,8 +61,9 @@ func calls(s *story, c *command, say say) error {
 			slices.Sort(hashes)
 			what = strings.Join(append(hashes, seen.Hash), " ")
 		}
-		say("%s %s%s%s", seen.Op, strings.TrimSpace(what), fields("by", seen.Account, "fee", seen.Fee, "nonce", seen.Nonce,
-			"previous", strings.Join(seen.PreviousHashes, ","), "again", seen.Repeat), s.extra(seen, all, more))
+		say("%s %s%s%s", seen.Op, strings.TrimSpace(what),
+			fields("by", seen.Account, "fee", seen.Fee, "nonce", seen.Nonce,
+				"previous", strings.Join(seen.PreviousHashes, ","), "again", seen.Repeat), s.extra(seen, all, more))
 	}
 	return nil
 }

@@ -52,7 +52,8 @@ func (s *story) node(name string) (*node, error) {
 		return nil, err
 	}
 	n := &node{store: store, alive: true,
-		client: remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, SigningKey: signingKey})}
+		client: remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+			SigningKey: signingKey})}
 	s.t.Cleanup(n.client.Close)
 	n.valve = &valve{Worker: remote.Mux{Next: n.client}, tools: n.client}
 	n.engine = work.New(work.Config{Store: store, Worker: n.valve, NodeName: name, TTL: ttl})

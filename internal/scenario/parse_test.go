@@ -26,7 +26,8 @@ func TestACommandHasWordsAndOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.name != "post" || strings.Join(c.words, "|") != `a|json:{"n": 1}` || c.options["data"] != `{"x": "y=z"}` || c.options["queue"] != "q" {
+	if c.name != "post" || strings.Join(c.words, "|") != `a|json:{"n": 1}` ||
+		c.options["data"] != `{"x": "y=z"}` || c.options["queue"] != "q" {
 		t.Errorf("%+v", c)
 	}
 	if c.word() != "a" || c.option("queue", "") != "q" || c.option("none", "else") != "else" {

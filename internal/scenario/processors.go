@@ -73,7 +73,8 @@ func actions(c *command, domain string, words []string) (a processor.Actions, er
 		}
 		w, address, confirmed := strings.Cut(w, "?")
 		if confirmed {
-			f.Callback = &processor.Confirmation{ContractAddress: address, CallbackMessage: json.RawMessage(`{"ok":true}`)}
+			f.Callback = &processor.Confirmation{ContractAddress: address,
+				CallbackMessage: json.RawMessage(`{"ok":true}`)}
 		}
 		w, times, retried := strings.Cut(w, "+")
 		if retried {
@@ -146,7 +147,8 @@ func enqueue(s *story, c *command, say say) error {
 	if err != nil {
 		return err
 	}
-	n := pgbatches.NewBatch{Actions: a, Messages: messagesOf(words), Priority: priority(c), Label: c.option("label", "")}
+	n := pgbatches.NewBatch{Actions: a, Messages: messagesOf(words),
+		Priority: priority(c), Label: c.option("label", "")}
 	if text := c.option("expires", ""); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil {
@@ -339,7 +341,8 @@ func inRange(s *story, c *command, say say) error {
 	if err1 != nil || err2 != nil {
 		return fmt.Errorf("want range PROCESSOR FROM TO")
 	}
-	list, _, err := s.store.Batches.BatchesInLine(s.ctx, s.by.Context, name, priority(c), processor.Range{From: from, To: to, Desc: c.option("order", "asc") == "desc"})
+	list, _, err := s.store.Batches.BatchesInLine(s.ctx, s.by.Context, name, priority(c),
+		processor.Range{From: from, To: to, Desc: c.option("order", "asc") == "desc"})
 	for _, v := range list {
 		say("%d", v.ID)
 	}

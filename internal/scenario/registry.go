@@ -22,7 +22,8 @@ func (s *story) ask(method, path string, body any) (status int, answer map[strin
 	if s.api == nil {
 		tools := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 		s.t.Cleanup(tools.Close)
-		s.api = httptest.NewServer(httpapi.New(httpapi.Config{Store: s.store, Ingester: pg.NewIngester(s.store.Store), Tools: tools, Log: slog.New(slog.DiscardHandler), Auth: "none"}).Handler())
+		s.api = httptest.NewServer(httpapi.New(httpapi.Config{Store: s.store, Ingester: pg.NewIngester(s.store.Store),
+			Tools: tools, Log: slog.New(slog.DiscardHandler), Auth: "none"}).Handler())
 		s.t.Cleanup(s.api.Close)
 	}
 	text, err := json.Marshal(body)
@@ -60,8 +61,9 @@ func judged(status int, answer map[string]any, say say) {
 
 // register: register FQN. PUT /tools/FQN: the name that it is registered under, or why it is not.
 func register(s *story, c *command, say say) error {
-	status, answer, err := s.ask(http.MethodPut, "/tools/"+c.word(), map[string]any{"url": "http://127.0.0.1:1", "check_every": "0s",
-		"input_schema": true, "output_schema": map[string]any{"oneOf": []any{true}}})
+	status, answer, err := s.ask(http.MethodPut, "/tools/"+c.word(),
+		map[string]any{"url": "http://127.0.0.1:1", "check_every": "0s",
+			"input_schema": true, "output_schema": map[string]any{"oneOf": []any{true}}})
 	switch {
 	case err != nil:
 		return err
@@ -97,7 +99,8 @@ func walk(s *story, c *command, say say) error {
 		if err != nil || err2 != nil {
 			return fmt.Errorf("%s is no edge: want VERTEX.VARIANT.PORT>VERTEX.PORT", word)
 		}
-		doc.Edges = append(doc.Edges, leader.Edge{Kind: leader.EdgeKind(kind), From: out, To: leader.ToPort{Vertex: in[0], Port: in[1]}})
+		doc.Edges = append(doc.Edges, leader.Edge{Kind: leader.EdgeKind(kind), From: out,
+			To: leader.ToPort{Vertex: in[0], Port: in[1]}})
 	}
 	if text := c.option("group", ""); text != "" {
 		name, of, _ := strings.Cut(text, ":")

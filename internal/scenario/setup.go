@@ -21,13 +21,16 @@ var settings = map[string]func(d *outbox.Dispatcher, v string) error{
 	"timeout":   func(d *outbox.Dispatcher, v string) error { return set(&d.Timeouts.Dispatch, v) },
 	"retry":     func(d *outbox.Dispatcher, v string) error { return set(&d.Retry.Initial, v) },
 	"kind":      func(d *outbox.Dispatcher, v string) error { d.Retry.Kind = v; return nil },
-	"on_failed": func(d *outbox.Dispatcher, v string) (err error) { d.Retry.OnFailed, err = strconv.ParseBool(v); return },
-	"fee":       func(d *outbox.Dispatcher, v string) error { d.Fee.Initial = v; return nil },
-	"fee_kind":  func(d *outbox.Dispatcher, v string) error { d.Fee.Kind = v; return nil },
-	"fee_step":  func(d *outbox.Dispatcher, v string) error { d.Fee.Step = v; return nil },
-	"poll":      func(d *outbox.Dispatcher, v string) error { return set(&d.Inclusion.PollEvery, v) },
-	"deadline":  func(d *outbox.Dispatcher, v string) error { return set(&d.Inclusion.Deadline, v) },
-	"grace":     func(d *outbox.Dispatcher, v string) error { return set(&d.Inclusion.UnknownGrace, v) },
+	"on_failed": func(d *outbox.Dispatcher, v string) (err error) {
+		d.Retry.OnFailed, err = strconv.ParseBool(v)
+		return
+	},
+	"fee":      func(d *outbox.Dispatcher, v string) error { d.Fee.Initial = v; return nil },
+	"fee_kind": func(d *outbox.Dispatcher, v string) error { d.Fee.Kind = v; return nil },
+	"fee_step": func(d *outbox.Dispatcher, v string) error { d.Fee.Step = v; return nil },
+	"poll":     func(d *outbox.Dispatcher, v string) error { return set(&d.Inclusion.PollEvery, v) },
+	"deadline": func(d *outbox.Dispatcher, v string) error { return set(&d.Inclusion.Deadline, v) },
+	"grace":    func(d *outbox.Dispatcher, v string) error { return set(&d.Inclusion.UnknownGrace, v) },
 	"confirmations": func(d *outbox.Dispatcher, v string) (err error) {
 		d.Inclusion.Confirmations, err = strconv.Atoi(v)
 		return
@@ -41,8 +44,11 @@ var settings = map[string]func(d *outbox.Dispatcher, v string) error{
 		}
 		return nil
 	},
-	"breaker":     func(d *outbox.Dispatcher, v string) (err error) { d.Breaker, err = strconv.Atoi(v); return },
-	"replaceable": func(d *outbox.Dispatcher, v string) (err error) { d.Replaceable, err = strconv.ParseBool(v); return },
+	"breaker": func(d *outbox.Dispatcher, v string) (err error) { d.Breaker, err = strconv.Atoi(v); return },
+	"replaceable": func(d *outbox.Dispatcher, v string) (err error) {
+		d.Replaceable, err = strconv.ParseBool(v)
+		return
+	},
 	"max_retries": func(d *outbox.Dispatcher, v string) error {
 		if d.Retry.MaxRetries = nil; v == "unsaid" { // the worker is asked, else the default counts
 			return nil
@@ -121,7 +127,8 @@ func queue(s *story, c *command, _ say) (err error) {
 // post: post UID... [queue=] [type=T] [sender=] [data=] [not_before=5s] [max_retries=n] [depends=uid,...]
 // [as=admin]. Without a queue each is unordered. It says only what was refused, or known already.
 func post(s *story, c *command, say say) error {
-	sub := pg.Submission{ContextID: s.by.Context, Queue: c.option("queue", ""), Type: c.option("type", "T"), Sender: c.option("sender", ""),
+	sub := pg.Submission{ContextID: s.by.Context, Queue: c.option("queue", ""), Type: c.option("type", "T"),
+		Sender: c.option("sender", ""),
 		Poster: outbox.Poster(c.option("as", "anyone")), Data: json.RawMessage(c.option("data", "{}"))}
 	sub.Hash = []byte(string(sub.Data) + sub.Type + sub.Queue)
 	if text := c.option("not_before", ""); text != "" {

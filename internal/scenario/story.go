@@ -75,7 +75,8 @@ func Run(t testing.TB, path string, update bool) {
 			}
 		}
 		if got, want := strings.Join(said, "\n"), strings.Join(p.said, "\n"); got != want && !update {
-			t.Errorf("%s:%d: after\n%s\nis said\n%s\n\nand should be\n%s", path, p.lines[len(p.lines)-1].number, texts(p.lines), indent(got), indent(want))
+			t.Errorf("%s:%d: after\n%s\nis said\n%s\n\nand should be\n%s", path, p.lines[len(p.lines)-1].number,
+				texts(p.lines), indent(got), indent(want))
 		}
 		p.said = said
 	}
@@ -100,7 +101,8 @@ func indent(s string) string { return "    " + strings.ReplaceAll(s, "\n", "\n  
 func begin(t testing.TB) *story {
 	t.Helper()
 	db := pgtest.New(t)
-	s := &story{t: t, ctx: t.Context(), now: start, nodes: map[string]*node{}, workers: map[string]*worker{}, ids: map[string]outbox.ID{}, fences: map[string][]int64{}, events: map[string]string{}}
+	s := &story{t: t, ctx: t.Context(), now: start, nodes: map[string]*node{}, workers: map[string]*worker{},
+		ids: map[string]outbox.ID{}, fences: map[string][]int64{}, events: map[string]string{}}
 	pool, err := pg.Connect(s.ctx, db.URL, 10)
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +148,8 @@ func (s *story) pass(d time.Duration) error {
 			alive = append(alive, n.id)
 		}
 	}
-	_, err := s.pool.Exec(s.ctx, `UPDATE postern.node SET heartbeat_at = $2 WHERE node_id = ANY ($1) AND dead_at IS NULL`, alive, s.now)
+	_, err := s.pool.Exec(s.ctx,
+		`UPDATE postern.node SET heartbeat_at = $2 WHERE node_id = ANY ($1) AND dead_at IS NULL`, alive, s.now)
 	return err
 }
 

@@ -102,8 +102,9 @@ func status(s *story, c *command, _ say) (err error) {
 			key = id.Token(t.ReceivedAt, n)
 		}
 	}
-	st := outbox.Status{State: outbox.StatusState(c.word()), BlockHeight: c.option("height", ""), FailureReason: c.option("reason", ""),
-		Nonce: c.option("nonce", ""), Hash: c.option("hash", "")}
+	st := outbox.Status{State: outbox.StatusState(c.word()), BlockHeight: c.option("height", ""),
+		FailureReason: c.option("reason", ""),
+		Nonce:         c.option("nonce", ""), Hash: c.option("hash", "")}
 	if st.Confirmations, err = strconv.Atoi(c.option("confirmations", "0")); err != nil {
 		return err
 	}

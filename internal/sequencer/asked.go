@@ -73,7 +73,8 @@ func (r *run) again(safe bool) {
 		r.on(WorkerLost).because(outbox.ClassBlocked, u.Code, u.Why)
 		r.step.Until = u.Until
 	case !safe:
-		r.on(Unresolvable).because(outbox.ClassAmbiguous, CodeUnknown, u.because("the worker has no /status to be asked, and its dispatcher is not idempotent"))
+		r.on(Unresolvable).because(outbox.ClassAmbiguous, CodeUnknown,
+			u.because("the worker has no /status to be asked, and its dispatcher is not idempotent"))
 	case !u.unreadable() && r.Again:
 		why := cmp.Or(u.Why, "the call was made again, and came to nothing again")
 		r.on(WorkerLost).because(outbox.ClassBlocked, cmp.Or(u.Code, CodeInVain), why)

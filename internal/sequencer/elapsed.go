@@ -40,7 +40,8 @@ func Elapsed(f Flight, earlier []outbox.Status, d outbox.Dispatcher, chance floa
 		r.because("", "cancelled", "cancelled; no earlier attempt was included")
 	case outbox.RETRY:
 		if len(r.step.Events) > 0 && r.step.Events[0] != RetryStarted {
-			r.because("", "earlier_open", "an earlier attempt may still be included: asked again before anything else happens")
+			r.because("", "earlier_open",
+				"an earlier attempt may still be included: asked again before anything else happens")
 		}
 	}
 	return r.step

@@ -66,7 +66,9 @@ func TestTheTablesKnowTheStatesOfTheVocabulary(t *testing.T) {
 	same("queue", Queue.States(), queue)
 	for key := range Meanings {
 		table, state, _ := strings.Cut(key, ".")
-		if !slices.ContainsFunc(Tables(), func(m machine.Table) bool { return m.Name == table && slices.Contains(m.States(), state) }) {
+		if !slices.ContainsFunc(Tables(), func(m machine.Table) bool {
+			return m.Name == table && slices.Contains(m.States(), state)
+		}) {
 			t.Errorf("%q has a meaning, but no table has that state", key)
 		}
 	}

@@ -34,7 +34,8 @@ func Polled(f Flight, s outbox.Status, d outbox.Dispatcher, chance float64) Step
 	case s.State == outbox.StatusIncluded:
 		r.on(StatusPending).because("", "", shallow(s, d))
 	case s.State == outbox.StatusUnknown && f.Since >= grace:
-		r.overdue(fmt.Sprintf("dropped: the worker does not know the hash %s after its acceptance", d.Inclusion.UnknownGrace))
+		r.overdue(fmt.Sprintf("dropped: the worker does not know the hash %s after its acceptance",
+			d.Inclusion.UnknownGrace))
 	case (s.State == outbox.StatusPending || s.State == outbox.StatusUnknown) && late:
 		r.overdue(fmt.Sprintf("not included within %s", d.Inclusion.Deadline))
 	case s.State == outbox.StatusPending, s.State == outbox.StatusUnknown:
@@ -78,5 +79,6 @@ func shallow(s outbox.Status, d outbox.Dispatcher) string {
 	if s.BlockHeight == "" {
 		return "the worker says included, but names no block_height"
 	}
-	return fmt.Sprintf("in block %s with %d of %d confirmations", s.BlockHeight, max(s.Confirmations, 1), d.Inclusion.Confirmations)
+	return fmt.Sprintf("in block %s with %d of %d confirmations", s.BlockHeight,
+		max(s.Confirmations, 1), d.Inclusion.Confirmations)
 }

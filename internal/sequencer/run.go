@@ -127,12 +127,14 @@ var effects = map[string]func(*run){
 	"on_success":     func(r *run) { r.step.Hook = outbox.OnSuccess },
 	"on_failure":     func(r *run) { r.step.Hook = outbox.OnFailure },
 
-	"call_worker":    func(r *run) { r.then(ThenCall, 0) },
-	"ask_status":     func(r *run) { r.then(ThenAsk, r.askIn) },
-	"ask_later":      func(r *run) { r.then(ThenAsk, patience(r.Since)) },
-	"poll":           func(r *run) { r.then(ThenWait, time.Duration(r.settings.Inclusion.PollEvery)) },
-	"wait_to_ask":    func(r *run) { r.then(ThenWait, patience(r.Since)) },
-	"wait_for_retry": func(r *run) { r.then(ThenWait, RetryDelay(r.settings.Backoff(), r.step.Retries, r.chance, r.after)) },
+	"call_worker": func(r *run) { r.then(ThenCall, 0) },
+	"ask_status":  func(r *run) { r.then(ThenAsk, r.askIn) },
+	"ask_later":   func(r *run) { r.then(ThenAsk, patience(r.Since)) },
+	"poll":        func(r *run) { r.then(ThenWait, time.Duration(r.settings.Inclusion.PollEvery)) },
+	"wait_to_ask": func(r *run) { r.then(ThenWait, patience(r.Since)) },
+	"wait_for_retry": func(r *run) {
+		r.then(ThenWait, RetryDelay(r.settings.Backoff(), r.step.Retries, r.chance, r.after))
+	},
 	"release_sender": func(r *run) { r.then(ThenEnd, 0); r.step.FreeSender = true },
 	"block_sender":   func(r *run) { r.step.BlockSender = true },
 	"blame_sender": func(r *run) {

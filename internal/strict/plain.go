@@ -38,7 +38,8 @@ func plain(body []byte, depth int) bool {
 			end := i + 1 + bytes.IndexByte(body[i+1:], '"')
 			text := body[i+1 : end]
 			i = end
-			for end++; end < len(body) && (body[end] == ' ' || body[end] == '\t' || body[end] == '\r' || body[end] == '\n'); {
+			for end++; end < len(body) && (body[end] == ' ' || body[end] == '\t' ||
+				body[end] == '\r' || body[end] == '\n'); {
 				end++
 			}
 			if end == len(body) || body[end] != ':' {

@@ -57,7 +57,9 @@ func TestCheckNamesWhatIsWrongAndWhere(t *testing.T) {
 
 // What Check lets pass is read by encoding/json without loss: the same keys, texts and digits.
 func FuzzCheck(f *testing.F) {
-	for _, s := range []string{`{"a":1}`, `[1e400, -0, 12345678901234567890]`, `{"a":1,"a":2}`, `"\ud800"`, "\"\xff\"", `{"a":{"b":[null,true]}}`, `""x`, `[[[[`, `"\u0000"`, `"\\ufffd"`, `{"a":{"b":1},"b":[{"a":2},{"a":3}]}`, `{"a":[],"a" :1}`, `[-1.5e309]`} {
+	for _, s := range []string{`{"a":1}`, `[1e400, -0, 12345678901234567890]`, `{"a":1,"a":2}`, `"\ud800"`, "\"\xff\"",
+		`{"a":{"b":[null,true]}}`, `""x`, `[[[[`, `"\u0000"`, `"\\ufffd"`, `{"a":{"b":1},"b":[{"a":2},{"a":3}]}`,
+		`{"a":[],"a" :1}`, `[-1.5e309]`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -82,7 +84,8 @@ func FuzzCheck(f *testing.F) {
 		if !reflect.DeepEqual(v, parsed(t, again)) {
 			t.Fatalf("%q became %q", body, again)
 		}
-		if strings.Contains(string(again), `\u0000`) && !strings.Contains(string(body), `\\u0000`) && !strings.Contains(string(again), `\\u0000`) {
+		if strings.Contains(string(again), `\u0000`) && !strings.Contains(string(body), `\\u0000`) &&
+			!strings.Contains(string(again), `\\u0000`) {
 			t.Fatalf("%q holds NUL", body)
 		}
 	})

@@ -33,7 +33,9 @@ type collector struct {
 func newCollector(endpoint string, log *slog.Logger) (*collector, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_ENDPOINT %q: want an http or https URL, such as http://127.0.0.1:4318", endpoint)
+		return nil,
+			fmt.Errorf("OTEL_EXPORTER_OTLP_ENDPOINT %q: want an http or https URL, such as http://127.0.0.1:4318",
+				endpoint)
 	}
 	c := &collector{url: u.JoinPath("v1/traces").String(), header: http.Header{"Content-Type": {"application/json"}},
 		client: &http.Client{Timeout: 10 * time.Second}, log: log}
@@ -112,8 +114,10 @@ func otlp(spans []sdktrace.ReadOnlySpan) otlpTraces {
 	var in otlpScope
 	in.Scope.Name, in.Scope.Version = spans[0].InstrumentationScope().Name, spans[0].InstrumentationScope().Version
 	for _, s := range spans {
-		o := otlpSpan{TraceID: s.SpanContext().TraceID().String(), SpanID: s.SpanContext().SpanID().String(), Name: s.Name(), Kind: int(s.SpanKind()),
-			Start: strconv.FormatInt(s.StartTime().UnixNano(), 10), End: strconv.FormatInt(s.EndTime().UnixNano(), 10), Attributes: otlpAttributes(s.Attributes())}
+		o := otlpSpan{TraceID: s.SpanContext().TraceID().String(), SpanID: s.SpanContext().SpanID().String(),
+			Name: s.Name(), Kind: int(s.SpanKind()),
+			Start: strconv.FormatInt(s.StartTime().UnixNano(), 10), End: strconv.FormatInt(s.EndTime().UnixNano(), 10),
+			Attributes: otlpAttributes(s.Attributes())}
 		if s.Parent().SpanID().IsValid() {
 			o.ParentSpanID = s.Parent().SpanID().String()
 		}

@@ -69,7 +69,8 @@ func (v *verifier) resendAtOnce(ctx context.Context) finding {
 			a, x := v.send(ctx, c)
 			if results[i] = a.Result; a.Class != "" {
 				errs[i] = fmt.Errorf("%s", told(a, x))
-				if a.Class == outbox.ClassBlocked || a.Class == outbox.ClassAmbiguous && x.Status != 0 { // "I am at it": asked again
+				// "I am at it": asked again
+				if a.Class == outbox.ClassBlocked || a.Class == outbox.ClassAmbiguous && x.Status != 0 {
 					results[i], errs[i] = v.accept(ctx, c)
 				}
 			}

@@ -38,7 +38,8 @@ func (v *verifier) hooks(ctx context.Context) finding {
 		result, _ := json.Marshal(map[string]any{"hash": r.Hash, "done": r.Done})
 		var errObj json.RawMessage
 		if hook == outbox.OnFailure {
-			c.State, errObj = outbox.FAILED, json.RawMessage(`{"class":"retry","code":"20205","message":"not included in time"}`)
+			c.State, errObj = outbox.FAILED,
+				json.RawMessage(`{"class":"retry","code":"20205","message":"not included in time"}`)
 		}
 		token := c.ID.HookToken(c.PostedAt, hook)
 		for n := range 2 {

@@ -24,7 +24,8 @@ func (v *verifier) signature(ctx context.Context) finding {
 	if a, _ := v.send(remote.Signed(ctx, other), c); a.Class == "" {
 		return failed("a dispatch that is signed with another secret is accepted")
 	}
-	status, answer, err := v.do(ctx, http.MethodPost, "/dispatch/"+v.o.Type, []byte(`{"txData": {"uid": "verify-unsigned", "type": "`+v.o.Type+`", "data": `+string(v.o.Data)+`}}`))
+	status, answer, err := v.do(ctx, http.MethodPost, "/dispatch/"+v.o.Type,
+		[]byte(`{"txData": {"uid": "verify-unsigned", "type": "`+v.o.Type+`", "data": `+string(v.o.Data)+`}}`))
 	switch {
 	case err != nil:
 		return failed("a dispatch that is not signed is not answered: %s", err)

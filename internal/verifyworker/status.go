@@ -100,7 +100,8 @@ func (v *verifier) unknown(ctx context.Context) finding {
 	if st := v.ask(ctx, v.call().Token(), ""); st.State != outbox.StatusUnknown {
 		return failed("a token that was never sent: %s, want unknown", says(st))
 	}
-	if st := v.ask(ctx, "", fmt.Sprintf("verify%x", v.queue())); st.State != outbox.StatusUnknown && st.State != outbox.StatusUnsupported {
+	if st := v.ask(ctx, "", fmt.Sprintf("verify%x", v.queue())); st.State != outbox.StatusUnknown &&
+		st.State != outbox.StatusUnsupported {
 		return failed("a hash that was never given: %s, want unknown", says(st))
 	}
 	return ok("what was never sent is unknown")

@@ -73,7 +73,8 @@ func (e *Batches) TickOnce(ctx context.Context) (int, error) {
 
 // tickOnce also says how long it took to look.
 func (e *Batches) tickOnce(ctx context.Context) (busy int, took time.Duration, err error) {
-	if !e.ticking.TryLock() { // two that go through the same list side by side would wait for each other's locks all the way
+	// two that go through the same list side by side would wait for each other's locks all the way
+	if !e.ticking.TryLock() {
 		return 0, 0, nil
 	}
 	defer e.ticking.Unlock()

@@ -17,7 +17,8 @@ func (h *house) postTo(queue, url string, on []outbox.State, uids ...string) []o
 	h.t.Helper()
 	var ids []outbox.ID
 	for _, u := range uids {
-		out, err := h.s.Ingest(h.ctx, []*pg.Submission{{ContextID: h.by.Context, Queue: queue, Type: "T", UID: u, Hash: []byte(u), Data: json.RawMessage(`{}`),
+		out, err := h.s.Ingest(h.ctx, []*pg.Submission{{ContextID: h.by.Context, Queue: queue, Type: "T", UID: u,
+			Hash: []byte(u), Data: json.RawMessage(`{}`),
 			Callback: &outbox.Callback{URL: url, On: on}}}, false)
 		h.must(err)
 		h.must(out[0].Err)
@@ -58,10 +59,12 @@ func TestACallbackIsToldOfCancelsAndOfWhatADependencyFailed(t *testing.T) {
 	h.dispatcher("T", func(d *outbox.Dispatcher) { d.WorkerURL = remote.NoopURL })
 	r := newReceiver(t)
 	not := time.Now().Add(time.Hour)
-	first, err := h.s.Ingest(h.ctx, []*pg.Submission{{ContextID: h.by.Context, Queue: "a", Type: "T", UID: "first", Hash: []byte("first"), Data: json.RawMessage(`{}`), NotBefore: not,
+	first, err := h.s.Ingest(h.ctx, []*pg.Submission{{ContextID: h.by.Context, Queue: "a", Type: "T", UID: "first",
+		Hash: []byte("first"), Data: json.RawMessage(`{}`), NotBefore: not,
 		Callback: &outbox.Callback{URL: r.URL}}}, false)
 	h.must(err)
-	second, err := h.s.Ingest(h.ctx, []*pg.Submission{{ContextID: h.by.Context, Queue: "b", Type: "T", UID: "second", Hash: []byte("second"), Data: json.RawMessage(`{}`), DependsOn: []string{"first"},
+	second, err := h.s.Ingest(h.ctx, []*pg.Submission{{ContextID: h.by.Context, Queue: "b", Type: "T", UID: "second",
+		Hash: []byte("second"), Data: json.RawMessage(`{}`), DependsOn: []string{"first"},
 		Callback: &outbox.Callback{URL: r.URL, On: []outbox.State{outbox.FAILED}}}}, false)
 	h.must(err)
 	h.must(second[0].Err)

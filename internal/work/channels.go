@@ -26,7 +26,8 @@ func (e *Channels) TendOnce(ctx context.Context) error {
 		e.Log.Debug("tended channels", "offered", t.Offered, "taken_back", t.TakenBack)
 	}
 	if t.Dropped > 0 {
-		e.Log.Warn("messages of channels were dropped: they were refused as often as their channel allows", "dropped", t.Dropped)
+		e.Log.Warn("messages of channels were dropped: they were refused as often as their channel allows",
+			"dropped", t.Dropped)
 	}
 	return err
 }

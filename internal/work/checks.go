@@ -26,7 +26,8 @@ func (e *Engine) Checks(ctx context.Context) []Check {
 	if !stopping.OK {
 		stopping.Detail = "stopping: nothing more is claimed"
 	}
-	progress := Check{Name: "progress", OK: time.Since(time.UnixMilli(e.progress.Load())) < 30*time.Second || e.room().Total <= 0}
+	progress := Check{Name: "progress", OK: time.Since(time.UnixMilli(e.progress.Load())) < 30*time.Second ||
+		e.room().Total <= 0}
 	if !progress.OK {
 		progress.Detail = "no look at the ready queues has succeeded for 30 s"
 	}

@@ -62,7 +62,10 @@ func NewDeliveries(e *Engine, c DeliveriesConfig) *Deliveries {
 
 // System is what the engine runs of it.
 func (e *Deliveries) System() System {
-	release := sparing(func(ctx context.Context) error { _, err := e.Store.Deliveries.ReleaseCallbacks(ctx); return err })
+	release := sparing(func(ctx context.Context) error {
+		_, err := e.Store.Deliveries.ReleaseCallbacks(ctx)
+		return err
+	})
 	return System{
 		Name:  "deliveries",
 		Loops: []Loop{e.loop()},
@@ -160,7 +163,8 @@ func (e *Deliveries) runTrack(ctx context.Context, track int32) {
 		}
 		r.done = nil
 		if h.Stopped != "" {
-			e.Log.Warn("a subscription is disabled, and keeps what it did not deliver", "subscription", track, "reason", h.Stopped)
+			e.Log.Warn("a subscription is disabled, and keeps what it did not deliver",
+				"subscription", track, "reason", h.Stopped)
 		}
 		for _, d := range h.Due {
 			r.begin(ctx, d)
@@ -249,7 +253,8 @@ func (e *Deliveries) deliver(ctx context.Context, d *deliveries.Delivery) delive
 	var got remote.Receipt
 	began := time.Now()
 	if err := safe.Try("delivery", func() error { got = e.callFor(ctx, d, &r); return nil }); err != nil {
-		got = remote.Receipt{Message: "the program failed while it called: its log says how", StartedAt: began, Elapsed: time.Since(began)}
+		got = remote.Receipt{Message: "the program failed while it called: its log says how",
+			StartedAt: began, Elapsed: time.Since(began)}
 	}
 	if ctx.Err() != nil && !got.OK {
 		return r
@@ -281,8 +286,10 @@ func (e *Deliveries) callFor(ctx context.Context, d *deliveries.Delivery, r *del
 
 // judged is what becomes of a delivery by what came of its call.
 func (e *Deliveries) judged(d *deliveries.Delivery, r deliveries.Receipt, got remote.Receipt) deliveries.Receipt {
-	r.Again, r.Message, r.Gone = max(backoff.Doubling(d.Attempts, deliverFirst, deliverMost), got.After), got.Message, got.Gone
-	r.Try, _ = json.Marshal(map[string]any{"at": got.StartedAt.UTC(), "status": got.Status, "answer": got.Answer, "error": got.Message, "ms": got.Elapsed.Milliseconds()})
+	r.Again, r.Message, r.Gone = max(backoff.Doubling(d.Attempts, deliverFirst, deliverMost), got.After), got.Message,
+		got.Gone
+	r.Try, _ = json.Marshal(map[string]any{"at": got.StartedAt.UTC(), "status": got.Status, "answer": got.Answer,
+		"error": got.Message, "ms": got.Elapsed.Milliseconds()})
 	switch {
 	case got.OK:
 		r.State = "delivered"
@@ -325,8 +332,10 @@ func data(d *deliveries.HookCall) json.RawMessage {
 func (e *Deliveries) callHook(ctx context.Context, d *deliveries.Delivery) remote.HookAnswer {
 	h := d.Hook
 	call := remote.Call{
-		BaseURL: h.WorkerURL(), Type: h.Task.Type, ID: d.ID, UID: h.Task.UID, Queue: h.Queue, Line: e.Store.LineOf(h.Queue, d.ID.Queue), Data: data(h), State: h.State, Hash: h.Hash,
-		PostedAt: h.Task.CreatedAt, Account: h.Account, SenderWorkerURL: h.SenderURL, SenderState: string(outbox.FREE), Retries: h.Retries,
+		BaseURL: h.WorkerURL(), Type: h.Task.Type, ID: d.ID, UID: h.Task.UID, Queue: h.Queue,
+		Line: e.Store.LineOf(h.Queue, d.ID.Queue), Data: data(h), State: h.State, Hash: h.Hash,
+		PostedAt: h.Task.CreatedAt, Account: h.Account, SenderWorkerURL: h.SenderURL,
+		SenderState: string(outbox.FREE), Retries: h.Retries,
 		Attributes: h.SenderAttributes,
 		Attempt:    h.Attempt, Fence: h.Fence, Position: d.ID.Seq, Fee: h.Fee, Nonce: h.Nonce,
 		Members: h.Members, FeeFactor: sequencer.FeeFactor(h.Dispatcher.Fee, h.Attempt),
@@ -336,5 +345,6 @@ func (e *Deliveries) callHook(ctx context.Context, d *deliveries.Delivery) remot
 	if h.State == outbox.FAILED {
 		problem, _ = json.Marshal(map[string]string{"class": string(h.Class), "code": h.Code, "message": h.Error})
 	}
-	return e.Worker.Hook(remote.Signed(ctx, h.Dispatcher.Secret), call, outbox.Hook(d.Event), h.Result, problem, d.ID.HookToken(h.Task.CreatedAt, outbox.Hook(d.Event)))
+	return e.Worker.Hook(remote.Signed(ctx, h.Dispatcher.Secret), call, outbox.Hook(d.Event), h.Result, problem,
+		d.ID.HookToken(h.Task.CreatedAt, outbox.Hook(d.Event)))
 }

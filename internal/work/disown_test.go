@@ -16,7 +16,8 @@ func TestANodeWithoutARowEnds(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	s := h.store()
-	e := work.New(work.Config{Store: s, Worker: remote.Mux{}, NodeName: "frozen", TTL: 2 * time.Second, Grace: time.Hour})
+	e := work.New(work.Config{Store: s, Worker: remote.Mux{}, NodeName: "frozen",
+		TTL: 2 * time.Second, Grace: time.Hour})
 	ctx, cancel := context.WithTimeout(h.ctx, time.Minute)
 	defer cancel()
 	ended := make(chan error, 1)

@@ -316,7 +316,8 @@ func (e *Engine) workThrough(ctx context.Context, l *pg.Lease) (lost bool) {
 			return true
 		}
 		if out.Fenced {
-			e.Log.Warn("a late answer changed nothing: somebody else has the queue", "tx", l.ID(), "queue", l.Queue, "attempt", l.Attempt, "fence", l.Fence)
+			e.Log.Warn("a late answer changed nothing: somebody else has the queue", "tx", l.ID(), "queue", l.Queue,
+				"attempt", l.Attempt, "fence", l.Fence)
 			return false
 		}
 		e.ended(l, a)

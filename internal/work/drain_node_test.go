@@ -43,7 +43,8 @@ func TestADrainedNodeHandsBackAndClaimsNothingUntilItIsResumed(t *testing.T) {
 	ids = append(ids, h.post("q", "T", "b")...)
 	why, err := h.s.Reads.Why(h.ctx, h.by.Context, ids[len(ids)-1])
 	h.must(err)
-	if b := why.Blockers[len(why.Blockers)-1]; b.Kind != "no_live_node" || len(b.Levers) != 1 || b.Levers[0].Path != "/nodes/n1/resume" {
+	if b := why.Blockers[len(why.Blockers)-1]; b.Kind != "no_live_node" || len(b.Levers) != 1 ||
+		b.Levers[0].Path != "/nodes/n1/resume" {
 		t.Errorf("%+v", b)
 	}
 	called := len(h.fake.Calls(dispatches))

@@ -71,7 +71,8 @@ func (e *Engine) beatOnce(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		e.Log.Warn("this node was taken for dead: its queues went to others, and its late answers change nothing", "node", n.Name, "epoch", back.Epoch)
+		e.Log.Warn("this node was taken for dead: its queues went to others, and its late answers change nothing",
+			"node", n.Name, "epoch", back.Epoch)
 		e.node.Store(&back)
 		e.trustFrom(began)
 	}

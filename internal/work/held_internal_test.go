@@ -53,7 +53,8 @@ func TestNothingIsHandedBackWhileCommitsWait(t *testing.T) {
 				case <-time.After(20 * time.Millisecond): // fewer than the worker manages
 				}
 				uid := fmt.Sprintf("%d-%d", g, n)
-				out, err := s.Ingest(ctx, []*pg.Submission{{ContextID: by.Context, Queue: fmt.Sprintf("q%d-%d", g, n%64), Type: "T", UID: uid,
+				out, err := s.Ingest(ctx, []*pg.Submission{{ContextID: by.Context,
+					Queue: fmt.Sprintf("q%d-%d", g, n%64), Type: "T", UID: uid,
 					Hash: []byte(uid), Data: []byte(`{}`)}}, false)
 				if err == nil && out[0].Err == nil {
 					n++
@@ -98,7 +99,8 @@ func TestNothingIsHandedBackWhileCommitsWait(t *testing.T) {
 	}
 	must(t, admin.QueryRow(ctx, `SELECT count(*) FROM postern.attempt`).Scan(&back))
 	if waiting == 0 || done < all || back > 0 {
-		t.Errorf("%d commits waited at once; %d were acknowledged, %d are DONE; %d calls were given up or made again", waiting, all, done, back)
+		t.Errorf("%d commits waited at once; %d were acknowledged, %d are DONE; %d calls were given up or made again",
+			waiting, all, done, back)
 	}
 	calls := map[string]int{}
 	for _, c := range fake.Calls(remotetest.Match{Op: remotetest.OpDispatch}) {

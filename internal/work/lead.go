@@ -170,7 +170,8 @@ func (e *Events) hear(out events.Advanced) {
 	}
 	if out.Stale > 0 {
 		e.Metrics.EventsStale(out.Stale)
-		e.Log.Error("events grew stale: the calls of their tools did not end in time, which should not happen", "events", out.Stale)
+		e.Log.Error("events grew stale: the calls of their tools did not end in time, which should not happen",
+			"events", out.Stale)
 	}
 	e.Metrics.EventsUntold(len(out.Alarms))
 	for _, id := range out.Alarms {
@@ -186,7 +187,8 @@ func (e *Events) moved(steps []events.EventStep) {
 			e.Metrics.EventLeft(s.From, s.Stayed)
 		}
 		if debug {
-			e.Log.Debug("transition", "machine", leader.Event.Name, "event", s.ID, "tool", s.Tool, "from", s.From, "on", s.On, "to", s.To, "detail", s.Why)
+			e.Log.Debug("transition", "machine", leader.Event.Name, "event", s.ID, "tool", s.Tool, "from", s.From, "on",
+				s.On, "to", s.To, "detail", s.Why)
 		}
 	}
 }

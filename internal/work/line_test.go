@@ -17,7 +17,8 @@ func TestFencesAreToldWithTheirLine(t *testing.T) {
 	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, remotetest.Done("ok"))
 	h.engine("n1", nil)
 	post := func(uid, queue string) outbox.ID { return h.post(queue, "T", uid)[0] }
-	h.await([]outbox.ID{post("a1", "a"), post("a2", "a"), post("b1", "b"), post("none", "")}, 20*time.Second, outbox.DONE)
+	h.await([]outbox.ID{post("a1", "a"), post("a2", "a"), post("b1", "b"),
+		post("none", "")}, 20*time.Second, outbox.DONE)
 	if n, err := h.s.Reap(h.ctx, time.Now().Add(time.Hour), 10); n < 2 || err != nil {
 		t.Fatalf("%d queues are reaped: %v", n, err)
 	}

@@ -97,7 +97,8 @@ func (e *Events) readSource(ctx context.Context, l *events.SourceLease) {
 	if trouble == nil {
 		if out, err = e.Store.Events.StorePage(ctx, l, page); err != nil && fault.KindOf(err) != fault.Retry {
 			e.Log.Error("a page cannot be stored", "source", l.Name, "error", err)
-			trouble = &leader.Trouble{Retryable: true, Text: "its page could not be stored: the log of " + e.NodeName + " says why"}
+			trouble = &leader.Trouble{Retryable: true,
+				Text: "its page could not be stored: the log of " + e.NodeName + " says why"}
 		}
 	}
 	if ctx.Err() != nil {

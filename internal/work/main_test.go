@@ -179,7 +179,8 @@ func (h *house) await(ids []outbox.ID, within time.Duration, states ...outbox.St
 		if time.Now().After(end) {
 			for _, id := range ids {
 				if tx := all[id]; tx != nil {
-					h.t.Logf("%s %s/%d %s %s attempt %d: %s", tx.UID, tx.Queue, id.Seq, tx.State, tx.QueueState, tx.Attempt, tx.Error)
+					h.t.Logf("%s %s/%d %s %s attempt %d: %s", tx.UID, tx.Queue, id.Seq, tx.State,
+						tx.QueueState, tx.Attempt, tx.Error)
 				}
 			}
 			h.t.Fatalf("%d of %d are not in %v after %s", left, len(ids), states, within)

@@ -45,9 +45,11 @@ func (h *house) within(what string, met func() bool) {
 // A panic at the beginning of anything that a process runs by itself ends that, and nothing else: it is begun anew, and
 // what was posted goes out once. (Tests that provoke panics run alone.)
 func TestAPanicAnywhereLosesNothing(t *testing.T) {
-	for _, place := range []string{"claims", "look back", "heartbeat", "timers", "deliveries", "sources", "events", "configuration", "staged rows", "processors", "tools",
+	for _, place := range []string{"claims", "look back", "heartbeat", "timers", "deliveries", "sources", "events",
+		"configuration", "staged rows", "processors", "tools",
 		"transaction", "settle", "doorbell", "ring", "practice of a connection",
-		"job dispatch", "job sweep", "job retry", "job include", "job callback", "job channel", "job tick", "job sample"} {
+		"job dispatch", "job sweep", "job retry", "job include", "job callback",
+		"job channel", "job tick", "job sample"} {
 		t.Run(place, func(t *testing.T) {
 			told := heard(t)
 			h := newHouse(t)
@@ -100,7 +102,8 @@ func (w *wounded) StatusBatch(ctx context.Context, url, typ string, hashes []str
 	return w.Worker.StatusBatch(ctx, url, typ, hashes)
 }
 
-func (w *wounded) Hook(ctx context.Context, c remote.Call, hook outbox.Hook, result, problem json.RawMessage, token string) remote.HookAnswer {
+func (w *wounded) Hook(ctx context.Context, c remote.Call, hook outbox.Hook, result,
+	problem json.RawMessage, token string) remote.HookAnswer {
 	once(&w.hook)
 	return w.Worker.Hook(ctx, c, hook, result, problem, token)
 }

@@ -104,7 +104,8 @@ func (s *signers) handler(account string) http.Handler {
 		if call.Sender.AccountID != account {
 			s.t.Errorf("the worker of %s was called for %s", account, call.Sender.AccountID)
 		}
-		say(w, s.decide(signed{account: account, token: call.Postern.Token, uid: call.TxData.UID, queue: call.Sender.Queue}))
+		say(w, s.decide(signed{account: account, token: call.Postern.Token,
+			uid: call.TxData.UID, queue: call.Sender.Queue}))
 	})
 	mux.HandleFunc("POST /status/{type}", func(w http.ResponseWriter, r *http.Request) {
 		var ask struct{ Token, Hash string }
@@ -250,7 +251,8 @@ func TestATokenIsSentByOneSender(t *testing.T) {
 	h.must(h.s.Pool().QueryRow(h.ctx, `SELECT count(*) FILTER (WHERE code = 'connection_refused'),
 			count(*) FILTER (WHERE code = 'tls')
 		FROM postern.attempt`).Scan(&refused, &tls))
-	if t.Logf("%d calls: %v; %d refused, %d without TLS", len(s.got), answers, refused, tls); tls == 0 || len(answers) < 7 {
+	if t.Logf("%d calls: %v; %d refused, %d without TLS", len(s.got),
+		answers, refused, tls); tls == 0 || len(answers) < 7 {
 		t.Error("not all that was to happen has happened")
 	}
 	h.holdsTrue()

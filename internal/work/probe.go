@@ -94,10 +94,12 @@ func (e *Events) probe(ctx context.Context, v *events.DueTool) error {
 		if v.RefreshWhy == "" {
 			e.Log.Warn("the definition of a tool cannot be read again", "tool", v.FQN, "error", trouble)
 		}
-		_, err = e.Store.Events.ToolRefreshed(ctx, db.By{Context: v.ContextID, Via: "refresh"}, full, nil, trouble.Error())
+		_, err = e.Store.Events.ToolRefreshed(ctx,
+			db.By{Context: v.ContextID, Via: "refresh"}, full, nil, trouble.Error())
 		return err
 	}
-	changed, err := e.Store.Events.ToolRefreshed(ctx, db.By{Context: v.ContextID, Via: "refresh", Reason: "its /meta has changed"}, full, d, "")
+	changed, err := e.Store.Events.ToolRefreshed(ctx,
+		db.By{Context: v.ContextID, Via: "refresh", Reason: "its /meta has changed"}, full, d, "")
 	if changed {
 		e.Log.Info("the definition of a tool has changed", "tool", v.FQN)
 	}

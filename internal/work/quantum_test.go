@@ -31,7 +31,9 @@ func TestAQuantumIsOfCalls(t *testing.T) {
 			ids = append(ids, h.post("second", "T", "other")...)
 			h.engine("n1", func(c *parts) { c.Concurrency = 1 })
 			h.await(ids, 20*time.Second, outbox.DONE)
-			at := slices.IndexFunc(h.fake.Calls(dispatches), func(s remotetest.Seen) bool { return s.Queue == "second" })
+			at := slices.IndexFunc(h.fake.Calls(dispatches), func(s remotetest.Seen) bool {
+				return s.Queue == "second"
+			})
 			if keeps := at == 6; keeps != c.keeps {
 				t.Errorf("the other queue was called after %d of the first", at)
 			}

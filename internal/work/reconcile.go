@@ -28,7 +28,8 @@ const (
 // its round stands. A transaction that a worker did in the lost time is recorded, as if a node had resumed it and
 // asked. One that the worker never saw waits for the release. One that the worker says nothing of is open. A part that
 // is broken off is asked about again.
-func Reconcile(ctx context.Context, s *stores.Store, worker remote.Worker, by db.By, q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error) {
+func Reconcile(ctx context.Context, s *stores.Store, worker remote.Worker, by db.By,
+	q pg.Quarantine, anew bool) (*pg.QuarantinedScope, error) {
 	v, err := s.ReconcileRound(ctx, by, q, anew)
 	if err != nil {
 		return nil, err
@@ -77,7 +78,8 @@ type reconciler struct {
 	mu    sync.Mutex
 	found pg.Reconciliation
 	err   error
-	mute  map[string]int // how often in a row a worker did not answer: after a few times it is not asked again in this part
+	// how often in a row a worker did not answer: after a few times it is not asked again in this part
+	mute map[string]int
 }
 
 // queue asks about transactions of one queue, in their order: the end of one lets the next be recorded.
@@ -123,7 +125,9 @@ func (r *reconciler) one(ctx context.Context, u *pg.Unended) (moved bool, err er
 		r.open(u, pg.OpenUnreachable, none.Message)
 		return false, nil
 	case !u.Goes:
-		r.open(u, pg.OpenAhead, fmt.Sprintf("its worker knows attempt %d (%s), but what stands before it in its queue has not ended", attempt, last.State))
+		r.open(u, pg.OpenAhead,
+			fmt.Sprintf("its worker knows attempt %d (%s), but what stands before it in its queue has not ended",
+				attempt, last.State))
 		return false, nil
 	default:
 		moved, err = r.token(ctx, u, attempt, last)
@@ -183,7 +187,8 @@ func (r *reconciler) ask(ctx context.Context, u *pg.Unended) (attempt int, known
 		}
 		attempt, known = n, got
 	}
-	return attempt, known, outbox.Status{State: outbox.StatusUnreachable, Message: "its worker knows every token that it is asked for"}
+	return attempt, known, outbox.Status{State: outbox.StatusUnreachable,
+		Message: "its worker knows every token that it is asked for"}
 }
 
 // askAll asks every worker that may have a token. known has no state where none knows it; none is then what says least.
@@ -214,7 +219,8 @@ func (r *reconciler) status(ctx context.Context, u *pg.Unended, url string, atte
 	mute := r.mute[url] >= reconcileMute
 	r.mu.Unlock()
 	if mute {
-		return outbox.Status{State: outbox.StatusUnreachable, Message: fmt.Sprintf("its worker did not answer %d questions before this one", reconcileMute)}
+		return outbox.Status{State: outbox.StatusUnreachable,
+			Message: fmt.Sprintf("its worker did not answer %d questions before this one", reconcileMute)}
 	}
 	st := r.worker.Status(remote.Signed(ctx, u.Dispatcher.Secret), url, u.Type, u.Token(attempt), "")
 	r.mu.Lock()

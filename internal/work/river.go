@@ -173,11 +173,13 @@ func sparing(do func(context.Context) error) func(context.Context) error {
 func restAfter(d time.Duration) time.Duration { return min(49*d, time.Minute) }
 
 // newRiver makes a client with the settings that all of ours share.
-func newRiver(pool *pgxpool.Pool, c *river.Config, log *slog.Logger, stopping *atomic.Bool) (*river.Client[pgx.Tx], error) {
+func newRiver(pool *pgxpool.Pool, c *river.Config, log *slog.Logger,
+	stopping *atomic.Bool) (*river.Client[pgx.Tx], error) {
 	c.Schema = riverSchema
 	c.Logger = slog.New(quiet{log.Handler(), stopping}).With("library", "river")
 	c.FetchCooldown = fetchCooldown
-	c.FetchPollInterval = 5 * time.Second // where no notification came; a process that a doorbell wakes looks once a second anyway
+	// where no notification came; a process that a doorbell wakes looks once a second anyway
+	c.FetchPollInterval = 5 * time.Second
 	c.CompletedJobRetentionPeriod = 5 * time.Minute
 	c.DiscardedJobRetentionPeriod = 24 * time.Hour
 	c.Hooks = []rivertype.Hook{&due{}}

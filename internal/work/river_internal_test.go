@@ -27,7 +27,8 @@ func TestJobsMayBeginAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	var states string
-	err = db.Pool.QueryRow(ctx, `SELECT string_agg(kind || ' ' || state, ', ' ORDER BY id) FROM river.river_job`).Scan(&states)
+	err = db.Pool.QueryRow(ctx,
+		`SELECT string_agg(kind || ' ' || state, ', ' ORDER BY id) FROM river.river_job`).Scan(&states)
 	if err != nil || states != "dispatch available, sweep available" {
 		t.Errorf("the jobs are %q, %v", states, err)
 	}
@@ -61,8 +62,10 @@ func TestAProcessLooksAtAllQueuesOnceItIsCalm(t *testing.T) {
 		queues int
 		runs   time.Duration
 		want   bool
-	}{{-1, 3 * time.Second, true}, {10_000, 3 * time.Second, true}, {1_000_000, 40 * time.Second, false}, {1_000_000, 50 * time.Second, true}, {50_000_000, 50 * time.Second, false}, {50_000_000, time.Minute, true}} {
-		if _, err := db.Pool.Exec(ctx, `UPDATE pg_class SET reltuples = $1::int WHERE oid = 'postern.queue'::regclass`, c.queues); err != nil {
+	}{{-1, 3 * time.Second, true}, {10_000, 3 * time.Second, true}, {1_000_000, 40 * time.Second, false},
+		{1_000_000, 50 * time.Second, true}, {50_000_000, 50 * time.Second, false}, {50_000_000, time.Minute, true}} {
+		if _, err := db.Pool.Exec(ctx,
+			`UPDATE pg_class SET reltuples = $1::int WHERE oid = 'postern.queue'::regclass`, c.queues); err != nil {
 			t.Fatal(err)
 		}
 		e.born = time.Now().Add(-c.runs)

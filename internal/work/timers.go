@@ -133,7 +133,8 @@ func (e *Engine) poll(ctx context.Context, until time.Time, url, typ string, lis
 	var said []string
 	for i, l := range list {
 		a := &pg.Answer{Lease: l, StartedAt: started, BlockHeight: statuses[i].BlockHeight,
-			Step: sequencer.Polled(l.Flight(e.maxRetries(ctx, l)), statuses[i], l.Dispatcher.Dispatcher, rand.Float64())}
+			Step: sequencer.Polled(l.Flight(e.maxRetries(ctx, l)), statuses[i],
+				l.Dispatcher.Dispatcher, rand.Float64())}
 		a.Result.Hash, a.Result.Nonce, a.Result.Done = hashes[i], statuses[i].Nonce, statuses[i].Done
 		if a.Step.Err != nil {
 			e.Log.Error("a decision that the machine does not know", "tx", l.ID(), "error", a.Step.Err)

@@ -58,7 +58,8 @@ func (e *Engine) logStep(l *pg.Lease, from outbox.State, on sequencer.Event, to 
 	if !e.Log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
-	args := []any{"tx", l.ID(), "queue", l.Queue, "type", l.Task.Type, "sender", l.Account, "attempt", l.Attempt, "fence", l.Fence,
+	args := []any{"tx", l.ID(), "queue", l.Queue, "type", l.Task.Type, "sender", l.Account,
+		"attempt", l.Attempt, "fence", l.Fence,
 		"from", from, "on", on, "to", to}
 	if code != "" || message != "" {
 		args = append(args, "code", code, "error", message)
@@ -78,5 +79,6 @@ func (e *Engine) tell(l *pg.Lease, a *pg.Answer) {
 	default:
 		return
 	}
-	e.Log.Warn(fate, "tx", l.ID(), "queue", l.Queue, "type", typ, "attempt", l.Attempt, "code", a.Step.Code, "error", a.Step.Message)
+	e.Log.Warn(fate, "tx", l.ID(), "queue", l.Queue, "type", typ, "attempt", l.Attempt, "code",
+		a.Step.Code, "error", a.Step.Message)
 }

@@ -71,7 +71,8 @@ func NewTLS(t testing.TB, database string) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return start(t, database, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+	return start(t, database,
+		&tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
 }
 
 func start(t testing.TB, database string, c *tls.Config) *Proxy {

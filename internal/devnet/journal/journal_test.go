@@ -82,7 +82,8 @@ func TestDamageInTheMiddleIsRefused(t *testing.T) {
 	j.Close()
 	b, _ := os.ReadFile(path)
 	os.WriteFile(path, []byte(strings.Replace(string(b), "two", "twx", 1)), 0o600)
-	if _, err := Open(path, func([]byte) error { return nil }); err == nil || !strings.Contains(err.Error(), "record 2 is damaged") {
+	if _, err := Open(path, func([]byte) error { return nil }); err == nil ||
+		!strings.Contains(err.Error(), "record 2 is damaged") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -117,7 +117,8 @@ func (l *Ledger) postStatuses(r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	if len(q.Hashes) > 1000 {
-		return 0, nil, refuse(http.StatusUnprocessableEntity, devnet.CodeInvalid, "there are %d hashes: want at most 1000", len(q.Hashes))
+		return 0, nil, refuse(http.StatusUnprocessableEntity, devnet.CodeInvalid,
+			"there are %d hashes: want at most 1000", len(q.Hashes))
 	}
 	return http.StatusOK, map[string]any{"items": l.Statuses(q.Hashes)}, nil
 }
@@ -126,7 +127,8 @@ func (l *Ledger) getAccount(r *http.Request) (int, any, error) {
 	a := devnet.Address(r.PathValue("address"))
 	out, ok := l.Account(a)
 	if !ok {
-		return 0, nil, refuse(http.StatusNotFound, devnet.CodeNoAccount, "account %.80q never got any money: POST /faucet gives some", string(a))
+		return 0, nil, refuse(http.StatusNotFound, devnet.CodeNoAccount,
+			"account %.80q never got any money: POST /faucet gives some", string(a))
 	}
 	return http.StatusOK, out, nil
 }
@@ -144,7 +146,8 @@ func (l *Ledger) getBlock(r *http.Request) (int, any, error) {
 	height, err := strconv.ParseUint(which, 10, 64)
 	b, ok := l.BlockAt(height, which == "head")
 	if err != nil && which != "head" || !ok {
-		return 0, nil, refuse(http.StatusNotFound, devnet.CodeNotFound, "there is no block %.40q: want head, or a height up to its", which)
+		return 0, nil, refuse(http.StatusNotFound, devnet.CodeNotFound,
+			"there is no block %.40q: want head, or a height up to its", which)
 	}
 	return http.StatusOK, b, nil
 }

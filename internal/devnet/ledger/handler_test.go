@@ -83,7 +83,8 @@ func TestEverythingCanBeDoneOverHTTP(t *testing.T) {
 	if h, err := c.Health(ctx); err != nil || h.Height != 5 || h.Reorgs != 1 || h.Sink != 3 || h.StateHash == "" {
 		t.Errorf("health %+v, %v", h, err)
 	}
-	for path, want := range map[string]int{"/transactions/" + s.Hash(): 200, "/transactions/x": 404, "/blocks/x": 404, "/events?limit=1": 422, "/faults": 200, "/x": 404} {
+	for path, want := range map[string]int{"/transactions/" + s.Hash(): 200, "/transactions/x": 404, "/blocks/x": 404,
+		"/events?limit=1": 422, "/faults": 200, "/x": 404} {
 		res, err := http.Get(url + path)
 		must(t, err)
 		res.Body.Close()
@@ -91,7 +92,8 @@ func TestEverythingCanBeDoneOverHTTP(t *testing.T) {
 			t.Errorf("GET %s: %s, want %d", path, res.Status, want)
 		}
 	}
-	for path, body := range map[string]string{"/transactions": "{", "/faucet": `{"address":"x","amount":"1"}`, "/reorg": `{"depth":3}`} {
+	for path, body := range map[string]string{"/transactions": "{",
+		"/faucet": `{"address":"x","amount":"1"}`, "/reorg": `{"depth":3}`} {
 		res, err := http.Post(url+path, "application/json", bytes.NewBufferString(body))
 		must(t, err)
 		res.Body.Close()

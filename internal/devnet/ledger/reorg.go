@@ -18,9 +18,11 @@ func (l *Ledger) Reorg(depth int, lose []string) (devnet.Reorged, error) {
 	case l.broken != nil:
 		return devnet.Reorged{}, l.broken
 	case depth < 1 || depth >= devnet.FinalDepth:
-		return devnet.Reorged{}, refuse(http.StatusUnprocessableEntity, devnet.CodeInvalid, "depth is %d: want 1 to %d, what lies deeper is final", depth, devnet.FinalDepth-1)
+		return devnet.Reorged{}, refuse(http.StatusUnprocessableEntity, devnet.CodeInvalid,
+			"depth is %d: want 1 to %d, what lies deeper is final", depth, devnet.FinalDepth-1)
 	case depth >= len(l.blocks):
-		return devnet.Reorged{}, refuse(http.StatusConflict, devnet.CodeInvalid, "depth is %d and there are %d blocks: the first one stays", depth, len(l.blocks))
+		return devnet.Reorged{}, refuse(http.StatusConflict, devnet.CodeInvalid,
+			"depth is %d and there are %d blocks: the first one stays", depth, len(l.blocks))
 	}
 	r := record{Op: opReorg, Depth: depth, Time: l.cfg.Now().UTC(), Drops: map[string]string{}}
 	out := devnet.Reorged{Height: uint64(len(l.blocks) - depth), Returned: []string{}, Lost: []string{}}

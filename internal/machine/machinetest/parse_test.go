@@ -34,12 +34,14 @@ func TestEveryDiagramOfTheSeedsIsRead(t *testing.T) {
 		edges int
 	}
 	for name, want := range map[string][]diagram{
-		"1-leader.md":      {{8, "sequenceDiagram", 0}, {108, "stateDiagram-v2", 21}, {143, "stateDiagram-v2", 16}},
-		"2-sequencer.md":   nil,
-		"4-processor.md":   nil,
-		"5-coordinator.md": {{21, "sequenceDiagram", 0}, {58, "graph", 0}, {90, "stateDiagram-v2", 9}, {171, "sequenceDiagram", 0}, {232, "graph", 0}},
+		"1-leader.md":    {{8, "sequenceDiagram", 0}, {108, "stateDiagram-v2", 21}, {143, "stateDiagram-v2", 16}},
+		"2-sequencer.md": nil,
+		"4-processor.md": nil,
+		"5-coordinator.md": {{21, "sequenceDiagram", 0}, {58, "graph", 0}, {90, "stateDiagram-v2", 9},
+			{171, "sequenceDiagram", 0}, {232, "graph", 0}},
 		"3-distributed-sequencer.md": {
-			{44, "stateDiagram-v2", 26}, {92, "stateDiagram-v2", 5}, {141, "stateDiagram-v2", 23}, {194, "stateDiagram-v2", 11}},
+			{44, "stateDiagram-v2", 26}, {92, "stateDiagram-v2", 5}, {141, "stateDiagram-v2", 23},
+			{194, "stateDiagram-v2", 11}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []diagram
@@ -128,7 +130,8 @@ stateDiagram-v2
 	if want := []string{"moving", "idle", "inner", "a.b", "c-d", "deep", "e", "f"}; !slices.Equal(d.States, want) {
 		t.Errorf("states %v, want %v", d.States, want)
 	}
-	if d.Direction != "TB" || d.Aliases["moving"] != "On the way" || d.Aliases["idle"] != "Nothing to do" || d.Aliases["inner"] != "The inner" {
+	if d.Direction != "TB" || d.Aliases["moving"] != "On the way" || d.Aliases["idle"] != "Nothing to do" ||
+		d.Aliases["inner"] != "The inner" {
 		t.Errorf("direction %q, aliases %v", d.Direction, d.Aliases)
 	}
 }

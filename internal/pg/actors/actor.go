@@ -49,7 +49,8 @@ func scanActor(row pgx.CollectableRow) (*Actor, error) {
 
 // Actors lists up to limit actors, the newest first: those before an id, all if it is "".
 func (s *Store) Actors(ctx context.Context, before string, limit int) ([]*Actor, error) {
-	rows, err := s.Db(ctx).Query(ctx, actorSQL+` WHERE $1 = '' OR actor_id < $1 ORDER BY actor_id DESC LIMIT $2`, before, limit)
+	rows, err := s.Db(ctx).Query(ctx, actorSQL+` WHERE $1 = '' OR actor_id < $1 ORDER BY actor_id DESC LIMIT $2`,
+		before, limit)
 	if err != nil {
 		return nil, db.Known(err)
 	}
@@ -75,7 +76,8 @@ func (s *Store) Actor(ctx context.Context, id string) (*Actor, error) {
 
 // ActorOf returns the actor of an OIDC subject, or "".
 func (s *Store) ActorOf(ctx context.Context, issuer, subject string) (id string, err error) {
-	err = s.Db(ctx).QueryRow(ctx, `SELECT actor_id FROM postern.actor WHERE issuer = $1 AND subject = $2`, issuer, subject).Scan(&id)
+	err = s.Db(ctx).QueryRow(ctx, `SELECT actor_id FROM postern.actor WHERE issuer = $1 AND subject = $2`,
+		issuer, subject).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", nil
 	}
@@ -103,7 +105,8 @@ func (s *Store) CreateActor(ctx context.Context, by db.By, a NewActor, once db.O
 ) {
 	err = s.Run(ctx, func(t *db.Txn) error {
 		id, replay = a.ID, false
-		first, err := t.Replayed(ctx, once, `SELECT actor_id, request_hash FROM postern.actor WHERE request_key = $1`, once.Key)
+		first, err := t.Replayed(ctx, once,
+			`SELECT actor_id, request_hash FROM postern.actor WHERE request_key = $1`, once.Key)
 		if err != nil {
 			return err
 		}
@@ -172,7 +175,8 @@ const DefaultMaxDepth = 10000
 func subjectTaken(err error, a *Actor) error {
 	var e *pgconn.PgError
 	if errors.As(err, &e) && e.ConstraintName == "one_actor_per_subject" {
-		return fault.New(fault.Conflict, "in_use", "%s of issuer %s is an actor already", fault.Clip(a.Subject), fault.Clip(a.Issuer))
+		return fault.New(fault.Conflict, "in_use", "%s of issuer %s is an actor already",
+			fault.Clip(a.Subject), fault.Clip(a.Issuer))
 	}
 	return err
 }
@@ -235,7 +239,8 @@ func (s *Store) RemoveActor(ctx context.Context, by db.By, id string) error {
 			return err
 		}
 		if len(in) > 0 {
-			return fault.New(fault.Conflict, "in_use", "%s is a member of %v: DELETE /contexts/%s/members/%s first", id, in, in[0], id)
+			return fault.New(fault.Conflict, "in_use",
+				"%s is a member of %v: DELETE /contexts/%s/members/%s first", id, in, in[0], id)
 		}
 		b = &pgx.Batch{}
 		b.Queue(`DELETE FROM postern.actor WHERE actor_id = $1`, id)

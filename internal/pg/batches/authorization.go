@@ -30,13 +30,16 @@ const authorizationSelect = `SELECT a.authorization_id, a.domain, a.settings, a.
 
 func scanAuthorization(row pgx.CollectableRow) (*Authorization, error) {
 	a := &Authorization{}
-	return a, row.Scan(&a.id, &a.domain, &a.Authorization, &a.Enabled, &a.EndsAt, &a.EndsAtHeight, &a.Running, &a.Spent, &a.Version, &a.CreatedAt)
+	return a, row.Scan(&a.id, &a.domain, &a.Authorization, &a.Enabled, &a.EndsAt, &a.EndsAtHeight, &a.Running,
+		&a.Spent, &a.Version, &a.CreatedAt)
 }
 
 // Authorizations lists up to limit authorizations of a context by label, those after a given one, with the calls
 // that an actor has spent.
-func (s *Store) Authorizations(ctx context.Context, contextID int32, actor, after string, limit int) ([]*Authorization, error) {
-	rows, err := s.Db(ctx).Query(ctx, authorizationSelect+` AND a.label > $3 ORDER BY a.label LIMIT $4`, contextID, actor, after, limit)
+func (s *Store) Authorizations(ctx context.Context, contextID int32, actor,
+	after string, limit int) ([]*Authorization, error) {
+	rows, err := s.Db(ctx).Query(ctx, authorizationSelect+` AND a.label > $3 ORDER BY a.label LIMIT $4`,
+		contextID, actor, after, limit)
 	if err != nil {
 		return nil, db.Known(err)
 	}
@@ -74,7 +77,8 @@ const authorizationLock = `SELECT version, removed_at IS NOT NULL FROM postern.b
 // is refused (Conflict "in_use"). The calls that were counted stay counted, and its duration begins anew. Its end is
 // reckoned from the height of its processor, read before the lock: a height only rises, so that the authorization ends
 // no later than it says.
-func (s *Store) PutAuthorization(ctx context.Context, by db.By, a processor.Authorization, version int64) (created bool, err error) {
+func (s *Store) PutAuthorization(ctx context.Context, by db.By, a processor.Authorization,
+	version int64) (created bool, err error) {
 	return s.writeAuthorization(ctx, by, a, version, true)
 }
 
@@ -84,13 +88,15 @@ func (s *Store) ReviseAuthorization(ctx context.Context, by db.By, a processor.A
 	return err
 }
 
-func (s *Store) writeAuthorization(ctx context.Context, by db.By, a processor.Authorization, version int64, anew bool) (created bool, err error) {
+func (s *Store) writeAuthorization(ctx context.Context, by db.By, a processor.Authorization,
+	version int64, anew bool) (created bool, err error) {
 	if err := a.Validate(); err != nil {
 		return false, err
 	}
 	p, err := s.Processor(ctx, by.Context, a.Actions.Domain())
 	if err != nil {
-		return false, fault.At("/actions_config", "domain %q is no processor: PUT /processors/%[1]s first", fault.Clip(a.Actions.Domain())).Because(err)
+		return false, fault.At("/actions_config", "domain %q is no processor: PUT /processors/%[1]s first",
+			fault.Clip(a.Actions.Domain())).Because(err)
 	}
 	if err := s.mayExecute(ctx, by.Context, a.Actions); err != nil {
 		return false, err
@@ -120,7 +126,8 @@ func (s *Store) writeAuthorization(ctx context.Context, by db.By, a processor.Au
 			ON CONFLICT (context_id, label) DO UPDATE SET domain = excluded.domain, settings = excluded.settings,
 				ends_at = CASE WHEN $9 THEN excluded.ends_at ELSE a.ends_at END, ends_at_height = CASE WHEN $9 THEN excluded.ends_at_height ELSE a.ends_at_height END, enabled = a.enabled OR a.removed_at IS NOT NULL, removed_at = NULL, version = a.version + 1
 			WHERE a.removed_at IS NOT NULL OR NOT $8 RETURNING authorization_id`,
-			by.Context, a.Label, p.Name, string(settings), at, height, now, created, anew || created).Query(func(rows pgx.Rows) error {
+			by.Context, a.Label, p.Name, string(settings), at, height, now, created, anew ||
+				created).Query(func(rows pgx.Rows) error {
 			ids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
 			taken = len(ids) == 0
 			return err
@@ -182,10 +189,12 @@ func (s *Store) RemoveAuthorization(ctx context.Context, by db.By, label string)
 
 // authorization reads an authorization behind the lock of its processor, and locks it: its counts of calls change under
 // both locks. The processor comes first in the order of locks; calls of configuration lock the authorization alone.
-func (h *heldProcessor) authorization(ctx context.Context, t *db.Txn, contextID int32, label, actor string) (a *Authorization, err error) {
+func (h *heldProcessor) authorization(ctx context.Context, t *db.Txn, contextID int32,
+	label, actor string) (a *Authorization, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT FROM postern.batch_authorization WHERE context_id = $1 AND label = $2 FOR UPDATE`, contextID, label)
-	b.Queue(authorizationSelect+` AND a.label = $3 AND a.domain = $4`, contextID, actor, label, h.Name).Query(func(rows pgx.Rows) error {
+	b.Queue(authorizationSelect+` AND a.label = $3 AND a.domain = $4`, contextID, actor,
+		label, h.Name).Query(func(rows pgx.Rows) error {
 		list, err := pgx.CollectRows(rows, scanAuthorization)
 		if err == nil && len(list) > 0 {
 			a = list[0]
@@ -202,7 +211,8 @@ func (h *heldProcessor) authorization(ctx context.Context, t *db.Txn, contextID 
 // one commit: the batch, the count of what runs, and the call that is held for it. Two that send at once come one
 // after the other by the processor's lock, and so the last place below a limit is given once. The same request again is
 // answered with the batch that it made, and counts nothing. Of a remote domain it may be sent again until ttl is over.
-func (s *Store) Send(ctx context.Context, by db.By, label string, messages []processor.Message, ttl time.Duration, once db.Once) (v *Batch, err error) {
+func (s *Store) Send(ctx context.Context, by db.By, label string, messages []processor.Message,
+	ttl time.Duration, once db.Once) (v *Batch, err error) {
 	seen, err := s.Authorization(ctx, by.Context, label, by.Actor)
 	if err != nil {
 		return nil, err

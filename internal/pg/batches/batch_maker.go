@@ -45,8 +45,11 @@ const awaitedByBatches = `SELECT i.queue_id, i.seq, i.day
 func (m batchMaker) May(db.By, string, *pg.Task) error { return nil }
 
 // Redrive refuses: the processor tries again by itself, and what has ended is sent anew as a batch.
-func (m batchMaker) Redrive(ctx context.Context, by db.By, _ *pg.Transaction, _ pg.Redrive, post pg.Repost) (pg.Accepted, error) {
-	return post(ctx, func(ctx context.Context, t *pg.Transaction) error { return m.s.redrivesNoBatch(ctx, by.Context, t) })
+func (m batchMaker) Redrive(ctx context.Context, by db.By, _ *pg.Transaction, _ pg.Redrive,
+	post pg.Repost) (pg.Accepted, error) {
+	return post(ctx, func(ctx context.Context, t *pg.Transaction) error {
+		return m.s.redrivesNoBatch(ctx, by.Context, t)
+	})
 }
 
 // Moved changes nothing: a batch finds its execution by the uid, which moves along.

@@ -21,7 +21,9 @@ func TestAKeyMakesOneBatchWhoeverIsFirst(t *testing.T) {
 	put := func(s *stores.Store, name string, into chan<- *batches.Batch) {
 		a, m := adding(1, false, nil)
 		a.NonAtomic.Functions[0].Domain = name
-		v, err := s.Batches.Enqueue(p.Ctx, p.By, name, batches.NewBatch{Actions: a, Messages: m, Priority: processor.Med, Once: db.Once{Key: "k", Hash: []byte("same")}})
+		v, err := s.Batches.Enqueue(p.Ctx, p.By, name,
+			batches.NewBatch{Actions: a, Messages: m, Priority: processor.Med,
+				Once: db.Once{Key: "k", Hash: []byte("same")}})
 		if err != nil {
 			t.Error(err)
 		}
@@ -87,7 +89,8 @@ func TestRetentionLeavesABatchThatIsBeingToldOf(t *testing.T) {
 	o := p.Other()
 	held, finish := pgworld.Hold(p.S, 1)
 	numbered := make(chan error, 1)
-	go func() { _, err := p.S.Deliveries.Deliver(p.Ctx, s.ID, nil, 10); numbered <- err }() // fanout becomes a delivery, not committed yet
+	// fanout becomes a delivery, not committed yet
+	go func() { _, err := p.S.Deliveries.Deliver(p.Ctx, s.ID, nil, 10); numbered <- err }()
 	<-held
 	_, err := o.S.Retain(p.Ctx, 48*time.Hour)
 	p.Must(err)

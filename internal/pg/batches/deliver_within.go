@@ -75,7 +75,8 @@ func (s *Store) Resend(ctx context.Context, by db.By, label string, id int64) (v
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, fault.New(fault.NotFound, "not_found", "authorization %q has no execution %d", fault.Clip(label), id)
+		return nil, fault.New(fault.NotFound, "not_found",
+			"authorization %q has no execution %d", fault.Clip(label), id)
 	}
 	err = s.onProcessor(ctx, by.Context, found[0].Processor, func(t *db.Txn, h *heldProcessor) error {
 		if v, err = h.one(ctx, t, id); err != nil {

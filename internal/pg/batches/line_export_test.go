@@ -10,7 +10,8 @@ import (
 )
 
 // PutInLine puts a new id into a line and returns it: nothing of a batch but where it stands.
-func (s *Store) PutInLine(ctx context.Context, contextID int32, name string, prio processor.Priority, spot processor.Spot) (id int64, err error) {
+func (s *Store) PutInLine(ctx context.Context, contextID int32, name string, prio processor.Priority,
+	spot processor.Spot) (id int64, err error) {
 	err = s.onProcessor(ctx, contextID, name, func(t *db.Txn, h *heldProcessor) error {
 		b := &pgx.Batch{}
 		b.Queue(`SELECT nextval('postern.batch_id')`).QueryRow(func(row pgx.Row) error { return row.Scan(&id) })
@@ -28,7 +29,8 @@ func (s *Store) PutInLine(ctx context.Context, contextID int32, name string, pri
 }
 
 // TakeFromLine takes the id at a position out of a line, and returns it.
-func (s *Store) TakeFromLine(ctx context.Context, contextID int32, name string, prio processor.Priority, position int64) (id int64, err error) {
+func (s *Store) TakeFromLine(ctx context.Context, contextID int32, name string, prio processor.Priority,
+	position int64) (id int64, err error) {
 	err = s.onProcessor(ctx, contextID, name, func(t *db.Txn, h *heldProcessor) error {
 		if err := h.lines[prio].CanRemove(position); err != nil {
 			return err

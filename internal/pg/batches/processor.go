@@ -47,7 +47,8 @@ type Starving struct {
 const processorColumns = `p.processor_id, p.name, p.owner, p.fair, p.tick_interval, p.deliver_within, p.deliver_as, p.paused, p.height, p.version, p.created_at, p.ticked_at`
 
 func (p *Processor) fields() []any {
-	return []any{&p.ID, &p.Name, &p.Owner, &p.Fair, &p.TickInterval, &p.DeliverWithin, &p.DeliverAs, &p.Paused, &p.Height, &p.Version, &p.CreatedAt, &p.tickedAt}
+	return []any{&p.ID, &p.Name, &p.Owner, &p.Fair, &p.TickInterval, &p.DeliverWithin, &p.DeliverAs, &p.Paused,
+		&p.Height, &p.Version, &p.CreatedAt, &p.tickedAt}
 }
 
 const processorsSQL = `SELECT ` + processorColumns + `, h.length, m.length,
@@ -69,7 +70,8 @@ func (s *Store) processors(ctx context.Context, contextID int32, name, after str
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Processor, error) {
 		p, by, since := &Processor{}, int64(0), (*time.Time)(nil)
-		err := row.Scan(append(p.fields(), &p.Length[processor.High], &p.Length[processor.Med], &p.Executing, &p.Waiting, &p.Peers, &by, &since)...)
+		err := row.Scan(append(p.fields(), &p.Length[processor.High], &p.Length[processor.Med], &p.Executing,
+			&p.Waiting, &p.Peers, &by, &since)...)
 		if by != 0 {
 			p.Starving = &Starving{by, *since}
 		}
@@ -184,7 +186,8 @@ func (s *Store) PauseProcessor(ctx context.Context, by db.By, name string, pause
 		r.Changed = h.Paused != paused
 		b := &pgx.Batch{}
 		if r.Changed {
-			b.Queue(`UPDATE postern.processor SET paused = $2, version = version + 1 WHERE processor_id = $1`, h.ID, paused)
+			b.Queue(`UPDATE postern.processor SET paused = $2, version = version + 1 WHERE processor_id = $1`, h.ID,
+				paused)
 		}
 		s.AuditIn(b, by, pg.Verb(paused), "/processors/"+name)
 		return t.Commit(ctx, b)
@@ -229,7 +232,8 @@ func (s *Store) RemoveProcessor(ctx context.Context, by db.By, name string) erro
 				fault.Clip(name), fault.Many(n, "batch"))
 		}
 		b = &pgx.Batch{}
-		b.Queue(`UPDATE postern.processor SET removed_at = $2, version = version + 1 WHERE processor_id = $1`, h.ID, h.now)
+		b.Queue(`UPDATE postern.processor SET removed_at = $2, version = version + 1 WHERE processor_id = $1`, h.ID,
+			h.now)
 		b.Queue(`DELETE FROM postern.processor_peer WHERE processor_id = $1`, h.ID)
 		s.AuditIn(b, by, "delete", "/processors/"+name)
 		return t.Commit(ctx, b)
@@ -256,7 +260,8 @@ type stay struct {
 }
 
 // onProcessor runs fn with a processor locked; fn ends the transaction.
-func (s *Store) onProcessor(ctx context.Context, contextID int32, name string, fn func(*db.Txn, *heldProcessor) error) error {
+func (s *Store) onProcessor(ctx context.Context, contextID int32, name string,
+	fn func(*db.Txn, *heldProcessor) error) error {
 	var h *heldProcessor
 	err := s.Run(ctx, func(t *db.Txn) (err error) {
 		if h, err = s.lockProcessor(ctx, t, contextID, name); err != nil {

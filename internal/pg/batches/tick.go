@@ -219,7 +219,8 @@ func (h *heldProcessor) next(ctx context.Context, t *db.Txn, b *pgx.Batch, a *si
 		case h.lines[prio].Length == 0:
 			continue
 		case v == nil:
-			return nil, fault.New(fault.Internal, "internal", "processor %q: its line %s has %d batches, and no head", h.Name, prio, h.lines[prio].Length)
+			return nil, fault.New(fault.Internal, "internal", "processor %q: its line %s has %d batches, and no head",
+				h.Name, prio, h.lines[prio].Length)
 		}
 		passes := v.LeftAlone || h.Fair && v.Cools(h.facts())
 		if passes && prio == processor.High && h.lines[processor.Med].Length > 0 {
@@ -237,13 +238,16 @@ func (h *heldProcessor) next(ctx context.Context, t *db.Txn, b *pgx.Batch, a *si
 // execute queues in b that an execution begins: its number, and the callback that will be waited for.
 func (h *heldProcessor) execute(b *pgx.Batch, v *Batch) {
 	v.Runs++
-	b.Queue(`INSERT INTO postern.batch_action (batch_id, run, position, started_at) VALUES ($1, $2, $3, $4)`, v.ID, v.Runs, v.Index, h.now)
+	b.Queue(`INSERT INTO postern.batch_action (batch_id, run, position, started_at) VALUES ($1, $2, $3, $4)`, v.ID,
+		v.Runs, v.Index, h.now)
 	if c := v.Actions.Confirmation(v.Index); c != nil && v.DeliverAs == "" {
-		b.Queue(`INSERT INTO postern.batch_callback (batch_id, address, payload) VALUES ($1, $2, $3)`, v.ID, c.ContractAddress, string(c.CallbackMessage))
+		b.Queue(`INSERT INTO postern.batch_callback (batch_id, address, payload) VALUES ($1, $2, $3)`, v.ID,
+			c.ContractAddress, string(c.CallbackMessage))
 	}
 }
 
 // verdict queues in b how the last execution of a batch ended.
 func (h *heldProcessor) verdict(b *pgx.Batch, v *Batch, ok bool, text string) {
-	b.Queue(`UPDATE postern.batch_action SET ended_at = $3, ok = $4, error = $5 WHERE batch_id = $1 AND run = $2`, v.ID, v.Runs, h.now, ok, text)
+	b.Queue(`UPDATE postern.batch_action SET ended_at = $3, ok = $4, error = $5 WHERE batch_id = $1 AND run = $2`,
+		v.ID, v.Runs, h.now, ok, text)
 }

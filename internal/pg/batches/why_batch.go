@@ -74,8 +74,10 @@ func (x *whyBatch) evict(id int64) reads.Lever {
 
 func (x *whyBatch) batch(id int64) string { return fmt.Sprintf("%s/batches/%d", x.path(), id) }
 
-func (x *whyBatch) add(kind, object string, since time.Time, detail string, next *reads.NextStep, levers ...reads.Lever) {
-	x.w.Blockers = append(x.w.Blockers, reads.Blocker{Kind: kind, Object: object, Since: since, Detail: detail, Next: next, Levers: levers})
+func (x *whyBatch) add(kind, object string, since time.Time, detail string,
+	next *reads.NextStep, levers ...reads.Lever) {
+	x.w.Blockers = append(x.w.Blockers, reads.Blocker{Kind: kind, Object: object, Since: since,
+		Detail: detail, Next: next, Levers: levers})
 }
 
 func (x *whyBatch) ended() {
@@ -108,7 +110,8 @@ func (x *whyBatch) executing(v *Batch) error {
 	if err != nil {
 		return err
 	}
-	x.w.Moving = core.Moving || len(core.Blockers) > 0 && core.Blockers[0].Kind == "terminal" // its end is about to be seen
+	// its end is about to be seen
+	x.w.Moving = core.Moving || len(core.Blockers) > 0 && core.Blockers[0].Kind == "terminal"
 	x.w.Blockers = append(x.w.Blockers, core.Blockers...)
 	return nil
 }
@@ -121,14 +124,18 @@ func (x *whyBatch) undelivered() {
 		again := reads.NewLever("POST", "reader", "authorizations", x.v.Label, "executions", id, "retry")
 		levers = append([]reads.Lever{again}, levers...)
 	}
-	x.add("undelivered", x.batch(x.v.ID), x.v.UpdatedAt, fmt.Sprintf("no worker could be reached within %s; `postern processor retry` sends it again", x.p.DeliverWithin),
+	x.add("undelivered", x.batch(x.v.ID), x.v.UpdatedAt,
+		fmt.Sprintf("no worker could be reached within %s; `postern processor retry` sends it again",
+			x.p.DeliverWithin),
 		&reads.NextStep{At: *x.v.TTL, What: "its ttl is over: it ends as a timeout"}, levers...)
 }
 
 func (x *whyBatch) awaiting() error {
 	var address string
 	var deadline time.Time
-	err := x.s.Db(x.ctx).QueryRow(x.ctx, `SELECT address, deadline FROM postern.batch_callback WHERE batch_id = $1 AND deadline IS NOT NULL`, x.v.ID).Scan(&address, &deadline)
+	err := x.s.Db(x.ctx).QueryRow(x.ctx,
+		`SELECT address, deadline FROM postern.batch_callback WHERE batch_id = $1 AND deadline IS NOT NULL`,
+		x.v.ID).Scan(&address, &deadline)
 	if db.IsNoRows(err) { // it has come meanwhile
 		x.w.Moving, x.w.Summary = true, fmt.Sprintf("batch %d has just been confirmed", x.v.ID)
 		return nil
@@ -141,7 +148,8 @@ func (x *whyBatch) awaiting() error {
 		next = &reads.NextStep{At: *e, What: "it expires"}
 	}
 	confirm := fmt.Sprintf("%s/callbacks/%d", x.path(), x.v.ID)
-	x.add("callback_pending", confirm, x.v.UpdatedAt, fmt.Sprintf("action %d was executed and is to be confirmed by %q", x.v.Index, address), next,
+	x.add("callback_pending", confirm, x.v.UpdatedAt,
+		fmt.Sprintf("action %d was executed and is to be confirmed by %q", x.v.Index, address), next,
 		x.lever("POST", "executor", "callbacks", strconv.FormatInt(x.v.ID, 10)).With("payload", "..."), x.evict(x.v.ID))
 	return nil
 }
@@ -183,7 +191,8 @@ func (x *whyBatch) queued() error {
 			x.lever("POST", "reader", "tick"))
 		return nil
 	}
-	x.w.Moving, x.w.Summary = true, fmt.Sprintf("batch %d is next: the processor ticks every %s", x.v.ID, x.p.TickInterval)
+	x.w.Moving, x.w.Summary = true,
+		fmt.Sprintf("batch %d is next: the processor ticks every %s", x.v.ID, x.p.TickInterval)
 	return nil
 }
 

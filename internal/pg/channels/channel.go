@@ -26,7 +26,8 @@ const channelWaitMost = 365 * 24 * time.Hour
 
 // DefaultChannel returns the settings that a channel has where none are given.
 func DefaultChannel() ChannelSettings {
-	return ChannelSettings{Capacity: 100, MaxRetries: 5, RetryEvery: 5 * time.Second, StaleAfter: 5 * time.Minute, SweepEvery: 30 * time.Second}
+	return ChannelSettings{Capacity: 100, MaxRetries: 5, RetryEvery: 5 * time.Second,
+		StaleAfter: 5 * time.Minute, SweepEvery: 30 * time.Second}
 }
 
 // Validate refuses what cannot work, with the field.
@@ -148,7 +149,8 @@ func (s *Store) RemoveChannel(ctx context.Context, by db.By, name string) error 
 			return err
 		}
 		if used {
-			return fault.New(fault.Conflict, "in_use", "channel %q has messages that have not ended: receive and acknowledge them first", fault.Clip(name))
+			return fault.New(fault.Conflict, "in_use",
+				"channel %q has messages that have not ended: receive and acknowledge them first", fault.Clip(name))
 		}
 		b = &pgx.Batch{}
 		b.Queue(`DELETE FROM postern.channel_message_end WHERE channel_id = $1`, id)
@@ -179,7 +181,8 @@ func ConduitOf[P any](s *Store, id int32) *Conduit[P] { return &Conduit[P]{s: s,
 // OpenConduit finds the channel of that name, or NotFound.
 func OpenConduit[P any](ctx context.Context, s *Store, contextID int32, name string) (*Conduit[P], error) {
 	c := ConduitOf[P](s, 0)
-	err := s.Db(ctx).QueryRow(ctx, `SELECT channel_id FROM postern.channel WHERE context_id = $1 AND name = $2`, contextID, name).Scan(&c.id)
+	err := s.Db(ctx).QueryRow(ctx, `SELECT channel_id FROM postern.channel WHERE context_id = $1 AND name = $2`,
+		contextID, name).Scan(&c.id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, noChannel(name)
 	}

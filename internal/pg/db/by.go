@@ -59,7 +59,9 @@ func MatchVersion(want, have int64, created bool) error {
 		return fault.New(fault.Conflict, "precondition_failed",
 			"it exists already, at version %d: leave out If-None-Match to replace it", have).With("version", have)
 	case created:
-		return fault.New(fault.Conflict, "precondition_failed", "it does not exist (any more): leave If-Match out to create it").With("version", 0)
+		return fault.New(fault.Conflict, "precondition_failed",
+			"it does not exist (any more): leave If-Match out to create it").With("version", 0)
 	}
-	return fault.New(fault.Conflict, "precondition_failed", "it is at version %d by now: read it again", have).With("version", have)
+	return fault.New(fault.Conflict, "precondition_failed",
+		"it is at version %d by now: read it again", have).With("version", have)
 }

@@ -34,7 +34,8 @@ func (db *DB) SetNow(t *time.Time) {
 func (db *DB) SetClock(ctx context.Context, to time.Time) (time.Time, error) {
 	return db.moveClock(ctx, func(now time.Time) (time.Time, error) {
 		if to.Before(now) {
-			return to, fault.At("/set", "set %q is over: it is %s already, and time never falls", to.Format(time.RFC3339Nano), now.Format(time.RFC3339Nano))
+			return to, fault.At("/set", "set %q is over: it is %s already, and time never falls",
+				to.Format(time.RFC3339Nano), now.Format(time.RFC3339Nano))
 		}
 		return to, tooFar("/set", to)
 	})
@@ -52,7 +53,8 @@ func (db *DB) AdvanceClock(ctx context.Context, d time.Duration) (time.Time, err
 
 func tooFar(pointer string, t time.Time) error {
 	if t.After(time.Now().AddDate(aheadMost, 0, 0)) {
-		return fault.At(pointer, "%s leads to %s: want at most %d years ahead", pointer[1:], t.Format(time.RFC3339), aheadMost)
+		return fault.At(pointer, "%s leads to %s: want at most %d years ahead", pointer[1:],
+			t.Format(time.RFC3339), aheadMost)
 	}
 	return nil
 }

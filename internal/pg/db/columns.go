@@ -51,7 +51,9 @@ func (in *Insertion) Queue(b *pgx.Batch, rows Columns) {
 		if slices.ContainsFunc(col, func(v any) bool { return v != nil }) {
 			there |= 1 << i
 		}
-		if there&OneRow == 0 && in.likely&(1<<i) != 0 && slices.ContainsFunc(col, func(v any) bool { return v != col[0] }) {
+		if there&OneRow == 0 && in.likely&(1<<i) != 0 && slices.ContainsFunc(col, func(v any) bool {
+			return v != col[0]
+		}) {
 			there &^= AllSame
 		}
 	}
@@ -99,7 +101,8 @@ func (in *Insertion) text(there uint64) string {
 	}
 	rows := fmt.Sprintf("VALUES (%s)", strings.Join(reads, ", "))
 	if there&OneRow == 0 {
-		rows = fmt.Sprintf("SELECT %s FROM ROWS FROM (%s) n(%s)", strings.Join(reads, ", "), strings.Join(args, ", "), strings.Join(arrays, ", "))
+		rows = fmt.Sprintf("SELECT %s FROM ROWS FROM (%s) n(%s)", strings.Join(reads, ", "),
+			strings.Join(args, ", "), strings.Join(arrays, ", "))
 	}
 	return fmt.Sprintf("INSERT INTO postern.%s (%s) %s %s", in.table, strings.Join(names, ", "), rows, in.suffix)
 }

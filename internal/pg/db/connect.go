@@ -35,7 +35,8 @@ func poolConfig(url string, conns int32, practise Practice) (*pgxpool.Config, er
 		"max_parallel_workers_per_gather": "0",
 		"lock_timeout":                    "5s", "statement_timeout": "30s",
 		"idle_in_transaction_session_timeout": "4s", "idle_session_timeout": "10s",
-		"tcp_user_timeout": "4s", "tcp_keepalives_idle": "2", "tcp_keepalives_interval": "1", "tcp_keepalives_count": "3",
+		"tcp_user_timeout": "4s", "tcp_keepalives_idle": "2",
+		"tcp_keepalives_interval": "1", "tcp_keepalives_count": "3",
 	} {
 		if _, set := cfg.ConnConfig.RuntimeParams[name]; !set {
 			cfg.ConnConfig.RuntimeParams[name] = value
@@ -53,7 +54,8 @@ func poolConfig(url string, conns int32, practise Practice) (*pgxpool.Config, er
 	if cfg.MaxConnLifetimeJitter == 0 { // those that were opened together shall not end together
 		cfg.MaxConnLifetimeJitter = cfg.MaxConnLifetime / 6
 	}
-	if practise != nil && cfg.MinConns == 0 { // those that end, by their age or with the server, are opened anew before anybody needs them
+	// those that end, by their age or with the server, are opened anew before anybody needs them
+	if practise != nil && cfg.MinConns == 0 {
 		cfg.MinConns = cfg.MaxConns
 	}
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {

@@ -58,7 +58,8 @@ func Known(err error) error {
 	}
 	switch {
 	case e.Code == "55P03", e.Code == "57014":
-		return fault.New(fault.Retry, "overloaded", "the database did not get to this in time").After(time.Second).Because(err)
+		return fault.New(fault.Retry, "overloaded",
+			"the database did not get to this in time").After(time.Second).Because(err)
 	case strings.HasPrefix(e.Code, "08"), strings.HasPrefix(e.Code, "57P"), e.Code == "25006", fatal(e):
 		return unavailable(err)
 	}
@@ -144,9 +145,11 @@ func unavailable(err error) error {
 		return err
 	}
 	if err == context.DeadlineExceeded { //nolint:errorlint // the pool's own, for want of a free connection: those of connections wrap it
-		return fault.New(fault.Retry, "database_unavailable", "no connection to the database was free in time").After(time.Second).Because(err)
+		return fault.New(fault.Retry, "database_unavailable",
+			"no connection to the database was free in time").After(time.Second).Because(err)
 	}
-	return fault.New(fault.Retry, "database_unavailable", "the database cannot be reached").After(time.Second).Because(err)
+	return fault.New(fault.Retry, "database_unavailable",
+		"the database cannot be reached").After(time.Second).Because(err)
 }
 
 // IsNoRows says whether a statement that was to return one row returned none.

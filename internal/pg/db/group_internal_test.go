@@ -118,7 +118,8 @@ func TestARoundThatEndsBadlyIsFollowedByTheNext(t *testing.T) {
 			g.waits(1)
 			err, _ := bad.(error)
 			leave <- err
-			if got := (<-ended).(error); err != nil && got != err || err == nil && fault.CodeOf(got) != "commit_unknown" {
+			if got := (<-ended).(error); err != nil && got != err ||
+				err == nil && fault.CodeOf(got) != "commit_unknown" {
 				t.Error(got)
 			}
 			<-batches

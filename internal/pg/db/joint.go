@@ -97,7 +97,8 @@ func (j *joint) run(ctx context.Context, fn func(*Txn) error) error {
 		}
 	}
 	err := recovered(ctx, &Txn{Conn: j.conn, db: j.db, began: true, Joint: j}, fn)
-	if p := (*safe.Panic)(nil); errors.As(err, &p) { // its session has ended, so that nothing of the whole can be committed
+	// its session has ended, so that nothing of the whole can be committed
+	if p := (*safe.Panic)(nil); errors.As(err, &p) {
 		return err
 	}
 	if unprepared(err) {

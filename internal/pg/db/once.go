@@ -30,7 +30,8 @@ func (t *Txn) Replayed(ctx context.Context, once Once, sql string, args ...any) 
 		return "", err
 	}
 	if id != "" && !bytes.Equal(hash, once.Hash) {
-		return "", fault.New(fault.Conflict, "idempotency_conflict", "the key %q belongs to a request with another body", fault.Clip(once.Key)).
+		return "", fault.New(fault.Conflict, "idempotency_conflict",
+			"the key %q belongs to a request with another body", fault.Clip(once.Key)).
 			With("existing", map[string]string{"id": id})
 	}
 	return id, nil

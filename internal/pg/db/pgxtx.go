@@ -28,7 +28,8 @@ func (a asTx) Rollback(context.Context) error        { return errNotYours }
 func (a asTx) LargeObjects() pgx.LargeObjects        { return pgx.LargeObjects{} }
 func (a asTx) Conn() *pgx.Conn                       { return a.t.Conn.Conn() }
 
-func (a asTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
+func (a asTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string,
+	src pgx.CopyFromSource) (int64, error) {
 	return a.t.Conn.CopyFrom(ctx, table, columns, src)
 }
 

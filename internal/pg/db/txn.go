@@ -115,7 +115,8 @@ func recovered(ctx context.Context, t *Txn, fn func(*Txn) error) error {
 		defer cancel()
 		t.Conn.Conn().Close(end)
 		if !t.ended && t.Joint == nil {
-			return fault.New(fault.Internal, "internal", "the program failed while this was being done, and stored nothing of it").
+			return fault.New(fault.Internal, "internal",
+				"the program failed while this was being done, and stored nothing of it").
 				Because(p)
 		}
 		return panicked(p)

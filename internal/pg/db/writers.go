@@ -37,7 +37,8 @@ func (w writers) enter(ctx context.Context) error {
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return ctx.Err()
 		}
-		return fault.New(fault.Retry, "overloaded", "%d commits of this process wait for the database: nothing of this was done", cap(w)).
+		return fault.New(fault.Retry, "overloaded",
+			"%d commits of this process wait for the database: nothing of this was done", cap(w)).
 			After(time.Second).Because(ctx.Err())
 	}
 }

@@ -4,7 +4,8 @@ import "time"
 
 // DeliveriesByKey are statements whose rows have to be found by their keys, with the lists of keys all empty.
 var DeliveriesByKey = map[string][]any{
-	receiptsSQL: {[]int64{}, []int64{}, []time.Time{}, []int32{}, []string{}, []int32{}, []string{}, []time.Duration{}, []string{}, []string{},
+	receiptsSQL: {[]int64{}, []int64{}, []time.Time{}, []int32{}, []string{}, []int32{}, []string{},
+		[]time.Duration{}, []string{}, []string{},
 		time.Time{}},
 	fanoutDelete: {[]int32{}, []time.Time{}, []int64{}, []int64{}, []string{}},
 }

@@ -21,7 +21,9 @@ const streamKept = 24 * time.Hour
 func (s *Store) ContextStream(ctx context.Context, contextID int32) (*Subscription, error) {
 	v, err := s.Subscription(ctx, contextID, streamName)
 	if fault.KindOf(err) == fault.NotFound {
-		_, err = s.PutSubscription(ctx, db.By{Context: contextID, Actor: "service", Via: "stream"}, outbox.Subscription{Name: streamName, Kind: "stream", Events: outbox.TransactionEvents, OnError: "skip"}, nil, -1)
+		_, err = s.PutSubscription(ctx, db.By{Context: contextID, Actor: "service", Via: "stream"},
+			outbox.Subscription{Name: streamName, Kind: "stream",
+				Events: outbox.TransactionEvents, OnError: "skip"}, nil, -1)
 		if err != nil && fault.KindOf(err) != fault.Conflict { // somebody else was first
 			return nil, err
 		}

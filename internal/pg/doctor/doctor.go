@@ -41,8 +41,9 @@ type check struct {
 
 // server are the checks that any PostgreSQL can be put to, ours those that want our tables.
 var (
-	server = []check{{"version", version}, {"settings", settings}, {"connections", connections}, {"clock", clock}, {"old snapshots", snapshots}, {"notifications", notifications}}
-	ours   = []check{
+	server = []check{{"version", version}, {"settings", settings}, {"connections", connections}, {"clock", clock},
+		{"old snapshots", snapshots}, {"notifications", notifications}}
+	ours = []check{
 		{"nodes", nodes},
 		{"quarantine", quarantine},
 		{"partitions", partitions},
@@ -86,7 +87,8 @@ func Database(ctx context.Context, url string, migrated bool) ([]Finding, error)
 		var refused *pgconn.PgError
 		switch {
 		case errors.As(err, &refused):
-			f = []Finding{{look.name, Warn, "cannot be seen: " + refused.Message, "run it as a role that may read the schema postern, such as postern_verify"}}
+			f = []Finding{{look.name, Warn, "cannot be seen: " + refused.Message,
+				"run it as a role that may read the schema postern, such as postern_verify"}}
 		case err != nil:
 			return found, fault.New(fault.Retry, "database_unavailable", "the database broke off").Because(err)
 		}

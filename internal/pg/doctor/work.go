@@ -32,7 +32,8 @@ func snapshots(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	var pid, user, application, state string
 	var age time.Duration
 	_, err = pgx.ForEachRow(rows, []any{&pid, &user, &application, &state, &age}, func() error {
-		f := Finding{"old snapshots", Warn, fmt.Sprintf("pid %s (%s, %q) has a transaction open for %s, %s", pid, user, application, coarse(age), state),
+		f := Finding{"old snapshots", Warn, fmt.Sprintf("pid %s (%s, %q) has a transaction open for %s, %s", pid, user,
+			application, coarse(age), state),
 			"end it, or: SELECT pg_terminate_backend(" + pid + ")"}
 		if gid, prepared := strings.CutPrefix(pid, "prepared "); prepared {
 			f.Found = fmt.Sprintf("the prepared transaction %q of %s is %s old", gid, user, coarse(age))
@@ -99,9 +100,11 @@ func nodes(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	case len(drained) == len(live):
 		found = append(found, Drained(drained))
 	case len(live) > 5:
-		found = append(found, Finding{Check: "nodes", State: OK, Found: fmt.Sprintf("%d live: %s and others", len(live), strings.Join(live[:5], ", "))})
+		found = append(found, Finding{Check: "nodes", State: OK,
+			Found: fmt.Sprintf("%d live: %s and others", len(live), strings.Join(live[:5], ", "))})
 	default:
-		found = append(found, Finding{Check: "nodes", State: OK, Found: fmt.Sprintf("%d live: %s", len(live), strings.Join(live, ", "))})
+		found = append(found, Finding{Check: "nodes", State: OK,
+			Found: fmt.Sprintf("%d live: %s", len(live), strings.Join(live, ", "))})
 	}
 	return found, nil
 }
@@ -120,22 +123,26 @@ func overdue(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	var late time.Duration
 	_, err = pgx.ForEachRow(rows, []any{&tenant, &name, &phase, &late, &what, &node}, func() error {
 		f := Finding{
-			Check:  "overdue queues",
-			State:  Bad,
-			Found:  fmt.Sprintf("queue %q (context %s) should have left %s %s ago: %s", name, tenant, phase, coarse(late), what),
+			Check: "overdue queues",
+			State: Bad,
+			Found: fmt.Sprintf("queue %q (context %s) should have left %s %s ago: %s", name,
+				tenant, phase, coarse(late), what),
 			Remedy: "look at the log of the processes that work, and restart them one after the other",
 		}
 		if name == "" {
-			f.Found = fmt.Sprintf("unordered work (context %s) should have left %s %s ago: %s", tenant, phase, coarse(late), what)
+			f.Found = fmt.Sprintf("unordered work (context %s) should have left %s %s ago: %s",
+				tenant, phase, coarse(late), what)
 		}
 		if node != "" {
-			f.Remedy = "it should have handed it back by itself: restart it, or postern bury nodes/" + node + " --reason ..."
+			f.Remedy = "it should have handed it back by itself: restart it, or postern bury nodes/" + node +
+				" --reason ..."
 		}
 		found = append(found, f)
 		return nil
 	})
 	if err == nil && len(found) == 0 {
-		found = []Finding{{Check: "overdue queues", State: OK, Found: "each is in its state for no longer than that may last"}}
+		found = []Finding{{Check: "overdue queues", State: OK,
+			Found: "each is in its state for no longer than that may last"}}
 	}
 	return found, err
 }
@@ -160,7 +167,9 @@ func quarantine(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 		case tenant != "":
 			what = "context " + tenant
 		}
-		found = append(found, Finding{"quarantine", Bad, fmt.Sprintf("%s is in quarantine for %s, entered by %s, and nothing of it leaves: %s", what, coarse(age), actor, reason),
+		found = append(found, Finding{"quarantine", Bad,
+			fmt.Sprintf("%s is in quarantine for %s, entered by %s, and nothing of it leaves: %s",
+				what, coarse(age), actor, reason),
 			"postern quarantine status says what is to be done"})
 		return nil
 	})
@@ -190,9 +199,11 @@ func queues(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 		if n++; n > 5 {
 			return nil
 		}
-		f := Finding{"stuck queues", Bad, fmt.Sprintf("queue %q (context %s) is %s for %s", name, tenant, phase, coarse(age)), "postern why queues/" + name}
+		f := Finding{"stuck queues", Bad, fmt.Sprintf("queue %q (context %s) is %s for %s", name, tenant,
+			phase, coarse(age)), "postern why queues/" + name}
 		if name == "" {
-			f.Found, f.Remedy = fmt.Sprintf("unordered work (context %s) is %s for %s", tenant, phase, coarse(age)), "postern ls state=WAITING order=asc, then postern why ID"
+			f.Found, f.Remedy = fmt.Sprintf("unordered work (context %s) is %s for %s", tenant, phase, coarse(age)),
+				"postern ls state=WAITING order=asc, then postern why ID"
 		}
 		if tenant != "default" {
 			f.Remedy += " --context " + tenant
@@ -202,9 +213,11 @@ func queues(ctx context.Context, c *pgx.Conn) ([]Finding, error) {
 	})
 	switch {
 	case n > 1000:
-		found = append(found, Finding{"stuck queues", Bad, "more than 1000 stand still", "look at what they have in common first: nodes, workers, senders"})
+		found = append(found, Finding{"stuck queues", Bad, "more than 1000 stand still",
+			"look at what they have in common first: nodes, workers, senders"})
 	case n > 5:
-		found = append(found, Finding{"stuck queues", Bad, fmt.Sprintf("%d stand still", n), "look at what they have in common first: nodes, workers, senders"})
+		found = append(found, Finding{"stuck queues", Bad, fmt.Sprintf("%d stand still", n),
+			"look at what they have in common first: nodes, workers, senders"})
 	case n == 0 && err == nil:
 		found = []Finding{{Check: "stuck queues", State: OK, Found: "none has stood still for " + coarse(old)}}
 	}

@@ -59,7 +59,8 @@ func (m eventMaker) May(db.By, string, *pg.Task) error { return nil }
 
 // Redrive redrives a call or a result behind the lock of its event, so that of both one is redriven, and has the event
 // know the transaction that tells its result once more.
-func (m eventMaker) Redrive(ctx context.Context, by db.By, old *pg.Transaction, change pg.Redrive, post pg.Repost) (out pg.Accepted, err error) {
+func (m eventMaker) Redrive(ctx context.Context, by db.By, old *pg.Transaction, change pg.Redrive,
+	post pg.Repost) (out pg.Accepted, err error) {
 	event, ok := eventOf(old)
 	if !ok {
 		return post(ctx, nil)

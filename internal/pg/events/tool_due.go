@@ -82,9 +82,12 @@ func (s *Store) ToolChecked(ctx context.Context, v *Tool, why string) (changed b
 // ToolRefreshed stores what a look at /meta brought: its definition, or why there is none; then the one that is known
 // stays, and another look comes soon. A definition that has changed is a change of the configuration. Of two looks, or
 // a look and a change, the row's version decides which counts: the later one finds another and changes nothing.
-func (s *Store) ToolRefreshed(ctx context.Context, by db.By, v *Tool, d *leader.Definition, why string) (changed bool, err error) {
+func (s *Store) ToolRefreshed(ctx context.Context, by db.By, v *Tool,
+	d *leader.Definition, why string) (changed bool, err error) {
 	if d == nil {
-		_, err = s.Exec(ctx, `UPDATE postern.tool SET refresh_error = $3 WHERE tool_id = $1 AND version = $2 AND removed_at IS NULL`, v.ID, v.Version, why)
+		_, err = s.Exec(ctx,
+			`UPDATE postern.tool SET refresh_error = $3 WHERE tool_id = $1 AND version = $2 AND removed_at IS NULL`,
+			v.ID, v.Version, why)
 		return false, err
 	}
 	err = s.Run(ctx, func(t *db.Txn) error {

@@ -80,7 +80,8 @@ func mayGoUp(ctx context.Context, url string) error {
 		}
 	}
 	var found bool
-	if err := conn.QueryRow(ctx, "SELECT to_regclass('postern.node') IS NOT NULL").Scan(&found); err != nil || missing < 0 || !found {
+	if err := conn.QueryRow(ctx, "SELECT to_regclass('postern.node') IS NOT NULL").Scan(&found); err != nil ||
+		missing < 0 || !found {
 		return err
 	}
 	var n int

@@ -42,7 +42,8 @@ func TestWhatIsHeldIsListedCountedAndReported(t *testing.T) {
 	check := func(held, others, counts, stuck string) {
 		t.Helper()
 		for filter, want := range map[*bool]string{&yes: held, &no: others} {
-			list, _, err := w.S.Reads.ListTransactions(w.Ctx, w.ID, reads.ListFilter{Held: filter, Limit: 10, Ascending: true})
+			list, _, err := w.S.Reads.ListTransactions(w.Ctx, w.ID,
+				reads.ListFilter{Held: filter, Limit: 10, Ascending: true})
 			w.Must(err)
 			got := ""
 			for _, x := range list {

@@ -11,7 +11,8 @@ import (
 
 // Sample is what GET /metrics shows of the database. Counts are of queues with work, never of transactions.
 type Sample struct {
-	Waiting        int64              // transactions behind those in flight; a node that works through a queue writes its row now and then
+	// transactions behind those in flight; a node that works through a queue writes its row now and then
+	Waiting        int64
 	OldestHeads    map[string]float64 // seconds, by state of the queue
 	Queues         map[string]int64   // by state
 	Senders        []SenderCount
@@ -36,7 +37,8 @@ const sampleAtMost = 100000
 // after a day, and one of ready; none of it waits for a lock. Only members of pg_monitor see the SQL transactions of
 // another database user.
 func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
-	v.Queues, v.Deliveries, v.Held, v.OldestHeads = map[string]int64{}, map[string]int64{}, map[string]int64{}, map[string]float64{}
+	v.Queues, v.Deliveries, v.Held, v.OldestHeads = map[string]int64{}, map[string]int64{},
+		map[string]int64{}, map[string]float64{}
 	for _, state := range outbox.QueueStates {
 		v.Queues[string(state)], v.OldestHeads[string(state)] = 0, 0
 	}
@@ -47,7 +49,8 @@ func (s *Store) TakeSample(ctx context.Context) (v Sample, err error) {
 	s.sampleSenders(b, &v)
 	sampleHeld(b, &v)
 	for _, state := range []string{"pending", "queued"} { // a literal, so that the partial index serves it
-		b.Queue(`SELECT count(*) FROM (SELECT FROM postern.delivery WHERE state = '`+state+`' LIMIT $1) d`, sampleAtMost).QueryRow(func(row pgx.Row) error {
+		b.Queue(`SELECT count(*) FROM (SELECT FROM postern.delivery WHERE state = '`+state+`' LIMIT $1) d`,
+			sampleAtMost).QueryRow(func(row pgx.Row) error {
 			var n int64
 			err := row.Scan(&n)
 			v.Deliveries[state] = n

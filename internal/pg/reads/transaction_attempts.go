@@ -201,7 +201,8 @@ func (p *past) readOutcome(b *pgx.Batch, key []any) {
 		WHERE (o.queue_id, o.seq, o.day) = ($1, $2, $3)`, key...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			o := &outcomePast{}
-			if err := rows.Scan(&o.Was, &o.State, &o.Attempt.Attempt, &o.Fence, &o.Sender, &o.Node, &o.Fee, &o.Nonce, &o.Hash, &o.Class, &o.Code, &o.Error,
+			if err := rows.Scan(&o.Was, &o.State, &o.Attempt.Attempt, &o.Fence, &o.Sender, &o.Node, &o.Fee, &o.Nonce,
+				&o.Hash, &o.Class, &o.Code, &o.Error,
 				&o.StartedAt, &o.DoneAt); err != nil {
 				return err
 			}

@@ -32,7 +32,8 @@ func (s *Store) History(ctx context.Context, contextID int32, id outbox.ID) ([]T
 		return nil, err
 	}
 	h := &history{p: p, state: outbox.WAITING}
-	h.list = append(h.list, Transition{At: p.t.ReceivedAt, Machine: "transaction", Event: string(sequencer.Posted), To: string(outbox.WAITING), By: p.t.Actor})
+	h.list = append(h.list, Transition{At: p.t.ReceivedAt, Machine: "transaction", Event: string(sequencer.Posted),
+		To: string(outbox.WAITING), By: p.t.Actor})
 	for i := range p.recorded {
 		h.foundNotDone(began(&p.recorded[i]))
 		told := len(h.list)
@@ -63,7 +64,8 @@ type history struct {
 
 // move adds a transition and goes on from there.
 func (h *history) move(at time.Time, on sequencer.Event, to outbox.State, by string, attempt int, detail string) {
-	h.list = append(h.list, Transition{At: at, Machine: "transaction", From: string(h.state), Event: string(on), To: string(to), By: by, Attempt: attempt, Detail: detail})
+	h.list = append(h.list, Transition{At: at, Machine: "transaction", From: string(h.state), Event: string(on),
+		To: string(to), By: by, Attempt: attempt, Detail: detail})
 	h.state = to
 }
 
@@ -202,7 +204,8 @@ func (h *history) end() {
 	if o.Hash != "" && o.State == outbox.DONE {
 		detail = "hash " + o.Hash
 	}
-	if action := map[sequencer.Event]string{sequencer.Cancel: "cancel", sequencer.Abandoned: "abandon", sequencer.FoundDone: "was-done"}[on]; action != "" && (o.Was == outbox.WAITING || action != "cancel") {
+	if action := map[sequencer.Event]string{sequencer.Cancel: "cancel", sequencer.Abandoned: "abandon",
+		sequencer.FoundDone: "was-done"}[on]; action != "" && (o.Was == outbox.WAITING || action != "cancel") {
 		if i := slices.IndexFunc(h.p.audit, func(a auditRow) bool { return a.action == action }); i >= 0 {
 			by, detail = h.p.audit[i].actor, h.p.audit[i].reason
 			h.p.audit = slices.Delete(slices.Clone(h.p.audit), i, i+1)

@@ -63,7 +63,8 @@ type ListCursor struct {
 //
 // The newest ones are looked for in the span of the newest alone, with those that are made ahead, and only a page that
 // is not full then in the others: the cost of a page does not grow with the age of the database.
-func (s *Store) ListTransactions(ctx context.Context, contextID int32, f ListFilter) (list []*pg.Transaction, next *ListCursor, err error) {
+func (s *Store) ListTransactions(ctx context.Context,
+	contextID int32, f ListFilter) (list []*pg.Transaction, next *ListCursor, err error) {
 	limit := f.Limit
 	if f.Examined == 0 {
 		f.Examined = 50000
@@ -258,7 +259,8 @@ func (s *Store) listQuery(ctx context.Context, contextID int32, f ListFilter) (*
 		return nil, err
 	case len(f.Queues) == 1:
 		var id int64
-		err := s.Pool().QueryRow(ctx, `SELECT queue_id FROM postern.queue_name WHERE context_id = $1 AND name = $2`, contextID, f.Queues[0]).Scan(&id)
+		err := s.Pool().QueryRow(ctx, `SELECT queue_id FROM postern.queue_name WHERE context_id = $1 AND name = $2`,
+			contextID, f.Queues[0]).Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil, nil
 		}
@@ -294,7 +296,8 @@ func (q *listQuery) days(f ListFilter) string {
 
 func (q *listQuery) ofQueue(id int64, f ListFilter) {
 	cmp, dir := direction(f)
-	q.keys = "SELECT k.queue_id, k.seq, k.day, k.created_at, k.type FROM postern.task k WHERE k.queue_id = " + q.arg(id) + q.days(f)
+	q.keys = "SELECT k.queue_id, k.seq, k.day, k.created_at, k.type FROM postern.task k WHERE k.queue_id = " +
+		q.arg(id) + q.days(f)
 	if from := f.behind(); from != nil {
 		q.keys += fmt.Sprintf(" AND k.seq %s %s", cmp, q.arg(from.Seq))
 	}

@@ -156,13 +156,15 @@ func (x *explain) load(queue int64) (err error) {
 	if x.q.Cur != 0 {
 		from = x.q.Cur
 	}
-	if x.head, err = pg.ScanTask(db.QueryRow(x.ctx, pg.OldestUnsettledSQL, queue, from, x.q.HeadDay.Time(), nil)); err != nil {
+	x.head, err = pg.ScanTask(db.QueryRow(x.ctx, pg.OldestUnsettledSQL, queue, from, x.q.HeadDay.Time(), nil))
+	if err != nil {
 		x.head = nil
 		return noRows(err)
 	}
 	x.inFlight, x.since = x.q.Cur != 0, x.q.EnteredAt
 	if x.inFlight && x.head.ID.Seq > x.q.Cur { // written lazily: it went out when the one before it ended
-		if err := db.QueryRow(x.ctx, `SELECT max(done_at) FROM postern.outcome WHERE queue_id = $1 AND seq = $2`, queue, x.head.ID.Seq-1).
+		if err := db.QueryRow(x.ctx, `SELECT max(done_at) FROM postern.outcome WHERE queue_id = $1 AND seq = $2`, queue,
+			x.head.ID.Seq-1).
 			Scan(&x.since); err != nil {
 			return pgdb.Known(err)
 		}
@@ -256,9 +258,11 @@ func (x *explain) countAhead(t *pg.Transaction) error {
 	if x.q.Marks > 0 { // something may have been placed
 		sql = `SELECT count(*) FROM (SELECT o.rank FROM (` + pg.OpenSQL + ` LIMIT 10000) o
 			JOIN (SELECT coalesce((SELECT rank FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $4, 'placed')), $4) AS rank) me ON o.rank < me.rank) n`
-		return pgdb.Known(x.s.Pool().QueryRow(x.ctx, sql, t.ID.Queue, x.q.Head, x.q.HeadDay.Time(), t.ID.Seq).Scan(&x.ahead))
+		return pgdb.Known(x.s.Pool().QueryRow(x.ctx, sql, t.ID.Queue, x.q.Head,
+			x.q.HeadDay.Time(), t.ID.Seq).Scan(&x.ahead))
 	}
-	return pgdb.Known(x.s.Pool().QueryRow(x.ctx, sql, t.ID.Queue, x.head.ID.Seq, t.ID.Seq, x.q.HeadDay.Time()).Scan(&x.ahead))
+	return pgdb.Known(x.s.Pool().QueryRow(x.ctx, sql, t.ID.Queue, x.head.ID.Seq, t.ID.Seq,
+		x.q.HeadDay.Time()).Scan(&x.ahead))
 }
 
 // overtaken adds that somebody placed later ones ahead of a transaction, with who did it last.
@@ -273,7 +277,8 @@ func (x *explain) overtaken(t *pg.Transaction) error {
 	err := x.s.Pool().QueryRow(x.ctx, `WITH open AS MATERIALIZED (`+pg.OpenSQL+`), me AS (SELECT rank FROM open WHERE seq = $4)
 		SELECT o.seq, o.day - '1970-01-01', o.salt, m.actor, m.reason, m.at, count(*) OVER () FROM open o JOIN me ON o.rank < me.rank
 		JOIN postern.mark m ON (m.queue_id, m.seq, m.kind) = ($1, o.seq, 'placed') WHERE o.seq > $4 ORDER BY m.at DESC LIMIT 1`,
-		t.ID.Queue, x.q.Head, x.q.HeadDay.Time(), t.ID.Seq).Scan(&id.Seq, &id.Day, &id.Salt, &actor, &reason, &b.Since, &n)
+		t.ID.Queue, x.q.Head, x.q.HeadDay.Time(),
+		t.ID.Seq).Scan(&id.Seq, &id.Day, &id.Salt, &actor, &reason, &b.Since, &n)
 	if pgdb.IsNoRows(err) {
 		return nil
 	}
@@ -284,7 +289,8 @@ func (x *explain) overtaken(t *pg.Transaction) error {
 	if actor, err = x.who(actor); err != nil {
 		return err
 	}
-	b.Object, b.Detail = pg.TxPath(id), pg.Because(fmt.Sprintf("placed ahead of it by %s, one of %d that came later", actor, n), reason)
+	b.Object, b.Detail = pg.TxPath(id),
+		pg.Because(fmt.Sprintf("placed ahead of it by %s, one of %d that came later", actor, n), reason)
 	if n == 1 {
 		b.Detail = pg.Because("placed ahead of it by "+actor, reason)
 	}
@@ -296,7 +302,9 @@ func (x *explain) overtaken(t *pg.Transaction) error {
 func (x *explain) suspended(id outbox.ID) (bool, error) {
 	b := Blocker{Kind: "suspended", Object: pg.TxPath(id), Levers: []Lever{leverOf(id, "resume", "admin")}}
 	var actor, reason string
-	err := x.s.Pool().QueryRow(x.ctx, `SELECT actor, reason, at FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'suspended')`, id.Queue, id.Seq).
+	err := x.s.Pool().QueryRow(x.ctx,
+		`SELECT actor, reason, at FROM postern.mark WHERE (queue_id, seq, kind) = ($1, $2, 'suspended')`, id.Queue,
+		id.Seq).
 		Scan(&actor, &reason, &b.Since)
 	if pgdb.IsNoRows(err) {
 		return false, nil
@@ -318,7 +326,8 @@ func (x *explain) parked() (bool, error) {
 		return false, nil
 	}
 	var parked bool
-	if err := x.s.Pool().QueryRow(x.ctx, pg.ParkedSQL, x.q.ID, x.s.Conf.Resume, x.q.Prio, x.q.EnteredAt).Scan(&parked); err != nil || !parked {
+	if err := x.s.Pool().QueryRow(x.ctx, pg.ParkedSQL, x.q.ID, x.s.Conf.Resume, x.q.Prio,
+		x.q.EnteredAt).Scan(&parked); err != nil || !parked {
 		return false, pgdb.Known(err)
 	}
 	return x.suspended(x.head.ID)

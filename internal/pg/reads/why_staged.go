@@ -16,7 +16,8 @@ func WhyStaged(t *pg.Transaction) *Why {
 		place += " and its place in " + t.Queue
 	}
 	return &Why{State: string(t.State), Moving: true,
-		Summary: fmt.Sprintf("staged by SQL at %s; the next drain gives it %s; nothing to do before that", clockTime(t.ReceivedAt), place),
+		Summary: fmt.Sprintf("staged by SQL at %s; the next drain gives it %s; nothing to do before that",
+			clockTime(t.ReceivedAt), place),
 		Blockers: []Blocker{{Kind: "staged", Object: "/transactions/by-uid/" + t.UID, Since: t.ReceivedAt,
 			Detail: "submitted by SQL and committed, without a position yet: every serve and work process drains several times a second"}}}
 }

@@ -58,7 +58,8 @@ func busy(t *testing.T) *pgxpool.Pool {
 		t.Helper()
 		var subs []*pg.Submission
 		for _, u := range uids {
-			subs = append(subs, &pg.Submission{ContextID: by.Context, Queue: queue, Type: typ, UID: u, Hash: []byte(u), Data: json.RawMessage(`{}`)})
+			subs = append(subs, &pg.Submission{ContextID: by.Context, Queue: queue, Type: typ, UID: u,
+				Hash: []byte(u), Data: json.RawMessage(`{}`)})
 		}
 		out, err := s.Ingest(ctx, subs, true)
 		ok(t, err)
@@ -79,7 +80,8 @@ func busy(t *testing.T) *pgxpool.Pool {
 	}
 	settle := func(l *pg.Lease, a outbox.Answer) *pg.Lease {
 		t.Helper()
-		out, err := s.Settle(ctx, []*pg.Answer{{Lease: l, Result: a.Result, StartedAt: time.Now(), Gate: sequencer.MoveOpen, Continue: true,
+		out, err := s.Settle(ctx, []*pg.Answer{{Lease: l, Result: a.Result, StartedAt: time.Now(),
+			Gate: sequencer.MoveOpen, Continue: true,
 			Step: sequencer.Dispatched(l.Flight(2), a, l.Dispatcher.Dispatcher, 0.5)}})
 		ok(t, err)
 		return out[0].Next

@@ -37,7 +37,8 @@ func Violations(ctx context.Context, db DB) ([]string, error) {
 	b := &pgx.Batch{}
 	b.Queue(planFreely) // until the batch, which is one SQL transaction, ends
 	for _, v := range Invariants {
-		b.Queue(fmt.Sprintf("SELECT v.found FROM (%s) v(found) LIMIT %d", v.SQL, most)).Query(func(rows pgx.Rows) error {
+		b.Queue(fmt.Sprintf("SELECT v.found FROM (%s) v(found) LIMIT %d", v.SQL,
+			most)).Query(func(rows pgx.Rows) error {
 			list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			if err != nil {
 				return fmt.Errorf("invariant %s: %w", v.Name, err)

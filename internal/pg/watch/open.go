@@ -86,7 +86,8 @@ func (o *opening) pausing() error {
 	if left <= 0 {
 		return nil
 	}
-	return &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("not tried again for %s: %w", left.Round(time.Millisecond), o.last)}
+	return &net.OpError{Op: "dial", Net: "tcp",
+		Err: fmt.Errorf("not tried again for %s: %w", left.Round(time.Millisecond), o.last)}
 }
 
 // ended notes how an opening has ended.

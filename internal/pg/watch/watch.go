@@ -24,11 +24,12 @@ const (
 	againAfter  = 2 * time.Second        // and again, while the server works on it
 	alarmFor    = 5 * time.Second        // after a link was closed others are suspected sooner, by
 	alarmFrom   = 250 * time.Millisecond // how long they wait
-	graceLeast  = 250 * time.Millisecond // for an answer that the server has given, and as long as the question after it took
-	openWithin  = 10 * time.Second       // a connection, where the URL does not say it
-	probeWithin = 4 * time.Second        // a connection that asks after others
-	limitMargin = 5 * time.Second        // added to the server's own timeout, where it cannot be asked after a wait
-	limitMost   = 10 * time.Minute       // where the server has none
+	// for an answer that the server has given, and as long as the question after it took
+	graceLeast  = 250 * time.Millisecond
+	openWithin  = 10 * time.Second // a connection, where the URL does not say it
+	probeWithin = 4 * time.Second  // a connection that asks after others
+	limitMargin = 5 * time.Second  // added to the server's own timeout, where it cannot be asked after a wait
+	limitMost   = 10 * time.Minute // where the server has none
 )
 
 // Watch watches the connections of one configuration. It works while there are any.

@@ -73,7 +73,8 @@ func until(t *testing.T, what string, done func() bool) {
 // A statement whose answer never comes ends soon, though its context does not, in whichever direction the connection
 // says nothing any more; the next has a connection, and the server is asked to cancel nothing.
 func TestAnAnswerThatNeverComesIsNotWaitedFor(t *testing.T) {
-	for name, way := range map[string]proxy.Way{"neither": proxy.BothWays, "answers": proxy.ToClient, "questions": proxy.ToServer} {
+	for name, way := range map[string]proxy.Way{"neither": proxy.BothWays, "answers": proxy.ToClient,
+		"questions": proxy.ToServer} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, p, pool := through(t, 3)
@@ -211,7 +212,10 @@ func TestTheEndOfAContextCancelsNothing(t *testing.T) {
 	}()
 	until(t, "the server sleeps", func() bool {
 		var n int
-		must(t, db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = $1", db.Name).Scan(&n))
+		must(t,
+			db.Pool.QueryRow(t.Context(),
+				"SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = $1",
+				db.Name).Scan(&n))
 		return n == 1
 	})
 	cancel()

@@ -58,7 +58,8 @@ func (w *World) Opened(s *stores.Store) *channels.Conduit[Note] {
 // Lies shows the messages that have not ended, by id.
 func (w *World) Lies() string {
 	w.T.Helper()
-	rows, err := w.S.Pool().Query(w.Ctx, `SELECT message_id || ' ' || state || ' ' || retries FROM postern.channel_message ORDER BY message_id`)
+	rows, err := w.S.Pool().Query(w.Ctx,
+		`SELECT message_id || ' ' || state || ' ' || retries FROM postern.channel_message ORDER BY message_id`)
 	w.Must(err)
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	w.Must(err)

@@ -4,7 +4,8 @@ import "github.com/postern-dev/postern/internal/leader"
 
 func (w *World) Source(change func(*leader.Source)) {
 	w.T.Helper()
-	v := leader.Source{Name: "log", Kind: "http_json", URL: "http://127.0.0.1:1/", Map: leader.SourceMap{FQN: "/tool"}}.WithDefaults()
+	v := leader.Source{Name: "log", Kind: "http_json", URL: "http://127.0.0.1:1/",
+		Map: leader.SourceMap{FQN: "/tool"}}.WithDefaults()
 	if change != nil {
 		change(&v)
 	}

@@ -22,11 +22,14 @@ func (w *World) HeldBy() (held string) {
 // Retain drops what may go and returns how many days are left before the last thirty.
 func (w *World) Retain() (left int) {
 	w.T.Helper()
-	_, err := w.S.Pool().Exec(w.Ctx, `UPDATE postern.delivery SET state = 'delivered', next_at = NULL WHERE state = 'pending'`) // the hooks
+	// the hooks
+	_, err := w.S.Pool().Exec(w.Ctx,
+		`UPDATE postern.delivery SET state = 'delivered', next_at = NULL WHERE state = 'pending'`)
 	w.Must(err)
 	_, err = w.S.Retain(w.Ctx, AMonth)
 	w.Must(err)
 	HoldsTrue(w.T, w.Ctx, w.S.Pool())
-	w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT count(*) FROM report.retention WHERE relation = 'task' AND day < $1`, w.Now.Add(-AMonth).Truncate(24*time.Hour)).Scan(&left))
+	w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT count(*) FROM report.retention WHERE relation = 'task' AND day < $1`,
+		w.Now.Add(-AMonth).Truncate(24*time.Hour)).Scan(&left))
 	return left
 }

@@ -66,7 +66,8 @@ func report(in io.Reader, out io.Writer) int {
 			}
 		}
 	}
-	fmt.Fprintf(out, "\n%d tests passed, %d tests and packages failed, %d skipped (not tried)\n", passed, failed, len(skips))
+	fmt.Fprintf(out, "\n%d tests passed, %d tests and packages failed, %d skipped (not tried)\n", passed,
+		failed, len(skips))
 	for _, s := range skips {
 		fmt.Fprintln(out, "  "+s)
 	}
