@@ -1387,7 +1387,7 @@ type BulkOutputBody struct {
 	// Next send it back as after, to go on behind max; null at the end
 	Next *string `json:"next"`
 
-	// Pending these take effect at their next safe point
+	// Pending these take effect later
 	Pending int64         `json:"pending"`
 	Refused []RefusedView `json:"refused"`
 }
@@ -4540,7 +4540,7 @@ type SourceMap struct {
 
 // SourceSettings defines model for SourceSettings.
 type SourceSettings struct {
-	// Buffer How many of its events are offered to the engine at a time; more are stored, and wait. 100 unless said.
+	// Buffer Its events that may wait for tools at a time; more are stored. 100 unless said.
 	Buffer *int64 `json:"buffer,omitempty"`
 
 	// Filter sui_graphql and sui: which events to ask for, as an EventFilter of GraphQL or of JSON-RPC. devnet: members that an event must have, others are passed over.
