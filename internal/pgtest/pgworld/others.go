@@ -55,6 +55,27 @@ func HoldsTrue(t *testing.T, ctx context.Context, pool *pgxpool.Pool) {
 	}
 }
 
+// ofSpan are the transactions of one context whose days lie in one span.
+type ofSpan struct {
+	Context int32
+	First   outbox.Day
+	Last    outbox.Day
+	Queues  []int64
+	Seqs    []int64
+	Days    []time.Time
+	Before  []bool // its queue began to be worked on before the span of its day
+}
+
+func bySpan(ctx context.Context, tx pgx.Tx) ([]ofSpan, error) {
+	rows, _ := tx.Query(ctx, `SELECT t.context_id, s.first - '1970-01-01', s.last - '1970-01-01',
+		array_agg(t.queue_id), array_agg(t.seq), array_agg(t.day),
+			array_agg(coalesce(q.head_day < s.first, false))
+		FROM postern.task t LEFT JOIN postern.queue q USING (queue_id)
+		JOIN postern.spans s ON s.relation = 'task' AND t.day BETWEEN s.first AND s.last
+		GROUP BY t.context_id, s.first, s.last`)
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[ofSpan])
+}
+
 // OfTheirDays reads every transaction from its day, and says how many it found there. differ tells which of them read
 // otherwise over all days, or are left out without a reason.
 func OfTheirDays(ctx context.Context, pool *pgxpool.Pool) (n int, differ []string, err error) {
@@ -67,27 +88,12 @@ func OfTheirDays(ctx context.Context, pool *pgxpool.Pool) (n int, differ []strin
 	if _, err := tx.Exec(ctx, `SET LOCAL plan_cache_mode = force_generic_plan`); err != nil {
 		return 0, nil, err
 	}
-	type group struct {
-		Context int32
-		First   outbox.Day
-		Last    outbox.Day
-		Queues  []int64
-		Seqs    []int64
-		Days    []time.Time
-		Before  []bool // its queue began to be worked on before the span of its day
-	}
-	rows, _ := tx.Query(ctx, `SELECT t.context_id, s.first - '1970-01-01', s.last - '1970-01-01',
-		array_agg(t.queue_id), array_agg(t.seq), array_agg(t.day),
-			array_agg(coalesce(q.head_day < s.first, false))
-		FROM postern.task t LEFT JOIN postern.queue q USING (queue_id)
-		JOIN postern.spans s ON s.relation = 'task' AND t.day BETWEEN s.first AND s.last
-		GROUP BY t.context_id, s.first, s.last`)
-	groups, err := pgx.CollectRows(rows, pgx.RowToStructByPos[group])
+	groups, err := bySpan(ctx, tx)
 	if err != nil {
 		return 0, nil, err
 	}
 	type place struct{ queue, seq any }
-	read := func(sql string, g group) (map[place]string, error) {
+	read := func(sql string, g ofSpan) (map[place]string, error) {
 		rows, _ := tx.Query(ctx, sql, g.Context, g.Queues, g.Seqs, g.Days)
 		found := map[place]string{}
 		_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (any, error) {
