@@ -16,9 +16,9 @@ import (
 // outage logs an outage of the database once when the database goes, once a minute while it is away, and once when it
 // is back. It leaves out the lines of the loops of the process, since each loop fails several times a second.
 //
-// A line that speaks of a database that cannot be reached is kept until the database was asked, twice. If it answers, one
-// connection was lost, or one statement took too long: the line is logged. Otherwise the outage begins. With the level
-// debug every line is logged as it comes.
+// A line that speaks of a database that cannot be reached is kept until the database was asked, twice. If it answers,
+// one connection was lost, or one statement took too long: the line is logged. Otherwise the outage begins. With the
+// level debug every line is logged as it comes.
 type outage struct {
 	next slog.Handler
 	wake chan struct{} // the database is to be asked

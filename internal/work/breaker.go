@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/sequencer"
 	"github.com/postern-dev/postern/internal/telemetry"
 )
@@ -22,6 +23,7 @@ type breakers struct {
 	log     *slog.Logger
 	metrics *telemetry.Metrics
 	of      sync.Map // address -> *breaker
+	bell    func()   // more calls may go out to a worker than before
 }
 
 // address names what was called.
@@ -43,6 +45,49 @@ type breaker struct {
 
 	// troubled is whether it has anything to forget: while all answers get through, hearing one takes no lock.
 	troubled atomic.Bool
+	met      atomic.Bool  // its worker has answered, or has been waited for
+	began    atomic.Int64 // when the first call went out; unix ns
+}
+
+// A worker that has never answered this process is called by few at first. After a start of processes, one that is ill
+// then gives firstCalls answers that come to nothing, and its gate closes; else each of its queues would get one, all
+// of them would be recorded in one second, and transactions of other workers would wait for that. After firstWaits the
+// others go out to a worker that has not answered yet: it may take long for each.
+const (
+	firstCalls = 5
+	firstWaits = 2 * time.Second
+)
+
+// own is the breaker of an address.
+func (b *breakers) own(at address) *breaker {
+	v, known := b.of.Load(at)
+	if !known {
+		v, _ = b.of.LoadOrStore(at, &breaker{})
+	}
+	return v.(*breaker)
+}
+
+// slots is how many calls of a dispatcher without senders may be out.
+func (b *breakers) slots(d *pg.Dispatcher) int {
+	if d.Slots > firstCalls && !b.own(address{dispatcher: d.ID}).met.Load() {
+		return firstCalls
+	}
+	return d.Slots
+}
+
+// begin notes that a call of a dispatcher goes out.
+func (b *breakers) begin(d *pg.Dispatcher) {
+	own := b.own(address{dispatcher: d.ID})
+	if !own.met.Load() && own.began.CompareAndSwap(0, time.Now().UnixNano()) {
+		time.AfterFunc(firstWaits, safe.Func("first calls", func() { b.meet(own) }))
+	}
+}
+
+// meet has all calls go out to a worker from now on.
+func (b *breakers) meet(own *breaker) {
+	if !own.met.Swap(true) {
+		b.bell()
+	}
 }
 
 // hear says what the answer to the dispatch of a lease means for its gate.
@@ -57,12 +102,10 @@ func (b *breakers) hear(l *pg.Lease, a outbox.Answer) (sequencer.Verdict, sequen
 	if a.Class == outbox.ClassRejected {
 		h.Code = a.Code
 	}
-	at := addressOf(l)
-	v, known := b.of.Load(at)
-	if !known {
-		v, _ = b.of.LoadOrStore(at, &breaker{})
+	own := b.own(addressOf(l))
+	if h.Verdict == sequencer.VerdictReached && !own.met.Load() {
+		b.meet(own)
 	}
-	own := v.(*breaker)
 	through := h.Verdict == sequencer.VerdictReached && h.Code == ""
 	if through && !own.troubled.Load() {
 		return h.Verdict, sequencer.MoveOpen

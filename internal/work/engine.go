@@ -104,7 +104,7 @@ func New(c Config) *Engine {
 		lateAfter:    lateAfter,
 		roomAfter:    roomAfter,
 	}
-	e.breakers.log, e.breakers.metrics = c.Log, c.Metrics
+	e.breakers.log, e.breakers.metrics, e.breakers.bell = c.Log, c.Metrics, func() { knock(e.bell) }
 	e.loose.list, e.loose.bell = map[pg.Fenced]sight{}, make(chan struct{}, 1)
 	c.Store.Ring, c.Store.Doorbell = e.Ring, e.ringJobs // before anybody posts
 	return e
@@ -304,10 +304,18 @@ func (e *Engine) free() pg.Room {
 	}
 	return pg.Room{
 		Total:  total,
-		Slots:  func(d *pg.Dispatcher) int { return d.Slots - used[d.ID] },
+		Slots:  func(d *pg.Dispatcher) int { return e.slots(d) - used[d.ID] },
 		Leaves: e.left.has,
 		Shuns:  e.left.senders,
 	}
+}
+
+// slots is how many calls of a dispatcher may be out at once.
+func (e *Engine) slots(d *pg.Dispatcher) int {
+	if e.workers[d.WorkerURL] != nil { // it is in this process, and judges nothing by answers of others
+		return d.Slots
+	}
+	return e.breakers.slots(d)
 }
 
 // take counts flights in, and give one out. A lease whose queue was handed back before it came gets no flight.
@@ -321,6 +329,7 @@ func (e *Engine) take(leases []*pg.Lease) []*pg.Lease {
 	for _, l := range held {
 		if l.SenderID == 0 {
 			e.byType[l.Dispatcher.ID]++
+			e.breakers.begin(l.Dispatcher)
 		}
 	}
 	return held

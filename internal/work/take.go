@@ -88,7 +88,7 @@ func (e *Engine) Taking() (pg.Node, bool) {
 func (e *Engine) Reserve(d *pg.Dispatcher) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s, total, slots := &e.posts, e.Concurrency-e.inFlight, d.Slots-e.byType[d.ID]
+	s, total, slots := &e.posts, e.Concurrency-e.inFlight, e.slots(d)-e.byType[d.ID]
 	if s.reserved.slots != nil {
 		total, slots = total-s.reserved.total, slots-s.reserved.slots(d)
 	}
@@ -101,6 +101,7 @@ func (e *Engine) Reserve(d *pg.Dispatcher) bool {
 	}
 	e.inFlight++
 	e.byType[d.ID]++
+	e.breakers.begin(d)
 	e.flights.Add(1)
 	return true
 }
