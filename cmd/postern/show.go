@@ -242,7 +242,7 @@ func printWhy(out io.Writer, p paper, why record, context string, now time.Time)
 		if b.at("lane") != nil {
 			lane := b.text("lane.kind") + " " + b.text("lane.name") + ", " + b.text("lane.ahead") + " ahead"
 			if s := b.text("lane.gate_reason"); s != "" {
-				lane += ", closed"
+				lane += ", none goes out now"
 				if !strings.Contains(summary, s) {
 					lane += ": " + s
 				}
