@@ -228,6 +228,9 @@ func (t *turn) pool(f fact) {
 	for _, g := range f.m.Delegations {
 		w := t.d.Work(g.ID)
 		switch {
+		case t.foreign(f.p.Node, g.ID, w):
+			t.ignore(string(f.m.Kind), "foreign")
+			continue
 		case w != nil && !w.over():
 		case w != nil && w.Outcome != "":
 			t.tell(w)
@@ -241,6 +244,11 @@ func (t *turn) pool(f fact) {
 		answer.IDs, before = append(answer.IDs, g.ID), g.ID
 	}
 	t.send(answer)
+}
+
+// foreign says whether an intent is another node's than the one that delegates it.
+func (t *turn) foreign(from, id string, w *Work) bool {
+	return w != nil && w.Origin != from || from != t.d.Self && t.d.Intent(id) != nil
 }
 
 // birth makes a work, at the back of the pool. The row of an earlier one that was given back goes.

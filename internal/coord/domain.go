@@ -88,6 +88,8 @@ type Intent struct {
 	NotBefore   time.Time // it is not handed over earlier
 	Rejected    int       // how many nodes in a row did not take it
 	Acked       int64     // the beat of the delegate's word that it has it; 0: none
+	Said        State     // what its delegate said last of its work
+	SaidWhy     string    // and why, where it did
 	Generation  int64     // highest seen
 	Key         string
 	Response    *Message // the answer to that key
@@ -96,6 +98,7 @@ type Intent struct {
 	Hash        string // newest of its public transaction
 	Failed      string // its last dispatch was reverted for good, and others may be on their way
 	LookedAt    time.Time
+	ResumeAt    time.Time // of one that is parked: when it goes on by itself
 
 	Receipt, Text string
 	EndedAt       time.Time
@@ -106,16 +109,18 @@ func (i *Intent) Ended() bool { return i.Receipt != "" }
 
 // Assembled is what the assembler made of an intent.
 type Assembled struct {
-	Hash            string
-	Inputs, Outputs []string // ids of states
-	Plan            []Attestation
+	Hash    string        `json:"hash"`
+	Inputs  []string      `json:"inputs,omitempty"` // ids of states
+	Outputs []string      `json:"outputs,omitempty"`
+	Plan    []Attestation `json:"plan,omitempty"`
 }
 
 // Attestation is what an assembled intent needs: of the parties (name@node) so many.
 type Attestation struct {
-	Name, Type string // sign or endorse
-	Parties    []string
-	Threshold  int
+	Name      string   `json:"name"`
+	Type      string   `json:"type"` // sign or endorse
+	Parties   []string `json:"parties"`
+	Threshold int      `json:"threshold,omitempty"`
 }
 
 // Work is a coordinator's transaction for an intent.
@@ -182,6 +187,7 @@ type Answer struct {
 	Result    string // OK, REVERT, PARK, ERROR; of look: fulfilled or unknown
 	Reason    string
 	Assembled Assembled
+	After     time.Duration // of PARK: when it is to go on; 0: once somebody resumes it
 }
 
 // The results of an answer.

@@ -191,8 +191,7 @@ func (t *turn) pulled(l Lever, id string) {
 	case l == ItWasDone:
 		t.intent(i, OnFulfilled, fact{text: "it was done, says an operator"})
 	case l == Resume:
-		t.intent(i, OnResumed, fact{})
-		t.originator(OnTransactionCreated, fact{})
+		t.resume(i)
 	case l == Cancel:
 		t.intent(i, OnCancelled, fact{text: "cancelled"})
 	}

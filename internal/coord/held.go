@@ -26,10 +26,12 @@ func (d *Domain) HoldsWork(w *Work) bool {
 }
 
 // Rests says whether nothing happens in a domain unless somebody brings something: it has no other nodes, coordinates
-// nothing, and whatever has not ended is parked.
+// nothing, and whatever has not ended is parked without a time.
 func (d *Domain) Rests() bool {
 	return len(d.Peers) == 1 && d.Seat.Coordinator == Idle && d.Seat.HelloAt.IsZero() && len(d.Calls) == 0 &&
-		!slices.ContainsFunc(d.Intents, func(i *Intent) bool { return !i.Ended() && i.State != Parked }) &&
+		!slices.ContainsFunc(d.Intents, func(i *Intent) bool {
+			return !i.Ended() && (i.State != Parked || !i.ResumeAt.IsZero())
+		}) &&
 		!slices.ContainsFunc(d.Works, func(w *Work) bool { return w.State != Final && w.State != Evicted })
 }
 

@@ -235,6 +235,9 @@ func (t *turn) learn(p *Peer, m *Message, e Entry) (known bool) {
 	if i == nil || i.Ended() {
 		return e.Outcome != ""
 	}
+	if p.Node == i.Delegate {
+		i.Said, i.SaidWhy = e.State, e.Reason
+	}
 	permit := t.holds(i, p.Node, e)
 	switch {
 	case e.Outcome == Success && t.held(i, p.Node, e):

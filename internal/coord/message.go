@@ -40,62 +40,83 @@ const (
 
 // Message is one word of a node to another. It may be lost, doubled and late.
 type Message struct {
-	Kind     Kind
-	From, To string
-	Install  int64
-	Beat     int64
-	Height   int64
-	Digest   string
+	Kind    Kind   `json:"kind"`
+	From    string `json:"from"`
+	To      string `json:"to"`
+	Install int64  `json:"install"`
+	Beat    int64  `json:"beat"`
+	Height  int64  `json:"height"`
+	Digest  string `json:"digest,omitempty"`
 
-	ID         string
-	Generation int64
-	Key        string
-	For        int64 // the install of the one that asked
-	Name       string
-	Party      string
-	Hash       string
-	Result     string
-	Reason     string
-	Assembled  Assembled
-	Pending    []string
-	Spent      []string
+	ID         string    `json:"id,omitempty"`
+	Generation int64     `json:"generation,omitempty"`
+	Key        string    `json:"key,omitempty"`
+	For        int64     `json:"for,omitempty"` // the install of the one that asked
+	Name       string    `json:"name,omitempty"`
+	Party      string    `json:"party,omitempty"`
+	Hash       string    `json:"hash,omitempty"`
+	Result     string    `json:"result,omitempty"`
+	Reason     string    `json:"reason,omitempty"`
+	Assembled  Assembled `json:"assembled,omitzero"`
+	Pending    []string  `json:"pending,omitempty"`
+	Spent      []string  `json:"spent,omitempty"`
 
-	Delegations []Delegation
-	IDs         []string // taken, asked for, or acknowledged
-	Refused     []string // no room
-	Entries     []Entry
-	Echo        int64 // the beat of the question
-	State       State // the coordinator's
-	Tenure      time.Duration
-	Successor   string
-	Points      []string
+	Delegations []Delegation  `json:"delegations,omitempty"`
+	IDs         []string      `json:"ids,omitempty"`     // taken, asked for, or acknowledged
+	Refused     []string      `json:"refused,omitempty"` // no room
+	Entries     []Entry       `json:"entries,omitempty"`
+	Echo        int64         `json:"echo,omitempty"`  // the beat of the question
+	State       State         `json:"state,omitempty"` // the coordinator's
+	Tenure      time.Duration `json:"tenure,omitempty"`
+	Successor   string        `json:"successor,omitempty"`
+	Points      []string      `json:"points,omitempty"`
 
-	GapFrom, GapTo    int64 // no beat between the two was said by the sender's present life
-	Seen, SeenInstall int64 // of Greeting: the highest that was heard before the gap ended
+	// No beat between the two was said by the sender's present life.
+	GapFrom int64 `json:"gap_from,omitempty"`
+	GapTo   int64 `json:"gap_to,omitempty"`
+	// Of Greeting: the highest that was heard before the gap ended.
+	Seen        int64 `json:"seen,omitempty"`
+	SeenInstall int64 `json:"seen_install,omitempty"`
 }
 
 // Delegation is one intent that is handed to a coordinator, in the order of its originator.
 type Delegation struct {
-	ID         string
-	Generation int64
+	ID         string `json:"id"`
+	Generation int64  `json:"generation"`
 }
 
 // Entry is a coordinator's word about one intent.
 type Entry struct {
-	ID         string
-	State      State // "": it has no such work
-	Generation int64
-	Install    int64 // that of the generation
-	Nonce      int64
-	Hash       string
-	Outcome    string
-	Reason     string
+	ID         string `json:"id"`
+	State      State  `json:"state,omitempty"` // "": it has no such work
+	Generation int64  `json:"generation,omitempty"`
+	Install    int64  `json:"install,omitempty"` // that of the generation
+	Nonce      int64  `json:"nonce,omitempty"`
+	Hash       string `json:"hash,omitempty"`
+	Outcome    string `json:"outcome,omitempty"`
+	Reason     string `json:"reason,omitempty"`
 }
 
-// Slot is the place of a message among those that wait for their peer: a newer one takes the place of the older.
+// Slot is the place of a message among those that wait for their peer: a newer one takes the place of the older. One
+// that is about several intents stands in the place of the first of them.
 func (m *Message) Slot() string {
-	return string(m.Kind) + "/" + m.ID + "/" + m.Name + "/" + m.Party
+	id := m.ID
+	switch {
+	case m.Kind == Heartbeat || id != "":
+	case len(m.Delegations) > 0:
+		id = m.Delegations[0].ID
+	case len(m.Entries) > 0:
+		id = m.Entries[0].ID
+	case len(m.IDs) > 0:
+		id = m.IDs[0]
+	case len(m.Refused) > 0:
+		id = m.Refused[0]
+	}
+	return string(m.Kind) + "/" + id + "/" + m.Name + "/" + m.Party
 }
+
+// Known says whether this version handles messages of a kind.
+func (k Kind) Known() bool { return handlers[k] != nil }
 
 // send marks a message and sends it. A message to this node itself is handled in the same step.
 func (t *turn) send(m Message) {

@@ -135,6 +135,7 @@ var intentEffects = map[string]func(*turn, *Intent, fact){
 // forget is what an intent does with all that belongs to a coordinator that it leaves.
 func (i *Intent) forget() {
 	i.Delegate, i.Acked, i.Key, i.Response, i.Assembled = "", 0, "", nil, Assembled{}
+	i.Said, i.SaidWhy = "", ""
 }
 
 // signer is the attestation that is to be signed by a party of a node, or "".

@@ -219,7 +219,8 @@ func (t *turn) answered(a *Answer) {
 	f := fact{ans: a, text: a.Reason}
 	switch {
 	case c.Kind == "endorse":
-		m := Message{Kind: EndorsementResponse, To: c.Node, ID: c.ID, Key: c.Key, Name: c.Name, Party: c.Party}
+		m := Message{Kind: EndorsementResponse, To: c.Node, ID: c.ID, Key: c.Key, Generation: c.Generation,
+			Name: c.Name, Party: c.Party}
 		if a.Result != OK {
 			m.Kind, m.Reason = EndorsementRejected, a.Reason
 		}
@@ -254,4 +255,7 @@ func (t *turn) assembled(i *Intent, c *Call, f fact) {
 		i.Assembled, on = f.ans.Assembled, OnAssembled
 	}
 	t.intent(i, on, f)
+	if i.State == Parked && f.ans.After > 0 {
+		i.ResumeAt = t.now.Add(f.ans.After)
+	}
 }

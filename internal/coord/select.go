@@ -49,6 +49,9 @@ func (d *Domain) digest() string {
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
+// Digest names the order in which the nodes coordinate: two nodes with one digest agree on it.
+func (d *Domain) Digest() string { return d.digest() }
+
 // believed is the height of another node as far as it counts: up to a range above our own.
 func (d *Domain) believed(height int64) int64 {
 	if height > d.Height+d.Settings.BlockRange {

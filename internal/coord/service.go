@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
@@ -18,6 +19,9 @@ import (
 
 // MostAssembled is how large what was assembled may be, since it has to fit a message to another node.
 const MostAssembled = 512 << 10
+
+// mostParked is how long an answer may have its intent parked.
+const mostParked = 30 * 24 * time.Hour
 
 // mostName is how long the name of a state, of an attestation or of a party may be.
 const mostName = 200
@@ -46,18 +50,21 @@ type Making struct {
 }
 
 type result struct {
-	Result       string          `json:"result"`
-	Reason       string          `json:"reason"`
-	RevertReason string          `json:"revert_reason"`
-	Assembled    json.RawMessage `json:"assembled"`
-	Inputs       []string        `json:"inputs"`
-	Outputs      json.RawMessage `json:"outputs"`
-	Plan         json.RawMessage `json:"plan"`
-	Signature    json.RawMessage `json:"signature"`
-	Endorsement  json.RawMessage `json:"endorsement"`
-	Type         string          `json:"type"`
-	Data         json.RawMessage `json:"data"`
-	Items        json.RawMessage `json:"items"`
+	Result       string `json:"result"`
+	Reason       string `json:"reason"`
+	RevertReason string `json:"revert_reason"`
+	Resume       *struct {
+		After string `json:"after"`
+	} `json:"resume"`
+	Assembled   json.RawMessage `json:"assembled"`
+	Inputs      []string        `json:"inputs"`
+	Outputs     json.RawMessage `json:"outputs"`
+	Plan        json.RawMessage `json:"plan"`
+	Signature   json.RawMessage `json:"signature"`
+	Endorsement json.RawMessage `json:"endorsement"`
+	Type        string          `json:"type"`
+	Data        json.RawMessage `json:"data"`
+	Items       json.RawMessage `json:"items"`
 }
 
 // ReadAnswer reads what the service of a domain answered to a call, with what of it is to be kept. The error says what
@@ -77,6 +84,14 @@ func (d *Domain) ReadAnswer(c *Call, body []byte, types []string) (Answer, json.
 		}
 		if a.Reason == "" {
 			return a, nil, fmt.Errorf("result %s without a reason", r.Result)
+		}
+		if a.Result == Park && r.Resume != nil {
+			after, err := time.ParseDuration(r.Resume.After)
+			if err != nil || after < time.Second || after > mostParked {
+				return a, nil, fmt.Errorf("resume.after %q: want a duration of 1s to %s", fault.Clip(r.Resume.After),
+					mostParked)
+			}
+			a.After = after
 		}
 		return a, nil, nil
 	}
@@ -163,6 +178,28 @@ func (d *Domain) readMaking(a Answer, r result) (Answer, json.RawMessage, error)
 	a.Assembled = m.brief(kept)
 	return a, kept, nil
 }
+
+// ReadMaking reads what another node says was assembled, and returns what the machines know of it. Its hash is computed
+// here.
+func (d *Domain) ReadMaking(kept json.RawMessage) (Making, Assembled, error) {
+	var m Making
+	if len(kept) > MostAssembled {
+		return m, Assembled{}, fmt.Errorf("what was assembled has %d bytes: want at most %d", len(kept), MostAssembled)
+	}
+	if err := json.Unmarshal(kept, &m); err != nil {
+		return m, Assembled{}, err
+	}
+	if err := d.checkStates(m); err != nil {
+		return m, Assembled{}, err
+	}
+	if err := d.checkPlan(m.Plan); err != nil {
+		return m, Assembled{}, err
+	}
+	return m, m.brief(kept), nil
+}
+
+// HashOf is the hash of what was assembled, which its permit and its endorsements name.
+func HashOf(kept json.RawMessage) string { return Making{}.brief(kept).Hash }
 
 // list reads an array. Where there is none, it is empty.
 func list[T any](raw json.RawMessage, into *[]T) error {

@@ -12,6 +12,7 @@ var timers = []func(*turn){
 	(*turn).requests,
 	(*turn).delegations,
 	(*turn).waits,
+	(*turn).parked,
 }
 
 func (t *turn) still() bool { return t.d.Still() }
@@ -97,6 +98,21 @@ func (t *turn) waits() {
 	}
 }
 
+// parked lets intents go on that were parked for a while.
+func (t *turn) parked() {
+	for _, i := range t.d.Intents {
+		if i.State == Parked && !i.ResumeAt.IsZero() && !i.ResumeAt.After(t.now) && !t.still() {
+			t.resume(i)
+		}
+	}
+}
+
+func (t *turn) resume(i *Intent) {
+	i.ResumeAt = noTime
+	t.intent(i, OnResumed, fact{})
+	t.originator(OnTransactionCreated, fact{})
+}
+
 // due is when the domain is to be looked at again.
 func (t *turn) due() time.Time {
 	if t.d.Paused {
@@ -120,6 +136,9 @@ func (t *turn) due() time.Time {
 	for _, i := range t.d.Intents {
 		if i.State == Delegated && i.Acked == 0 {
 			sooner(i.DelegatedAt.Add(t.d.Settings.DelegateTimeout))
+		}
+		if i.State == Parked {
+			sooner(i.ResumeAt)
 		}
 	}
 	return at
