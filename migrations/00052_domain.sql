@@ -21,6 +21,7 @@ CREATE TABLE postern.coord_state (
     coordinator text NOT NULL,
     height      bigint NOT NULL DEFAULT 0 CONSTRAINT domain_height_is_not_negative CHECK (height >= 0), -- as last told
     step        bigint NOT NULL DEFAULT 0,     -- rises with each: whose image is of this one reads nothing
+    life        bigint NOT NULL,               -- of the store, at the last step: with another one it has lost something
     lives       bigint[] NOT NULL DEFAULT '{}', -- processes that have taken a step since all were down
     due         timestamptz                    -- when it is to be looked at; null: it rests
 ) WITH (fillfactor = 50);
@@ -154,10 +155,11 @@ CREATE TABLE postern.coord_payload (
     intent_id  uuid NOT NULL,
     generation bigint NOT NULL,                -- 0: of the intent itself
     part       text NOT NULL CONSTRAINT part_is_known
-        CHECK (part IN ('intent', 'assembled', 'sign', 'endorse', 'prepared')),
+        CHECK (part IN ('intent', 'pending', 'assembled', 'sign', 'endorse', 'prepared')),
     name       text NOT NULL DEFAULT '',       -- of the attestation
     party      text NOT NULL DEFAULT '',
     data       json NOT NULL,
+    at         timestamptz NOT NULL,
     CONSTRAINT one_row_per_part PRIMARY KEY (domain_id, intent_id, generation, part, name, party)
 );
 
@@ -197,6 +199,77 @@ CREATE TABLE postern.coord_step (
     CONSTRAINT one_row_per_coord_step PRIMARY KEY (domain_id, object, n)
 );
 
+-- One row for each of the two parts that an installation has in a domain. heartbeat_age is that of the last word of
+-- another node that coordinates.
+CREATE VIEW report.domains WITH (security_barrier) AS
+SELECT c.name AS context, d.name AS domain, r.role, d.settings->>'self' AS node, r.state,
+    CASE WHEN s.coordinator = 'Active' THEN d.settings->>'self' ELSE a.node END AS active_node, r.in_flight, r.pooled,
+    r.oldest, CASE WHEN s.coordinator <> 'Active' THEN clock_timestamp() - a.heard_at END AS heartbeat_age
+FROM postern.domain d
+JOIN postern.coord_state s ON s.domain_id = d.domain_id
+JOIN postern.context c ON c.context_id = d.context_id
+LEFT JOIN LATERAL (SELECT p.value->>'Node' AS node, (p.value->>'HeardAt')::timestamptz AS heard_at
+    FROM jsonb_array_elements(s.image->'Peers') p
+    WHERE p.value->>'State' = 'Active' AND p.value->>'Node' <> d.settings->>'self'
+    ORDER BY (p.value->>'HeardAt')::timestamptz DESC
+    LIMIT 1) a ON true
+CROSS JOIN LATERAL (
+    SELECT 'originator', s.originator, count(*), count(*) FILTER (WHERE i.state = 'Pending'), min(i.created_at)
+    FROM postern.coord_intent i WHERE i.domain_id = d.domain_id AND i.held AND i.ended_at IS NULL
+    UNION ALL
+    SELECT 'coordinator', s.coordinator, count(*), count(*) FILTER (WHERE w.state = 'Pooled'), min(w.since)
+    FROM postern.coord_work w
+    WHERE w.domain_id = d.domain_id AND w.held AND w.state NOT IN ('Confirmed', 'Reverted', 'Final', 'Evicted')
+    ) r(role, state, in_flight, pooled, oldest)
+WHERE d.removed_at IS NULL AND d.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+-- seconds are those in each state, as GET /domains/{name}/intents/{id}/history has them.
+CREATE VIEW report.intents WITH (security_barrier) AS
+SELECT c.name AS context, d.name AS domain, i.intent_id AS id, i.uid, i.actor AS caller, i.party, i.state, i.since,
+    nullif(i.image->>'Delegate', '') AS delegate, p.node AS permit, i.receipt, nullif(i.text, '') AS text,
+    nullif(i.parked, '') AS parked, nullif(a.nonce, '') AS nonce, nullif(a.hash, '') AS hash, x.seconds, i.created_at,
+    i.ended_at
+FROM postern.coord_intent i
+JOIN postern.domain d ON d.domain_id = i.domain_id
+JOIN postern.context c ON c.context_id = d.context_id
+LEFT JOIN postern.coord_permit p ON (p.domain_id, p.intent_id) = (i.domain_id, i.intent_id) AND p.closed_at IS NULL
+LEFT JOIN LATERAL (SELECT y.nonce, y.hash FROM postern.coord_activity y
+    WHERE (y.domain_id, y.intent_id) = (i.domain_id, i.intent_id) ORDER BY y.generation DESC LIMIT 1) a ON true
+LEFT JOIN LATERAL (SELECT jsonb_object_agg(z.state, z.seconds) AS seconds FROM (
+    SELECT y.state, round(sum(extract(epoch FROM y.until - y.at)), 6) AS seconds
+    FROM (SELECT t.state, t.at, lead(t.at, 1, CASE WHEN i.ended_at IS NULL THEN clock_timestamp() ELSE t.at END)
+            OVER (ORDER BY t.n) AS until
+        FROM postern.coord_step t
+        WHERE t.domain_id = i.domain_id AND t.object = i.intent_id::text AND t.machine = 'originator_transaction') y
+    GROUP BY y.state) z) x ON true
+WHERE d.context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]);
+
+-- Coordination messages of other nodes that no step has taken. A newer one takes the slot of an older one.
+CREATE TABLE postern.coord_in (
+    domain_id int NOT NULL,
+    node      text NOT NULL,
+    slot      text NOT NULL,
+    n         bigint GENERATED ALWAYS AS IDENTITY,
+    beat      bigint NOT NULL,
+    message   json NOT NULL,                   -- as it came
+    error     text NOT NULL DEFAULT '',        -- why it could not be taken: then it is put aside
+    CONSTRAINT one_message_per_slot PRIMARY KEY (domain_id, node, slot)
+) WITH (fillfactor = 50);
+
+-- Coordination messages to other nodes, until these have taken them, or a minute is over. Each process sends.
+CREATE TABLE postern.coord_out (
+    domain_id    int NOT NULL,
+    node         text NOT NULL,
+    slot         text NOT NULL,
+    beat         bigint NOT NULL,              -- rises with each message of a domain: it names this one
+    message      json NOT NULL,                -- as internal/coord has it
+    makers       jsonb NOT NULL DEFAULT '{}',  -- of states that may be used: which generation of which work makes them
+    at           timestamptz NOT NULL,
+    leased_until timestamptz,
+    error        text NOT NULL DEFAULT '',     -- of the last try
+    CONSTRAINT one_message_out_per_slot PRIMARY KEY (domain_id, node, slot)
+) WITH (fillfactor = 50);
+
 ALTER TABLE postern.domain ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postern.domain USING (context_id = ANY ((SELECT postern.contexts_of(current_user))::int[]));
 -- +goose StatementBegin
@@ -205,7 +278,7 @@ DECLARE
     t text;
 BEGIN
     FOREACH t IN ARRAY ARRAY['coord_state', 'coord_intent', 'coord_permit', 'coord_work', 'coord_spend',
-            'coord_activity', 'coord_payload', 'coord_call', 'coord_step'] LOOP
+            'coord_activity', 'coord_payload', 'coord_call', 'coord_step', 'coord_in', 'coord_out'] LOOP
         EXECUTE format('ALTER TABLE postern.%I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('CREATE POLICY tenant ON postern.%I USING (EXISTS (SELECT FROM postern.domain d
             WHERE d.domain_id = %I.domain_id))', t, t);
@@ -215,6 +288,10 @@ END $$;
 SELECT postern.renew_roles();
 
 -- +goose Down
+DROP VIEW report.intents;
+DROP VIEW report.domains;
+DROP TABLE postern.coord_out;
+DROP TABLE postern.coord_in;
 DROP TABLE postern.coord_step;
 DROP TABLE postern.coord_call;
 DROP TABLE postern.coord_payload;

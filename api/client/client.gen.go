@@ -5498,6 +5498,18 @@ type ListContextsParams struct {
 	Cursor string `query:"cursor"`
 }
 
+// CoordinateDomainsJSONBody is a part of CoordinateDomains.
+type CoordinateDomainsJSONBody map[string]interface{}
+
+// CoordinateDomainsParams are the parameters of CoordinateDomains; what is zero is not sent.
+type CoordinateDomainsParams struct {
+	// installation/context/peer/ the last word of the path / something drawn
+	WebhookID        string `header:"webhook-id"`
+	WebhookTimestamp string `header:"webhook-timestamp"`
+	// By the secret of the peer, as Standard Webhooks has it (v1).
+	WebhookSignature string `header:"webhook-signature"`
+}
+
 // FollowMessagesJSONBody is a part of FollowMessages.
 type FollowMessagesJSONBody map[string]interface{}
 
@@ -5895,6 +5907,16 @@ type PostIntentsParams struct {
 
 // PauseDomainParams are the parameters of PauseDomain; what is zero is not sent.
 type PauseDomainParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
+// ReleaseDomainParams are the parameters of ReleaseDomain; what is zero is not sent.
+type ReleaseDomainParams struct {
 	// Kept in the audit row, with who and when.
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
@@ -7355,6 +7377,9 @@ type NackChannelMessageJSONRequestBody = JudgeChannelMessageInputBody
 // UnblockChannelJSONRequestBody defines body for UnblockChannel for application/json ContentType.
 type UnblockChannelJSONRequestBody = ReasonBody
 
+// CoordinateDomainsJSONRequestBody defines body for CoordinateDomains for application/json ContentType.
+type CoordinateDomainsJSONRequestBody CoordinateDomainsJSONBody
+
 // FollowMessagesJSONRequestBody defines body for FollowMessages for application/json ContentType.
 type FollowMessagesJSONRequestBody FollowMessagesJSONBody
 
@@ -7441,6 +7466,9 @@ type PostIntentsJSONRequestBody = PostIntentsInputBody
 
 // PauseDomainJSONRequestBody defines body for PauseDomain for application/json ContentType.
 type PauseDomainJSONRequestBody = ReasonBody
+
+// ReleaseDomainJSONRequestBody defines body for ReleaseDomain for application/json ContentType.
+type ReleaseDomainJSONRequestBody = ReasonBody
 
 // ResumeDomainJSONRequestBody defines body for ResumeDomain for application/json ContentType.
 type ResumeDomainJSONRequestBody = ReasonBody
@@ -7987,6 +8015,7 @@ var Operations = []Operation{
 	{Name: "ReceiveChannelMessage", Method: "POST", Path: "/channels/{name}/receive", Summary: "Take the oldest message that is offered", Query: []string{"wait"}},
 	{Name: "UnblockChannel", Method: "POST", Path: "/channels/{name}/unblock", Summary: "Let results through a cap again", Query: []string{"reason", "dry_run"}},
 	{Name: "ListContexts", Method: "GET", Path: "/contexts", Summary: "List the contexts in which one has a role", Query: []string{"limit", "cursor"}},
+	{Name: "CoordinateDomains", Method: "POST", Path: "/contexts/{context}/peers/{peer}/coord", Summary: "As a peer: bring messages of domains"},
 	{Name: "FollowMessages", Method: "POST", Path: "/contexts/{context}/peers/{peer}/follow", Summary: "As a peer: ask what has become of messages"},
 	{Name: "GetDoorHealth", Method: "GET", Path: "/contexts/{context}/peers/{peer}/health", Summary: "As a peer: which installation this is"},
 	{Name: "GreetPeer", Method: "POST", Path: "/contexts/{context}/peers/{peer}/hello", Summary: "As a peer: ask whether calls are believed"},
@@ -8031,9 +8060,12 @@ var Operations = []Operation{
 	{Name: "GetIntentHistory", Method: "GET", Path: "/domains/{name}/intents/{id}/history", Summary: "What happened to an intent here"},
 	{Name: "ReleaseIntent", Method: "POST", Path: "/domains/{name}/intents/{id}/release", Summary: "Say what became of an intent whose permit does not end", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeIntent", Method: "POST", Path: "/domains/{name}/intents/{id}/resume", Summary: "Have a parked intent go on", Query: []string{"reason", "dry_run"}},
+	{Name: "GetIntentWhy", Method: "GET", Path: "/domains/{name}/intents/{id}/why", Summary: "What it waits for"},
 	{Name: "PostIntents", Method: "POST", Path: "/domains/{name}/intents:batch", Summary: "Have several things done, all or none", Query: []string{"reason", "dry_run"}},
 	{Name: "PauseDomain", Method: "POST", Path: "/domains/{name}/pause", Summary: "Begin nothing new", Query: []string{"reason", "dry_run"}},
+	{Name: "ReleaseDomain", Method: "POST", Path: "/domains/{name}/release", Summary: "Go on though this store may have lost something", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeDomain", Method: "POST", Path: "/domains/{name}/resume", Summary: "Go on", Query: []string{"reason", "dry_run"}},
+	{Name: "GetDomainWhy", Method: "GET", Path: "/domains/{name}/why", Summary: "What it waits for"},
 	{Name: "ListEvents", Method: "GET", Path: "/events", Summary: "List events", Query: []string{"source", "status", "tool", "digest", "created_after", "created_before", "limit", "order", "cursor"}},
 	{Name: "PushEvents", Method: "POST", Path: "/events", Summary: "Bring events to a source of kind push"},
 	{Name: "GetEvent", Method: "GET", Path: "/events/{id}", Summary: "Read one event"},
@@ -8456,6 +8488,12 @@ func (c *Client) ListContexts(ctx context.Context, params *ListContextsParams) (
 	return ask[ContextsOutputBody](ctx, c, "GET", path, params, nil)
 }
 
+// CoordinateDomains: As a peer: bring messages of domains. POST /contexts/{context}/peers/{peer}/coord
+func (c *Client) CoordinateDomains(ctx context.Context, context string, peer string, params *CoordinateDomainsParams, body *CoordinateDomainsJSONRequestBody) (*Answer[map[string]interface{}], error) {
+	path := fmt.Sprintf("/contexts/%s/peers/%s/coord", segment(context), segment(peer))
+	return ask[map[string]interface{}](ctx, c, "POST", path, params, body)
+}
+
 // FollowMessages: As a peer: ask what has become of messages. POST /contexts/{context}/peers/{peer}/follow
 func (c *Client) FollowMessages(ctx context.Context, context string, peer string, params *FollowMessagesParams, body *FollowMessagesJSONRequestBody) (*Answer[map[string]interface{}], error) {
 	path := fmt.Sprintf("/contexts/%s/peers/%s/follow", segment(context), segment(peer))
@@ -8720,6 +8758,12 @@ func (c *Client) ResumeIntent(ctx context.Context, name string, id string, param
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
+// GetIntentWhy: What it waits for. GET /domains/{name}/intents/{id}/why
+func (c *Client) GetIntentWhy(ctx context.Context, name string, id string) (*Answer[WhyView], error) {
+	path := fmt.Sprintf("/domains/%s/intents/%s/why", segment(name), segment(id))
+	return ask[WhyView](ctx, c, "GET", path, nil, nil)
+}
+
 // PostIntents: Have several things done, all or none. POST /domains/{name}/intents:batch
 func (c *Client) PostIntents(ctx context.Context, name string, params *PostIntentsParams, body *PostIntentsJSONRequestBody) (*Answer[PostedIntentsOutputBody], error) {
 	path := fmt.Sprintf("/domains/%s/intents:batch", segment(name))
@@ -8732,10 +8776,22 @@ func (c *Client) PauseDomain(ctx context.Context, name string, params *PauseDoma
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
+// ReleaseDomain: Go on though this store may have lost something. POST /domains/{name}/release
+func (c *Client) ReleaseDomain(ctx context.Context, name string, params *ReleaseDomainParams, body *ReleaseDomainJSONRequestBody) (*Answer[LeverOutputBody], error) {
+	path := fmt.Sprintf("/domains/%s/release", segment(name))
+	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
 // ResumeDomain: Go on. POST /domains/{name}/resume
 func (c *Client) ResumeDomain(ctx context.Context, name string, params *ResumeDomainParams, body *ResumeDomainJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/domains/%s/resume", segment(name))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// GetDomainWhy: What it waits for. GET /domains/{name}/why
+func (c *Client) GetDomainWhy(ctx context.Context, name string) (*Answer[WhyView], error) {
+	path := fmt.Sprintf("/domains/%s/why", segment(name))
+	return ask[WhyView](ctx, c, "GET", path, nil, nil)
 }
 
 // ListEvents: List events. GET /events

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 type tok struct {
 	mu     sync.Mutex
 	calls  []string                 // kinds, with the intents
+	at     string                   // the node of its notaries; "": self
 	resume map[string]bool          // intents that are not parked any more
 	answer func(kind string) string // "": as it should
 }
@@ -40,6 +42,7 @@ type tokCall struct {
 	Pending struct {
 		Outputs []struct{ ID string }
 	}
+	Assembled  struct{ Do string }
 	Party      string
 	Signatures []json.RawMessage
 }
@@ -79,7 +82,7 @@ func (s *tok) does(kind string, c *tokCall) map[string]any {
 			return all{"result": "REVERT", "reason": "the balance is too low"}
 		case do == "notarise", do == "decline":
 			out["plan"] = append(out["plan"].([]all), all{"name": "notary", "type": "endorse",
-				"parties": []string{do + "@self"}})
+				"parties": []string{do + "@" + cmp.Or(s.at, "self")}})
 		case c.Intent.Data.Uses != "":
 			out["inputs"] = []string{"state." + c.Intent.Data.Uses}
 		}
@@ -93,7 +96,7 @@ func (s *tok) does(kind string, c *tokCall) map[string]any {
 		return all{"endorsement": "yes"}
 	case "prepare":
 		data := all{"calls": []all{{"to": "tok.intent." + c.Intent.ID, "method": "create"}}}
-		if c.Intent.Data.Do == "fail" {
+		if c.Assembled.Do == "fail" {
 			data["simulate"] = all{"fail_in_block": all{"times": 100, "reason": "it cannot be"}}
 		}
 		return all{"type": "TOK", "data": data}
@@ -116,12 +119,22 @@ type tokens struct {
 	t       *testing.T
 	url     string
 	service *tok
+	serves  string // its address
 	ledger  *ledger.Ledger
 }
 
 func newTokens(t *testing.T, settings string) *tokens {
 	t.Helper()
 	t.Parallel()
+	l, door := newChain(t)
+	n := newTokenNode(t, l, door)
+	n.put(settings)
+	return n
+}
+
+// newChain runs a devnet, and returns its address.
+func newChain(t *testing.T) (*ledger.Ledger, string) {
+	t.Helper()
 	l, err := ledger.Open(ledger.Config{BlockEvery: 40 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -130,8 +143,20 @@ func newTokens(t *testing.T, settings string) *tokens {
 	var blocks sync.WaitGroup
 	blocks.Go(func() { l.Run(ctx) })
 	door := httptest.NewServer(l.Handler())
+	t.Cleanup(func() {
+		door.Close()
+		cancel()
+		blocks.Wait()
+		l.Close()
+	})
+	return l, door.URL
+}
+
+// newTokenNode is an installation that may have a domain of tokens.
+func newTokenNode(t *testing.T, l *ledger.Ledger, door string) *tokens {
+	t.Helper()
 	dir := t.TempDir()
-	w, err := devnetworker.Open(devnetworker.Config{Ledger: door.URL, Keys: filepath.Join(dir, "keys"),
+	w, err := devnetworker.Open(devnetworker.Config{Ledger: door, Keys: filepath.Join(dir, "keys"),
 		Data: filepath.Join(dir, "data"), Auto: 1 << 40})
 	if err != nil {
 		t.Fatal(err)
@@ -143,11 +168,8 @@ func newTokens(t *testing.T, settings string) *tokens {
 		service.Close()
 		worker.Close()
 		w.Close()
-		door.Close()
-		cancel()
-		blocks.Wait()
-		l.Close()
 	})
+	n.serves = service.URL
 	n.url = clockedWith(t, nil)
 	want(t, 201, "PUT", n.url+"/pools/signers", `{}`)
 	want(t, 201, "PUT", n.url+"/senders/acct-1", `{"pool": "signers"}`)
@@ -155,10 +177,14 @@ func newTokens(t *testing.T, settings string) *tokens {
 	want(t, 201, "PUT", n.url+"/dispatchers/TOK", fmt.Sprintf(`{"worker_url": %q, "pool": "signers",
 		"posted_by": "admin",
 		"inclusion": {"poll_every": "50ms", "confirmations": 3}, "retry": {"on_failed": false}}`, worker.URL))
-	want(t, 201, "PUT", n.url+"/domains/tok", fmt.Sprintf(`{"types": ["TOK"], "service_url": %q,
-		"heartbeat_interval": "1s",
-		"request_timeout": "1s", "state_timeout": "3s", "base_ledger_revert_threshold": 1 %s}`, service.URL, settings))
 	return n
+}
+
+func (n *tokens) put(settings string) {
+	n.t.Helper()
+	want(n.t, 201, "PUT", n.url+"/domains/tok", fmt.Sprintf(`{"types": ["TOK"], "service_url": %q,
+		"heartbeat_interval": "1s",
+		"request_timeout": "1s", "state_timeout": "3s", "base_ledger_revert_threshold": 1 %s}`, n.serves, settings))
 }
 
 func (n *tokens) post(body string) string {
@@ -359,7 +385,7 @@ func TestWhatADomainCannotDoIsRefused(t *testing.T) {
 		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "nodes": ["self", "bob"]}`,
 			"/nodes/1"},
 		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "self": "a", "nodes": ["b"]}`,
-			"/nodes/0"},
+			"/nodes"},
 		{"PUT", "/domains/x", `{"types": ["NONE"], "service_url": "http://127.0.0.1:1"}`, "/types/0"},
 		{"PUT", "/domains/x", `{"types": ["leader.tool"], "service_url": "http://127.0.0.1:1"}`, "/types/0"},
 		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "service_calls": ["sing"]}`,

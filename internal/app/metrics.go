@@ -45,6 +45,7 @@ func (a *App) measure(version string) (err error) {
 	a.store.Count, a.store.Batches.BatchLeft = a.metrics.Entered, a.metrics.BatchLeft
 	a.store.Flows.Lapsed = a.metrics.RunnerLapsed
 	a.store.Messages.Passed = a.metrics.MessageDeadline
+	a.store.Domains.Left = a.metrics.IntentLeft
 	a.metrics.Watch(telemetry.Sources{
 		Sample: a.sample,
 		Waits: func() telemetry.Waits {

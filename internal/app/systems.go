@@ -31,6 +31,7 @@ func (a *App) newEngine(version string) *work.Engine {
 		SigningKey: ed25519.PrivateKey(a.cfg.SigningKey),
 	})
 	events := work.NewEvents(e, work.EventsConfig{Fetch: a.remote.Fetch, Dial: a.remote.Dial, Tools: a.remote})
+	peers := work.NewPeers(e, work.PeersConfig{Call: a.remote.CallPeer})
 	e.Add(
 		deliveries.System(),
 		events.System(),
@@ -38,8 +39,8 @@ func (a *App) newEngine(version string) *work.Engine {
 		work.NewChannels(e).System(),
 		work.NewJobs(e).System(),
 		work.NewMessages(e).System(),
-		work.NewPeers(e, work.PeersConfig{Call: a.remote.CallPeer}).System(),
-		work.NewDomains(e, a.remote).System(),
+		peers.System(),
+		work.NewDomains(e, a.remote, peers).System(),
 	)
 	return e
 }

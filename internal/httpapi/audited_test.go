@@ -38,10 +38,12 @@ var noLever = map[string]string{
 	"POST /peers/{name}/check":                       "a question to the peer, whose answer it shows",
 	"POST /contexts/{context}/peers/{peer}/hello":    "a question",
 	"POST /contexts/{context}/peers/{peer}/follow":   "a question",
+	"POST /contexts/{context}/peers/{peer}/coord":    "a domain keeps the history of what they lead to",
 	"POST /contexts/{context}/peers/{peer}/messages": "a message keeps which peer brought it",
 	"PUT /domains/{name}/height":                     "a reading of the chain",
 	"POST /domains/{name}/intents":                   "an intent keeps who posted it",
 	"POST /domains/{name}/intents:batch":             "so do these",
+	"POST /domains/{name}/release":                   "so does it of this: its store must have lost something",
 	"POST /domains/{name}/intents/{id}/release":      "internal/pg/domains reads its audit row: a permit must be open",
 
 	"POST /tools/{fqn}/check":  "a question to the tool, whose answer it shows",

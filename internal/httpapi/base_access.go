@@ -142,11 +142,14 @@ var access = map[string]rule{
 	"put-domain-height":  {least: admins},
 	"pause-domain":       {least: admins},
 	"resume-domain":      {least: admins},
+	"release-domain":     {least: admins},
 	"post-intent":        {least: executors, post: true},
 	"post-intents":       {least: executors, post: true},
 	"list-intents":       {least: readers},
 	"get-intent":         {least: readers},
 	"get-intent-history": {least: readers},
+	"get-intent-why":     {least: readers},
+	"get-domain-why":     {least: readers},
 	"resume-intent":      {least: executors},
 	"cancel-intent":      {least: executors},
 	"release-intent":     {least: admins},
@@ -289,6 +292,7 @@ var access = map[string]rule{
 	"greet-peer":          {least: nobody, where: nowhere}, // the peer signs this call, and those below
 	"deliver-message":     {least: nobody, where: nowhere},
 	"follow-messages":     {least: nobody, where: nowhere},
+	"coordinate-domains":  {least: nobody, where: nowhere},
 
 	"apply": {least: admins}, // and of each document what its PUT wants, in its context
 

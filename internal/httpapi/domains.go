@@ -20,11 +20,14 @@ func (a *API) domainRoutes() {
 	put(a, tag, "/domains/{name}", "put-domain", "Create a domain or replace its settings", d.put, 200, 201)
 	patch(a, tag, "/domains/{name}", "patch-domain", "Change the settings of a domain", d.patch)
 	remove(a, tag, "/domains/{name}", "delete-domain", "Remove a domain whose intents have all ended", d.delete)
+	get(a, tag, "/domains/{name}/why", "get-domain-why", "What it waits for", a.whyDomain)
 	put(a, tag, "/domains/{name}/height", "put-domain-height", "Raise the block height of a domain",
 		a.putDomainHeight, 200)
 	post(a, tag, "/domains/{name}/pause", "pause-domain",
 		"Begin nothing new", turned(a.Store.Domains.SetPaused, true), 200)
 	post(a, tag, "/domains/{name}/resume", "resume-domain", "Go on", turned(a.Store.Domains.SetPaused, false), 200)
+	post(a, tag, "/domains/{name}/release", "release-domain",
+		"Go on though this store may have lost something", onNamed(a.Store.Domains.ReleaseDomain), 200)
 }
 
 // domainSettings is what people write of a domain.
@@ -278,8 +281,6 @@ func checkDomain(s *domains.Settings) error {
 			return fault.At(at, "node %q: want a name of letters, digits, ., _ and -", fault.Clip(n))
 		case slices.Contains(s.Nodes[:i], n):
 			return fault.At(at, "node %q stands there twice", fault.Clip(n))
-		case n != s.Self:
-			return fault.At(at, "node %q is no peer of this installation: want %q alone", fault.Clip(n), s.Self)
 		}
 	}
 	if !slices.Contains(s.Nodes, s.Self) {

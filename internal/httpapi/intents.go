@@ -21,6 +21,7 @@ func (a *API) intentRoutes() {
 	get(a, tag, "/domains/{name}/intents/{id}", "get-intent", "Read one intent", a.getIntent)
 	get(a, tag, "/domains/{name}/intents/{id}/history", "get-intent-history",
 		"What happened to an intent here", a.getIntentHistory)
+	get(a, tag, "/domains/{name}/intents/{id}/why", "get-intent-why", "What it waits for", a.whyIntent)
 	post(a, tag, "/domains/{name}/intents/{id}/resume", "resume-intent",
 		"Have a parked intent go on", a.onIntent(a.Store.Domains.Resume), 200)
 	post(a, tag, "/domains/{name}/intents/{id}/cancel", "cancel-intent",

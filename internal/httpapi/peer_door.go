@@ -26,6 +26,7 @@ func (a *API) peerDoorRoutes() {
 	op := operation(tag, http.MethodGet, at+"/health", "get-door-health", "As a peer: which installation this is", nil)
 	register(a, op, a.doorHealth)
 	doorCalled(a, "hello", "greet-peer", "As a peer: ask whether calls are believed", nil, a.hello)
+	doorCalled(a, "coord", "coordinate-domains", "As a peer: bring messages of domains", []int{202}, a.coordinate)
 }
 
 type doorHealthInput struct {

@@ -132,3 +132,21 @@ func (a *API) whyBatch(ctx context.Context, in *oneBatchInput) (*whyOutput, erro
 	}
 	return &whyOutput{viewWhy(w)}, nil
 }
+
+// whyIntent says what an intent waits for: another node, the service of its domain, or its public transaction.
+func (a *API) whyIntent(ctx context.Context, in *oneIntentInput) (*whyOutput, error) {
+	w, err := a.Store.Domains.WhyIntent(ctx, contextID(ctx), string(in.Name), in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &whyOutput{viewWhy(w)}, nil
+}
+
+// whyDomain says what keeps a domain from going on.
+func (a *API) whyDomain(ctx context.Context, in *Named) (*whyOutput, error) {
+	w, err := a.Store.Domains.WhyDomain(ctx, contextID(ctx), string(in.Name))
+	if err != nil {
+		return nil, err
+	}
+	return &whyOutput{viewWhy(w)}, nil
+}

@@ -9,7 +9,6 @@ import (
 // unbuilt are the views and columns of the design that do not exist, with the reason.
 var unbuilt = map[string]string{
 	"postern.senders.account": "the sender's name is its account, and every other view has it as sender",
-	"report.domains":          "it comes with messages between installations",
 	"report.flows.age":        "created_at and ended_at say it",
 	"report.flows.creator":    "it is caller there",
 	"report.flows.failed":     "one failure ends a flow: failed_job names it",

@@ -42,8 +42,8 @@ var granted = []struct{ grants, because string }{
 		"postern.arrivals postern.contexts postern.located report.attempts report.stuck report.causes " +
 		"report.throughput_hourly report.latency_hourly report.time_in_state report.failures report.sender_use " +
 		"report.deliveries report.audit report.nodes report.processors report.batches report.events " +
-		"report.channels report.retention postern.jobs report.flows report.jobs report.messages " +
-		"report.runners",
+		"report.channels report.retention postern.jobs report.flows report.jobs report.messages report.domains " +
+		"report.intents report.runners",
 		"people and applications read them"},
 	{"PUBLIC SELECT postern.own_contexts", "the contexts of the one that asks"},
 	{"postern_submit USAGE postern", "to name these"},

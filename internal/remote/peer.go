@@ -17,6 +17,7 @@ const (
 	PeerHello    = "hello"    // a question that changes nothing
 	PeerMessages = "messages" // brings messages
 	PeerFollow   = "follow"   // asks what became of messages
+	PeerCoord    = "coord"    // brings messages of domains
 )
 
 // PeerCall is a call at the door of another installation.

@@ -15,7 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/postern-dev/postern/internal/coord"
 	"github.com/postern-dev/postern/internal/leader"
+	"github.com/postern-dev/postern/internal/machine"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/processor"
 )
@@ -64,6 +66,8 @@ type Metrics struct {
 	batch map[processor.State]prometheus.Observer
 	calls map[outbox.Class]prometheus.Observer // of workers, by class; "" is ok
 	event map[string]prometheus.Observer
+	// Of domains: states of both machines of transactions, behind the name of the machine.
+	intent map[string]prometheus.Observer
 
 	mu        sync.Mutex
 	types     atomic.Pointer[map[string]*typeMetrics] // replaced when a type is new
@@ -91,6 +95,7 @@ func New() *Metrics {
 		freed:     map[outbox.QueueState]prometheus.Observer{},
 		batch:     map[processor.State]prometheus.Observer{},
 		event:     map[string]prometheus.Observer{},
+		intent:    map[string]prometheus.Observer{},
 		calls:     map[outbox.Class]prometheus.Observer{},
 	}
 	m.types.Store(&map[string]*typeMetrics{})
@@ -193,6 +198,13 @@ func (m *Metrics) makeStates() {
 			m.event[s] = inState.WithLabelValues("event", s)
 		}
 	}
+	for _, table := range []machine.Table{coord.OriginatorTransaction, coord.CoordinatorTransaction} {
+		for _, s := range table.States() {
+			if !slices.Contains(table.Terminal, s) {
+				m.intent[table.Name+"/"+s] = inState.WithLabelValues(table.Name, s)
+			}
+		}
+	}
 	m.registry.MustRegister(inState)
 }
 
@@ -266,6 +278,16 @@ func (m *Metrics) BatchLeft(s processor.State, d time.Duration) {
 		return
 	}
 	if o := m.batch[s]; o != nil {
+		o.Observe(max(0, d.Seconds()))
+	}
+}
+
+// IntentLeft takes how long an intent, or a work of a coordinator, had been in a state that it left.
+func (m *Metrics) IntentLeft(machine string, s coord.State, d time.Duration) {
+	if m == nil {
+		return
+	}
+	if o := m.intent[machine+"/"+string(s)]; o != nil {
 		o.Observe(max(0, d.Seconds()))
 	}
 }

@@ -34,7 +34,9 @@ type DomainService interface {
 type Domains struct {
 	*Node
 	service DomainService
+	peers   *Peers
 	bell    chan struct{} // a domain has something to do
+	mail    chan struct{} // another node is to be told something
 	calls   chan struct{} // a service is to be asked
 	repost  time.Time     // when the next look for what was not posted is due
 
@@ -43,12 +45,16 @@ type Domains struct {
 	posts  map[int32]bool            // domains that have dispatched
 	out    map[int32]int             // calls under way, by domain
 	asking sync.WaitGroup
+
+	lines   map[domains.Busy]*line // to other nodes
+	sending sync.WaitGroup
 }
 
 // NewDomains makes what looks after domains in the process of an engine.
-func NewDomains(e *Engine, service DomainService) *Domains {
-	d := &Domains{Node: e.Node, service: service, bell: make(chan struct{}, 1), calls: make(chan struct{}, 1),
-		events: map[int32][]domains.Event{}, posts: map[int32]bool{}, out: map[int32]int{}}
+func NewDomains(e *Engine, service DomainService, peers *Peers) *Domains {
+	d := &Domains{Node: e.Node, service: service, peers: peers, bell: make(chan struct{}, 1),
+		calls: make(chan struct{}, 1), mail: make(chan struct{}, 1), events: map[int32][]domains.Event{},
+		posts: map[int32]bool{}, out: map[int32]int{}, lines: map[domains.Busy]*line{}}
 	s := d.Store.Domains
 	s.Self = d.self
 	s.Bell = func() { knock(d.bell); knock(d.calls) }
@@ -58,7 +64,7 @@ func NewDomains(e *Engine, service DomainService) *Domains {
 
 // System is what the engine runs of it.
 func (d *Domains) System() System {
-	return System{Name: "domains", Loops: []Loop{d.steps(), d.questions()}, Round: d.round, Ended: d.heard}
+	return System{Name: "domains", Loops: []Loop{d.steps(), d.questions(), d.letters()}, Round: d.round, Ended: d.heard}
 }
 
 func (d *Domains) self() int64 {
@@ -78,6 +84,9 @@ func (d *Domains) stepped(out domains.Stepped) {
 	}
 	if out.Calls > 0 {
 		knock(d.calls)
+	}
+	if out.Sent > 0 {
+		knock(d.mail)
 	}
 }
 
@@ -176,7 +185,7 @@ func (d *Domains) step(ctx context.Context, id int32, events []domains.Event) er
 			d.note(id, events)
 			return err
 		}
-		if events = events[len(part):]; len(events) == 0 {
+		if events = events[len(part):]; len(events) == 0 && !out.More {
 			return nil
 		}
 	}
@@ -227,5 +236,7 @@ func (d *Domains) round(ctx context.Context) (int, error) {
 	asked, err := d.AskOnce(ctx)
 	d.asking.Wait()
 	n, _, failed := d.StepOnce(ctx)
-	return asked + n, errors.Join(err, failed)
+	sent, lost := d.SendOnce(ctx)
+	d.sending.Wait()
+	return asked + n + sent, errors.Join(err, failed, lost)
 }

@@ -32,6 +32,8 @@ func init() {
 			"kind_of_call_is_known":            fault.Internal,
 			"one_call_per_key":                 fault.Internal,
 			"one_row_per_coord_step":           fault.Internal,
+			"one_message_per_slot":             fault.Internal,
+			"one_message_out_per_slot":         fault.Internal,
 		},
 	})
 }

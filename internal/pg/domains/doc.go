@@ -12,18 +12,22 @@
 //     to the core afterwards, under a uid that names intent and generation.
 //   - word: what the core says of an activity: it has a nonce, it has gone out, it has ended.
 //   - call: a question to the service of a domain, leased by a process for a while.
+//   - node: an installation that has a part in a domain. Its processes are one.
+//   - message: a word of one node to another. A newer one takes the slot of an older one at both ends.
+//   - parcel: a message with the data that its receiver needs. The machines know ids and hashes alone.
 //   - life: the time from the first process of an installation until all are down.
 //
 // # Tables
 //
-// domain, coord_state, coord_intent, coord_permit, coord_work, coord_spend, coord_activity, coord_payload, coord_call
-// and coord_step.
+// domain, coord_state, coord_intent, coord_permit, coord_work, coord_spend, coord_activity, coord_payload, coord_call,
+// coord_step, coord_in and coord_out.
 //
 // # Lock order
 //
-// A domain's row, then its row of coord_state, then the rest. A claim of calls locks rows of coord_call alone, and
-// skips locked ones. No lock of a seat is held together with one of a queue: activities are posted, and words read,
-// outside of steps.
+// A domain's row, then those of its peers, or its row of coord_state, then the rest. A claim of calls locks rows of
+// coord_call alone, and one of messages rows of coord_out; both skip locked ones. The door of peers locks rows of
+// coord_in, in the order of their slots. No lock of a seat is held together with one of a queue: activities are posted,
+// and words read, outside of steps.
 //
 // # Failures
 //
@@ -34,5 +38,7 @@
 //     says changes nothing.
 //   - The event of a step violates what the schema keeps: the step runs again event by event, and the one that fails is
 //     put aside, with its error and an audit row.
+//   - A message to another node is lost, comes late or twice: the machines expect nothing else. One that the schema
+//     refuses is put aside like an event.
 //   - A word is lost: the rows of the core say it again.
 package domains

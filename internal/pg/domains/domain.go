@@ -113,6 +113,9 @@ func (s *Store) Put(ctx context.Context, by db.By, name string, set Settings, ve
 			}
 			before = old
 		}
+		if err := s.knowsNodes(ctx, t, by.Context, set); err != nil {
+			return err
+		}
 		b, err := s.writeDomain(ctx, t, by.Context, name, set, string(doc))
 		if err != nil {
 			return err
@@ -120,7 +123,11 @@ func (s *Store) Put(ctx context.Context, by db.By, name string, set Settings, ve
 		s.AuditChange(b, by, "put", "/domains/"+name, before, set)
 		return t.Commit(ctx, b)
 	})
-	return created, err
+	if err != nil || len(set.Nodes) < 2 || db.JointOf(ctx) != nil {
+		return created, err
+	}
+	s.ring()
+	return created, s.Appeared(ctx, !s.Has(Nodes) || !s.Has(Domains))
 }
 
 // changed reads the settings that a domain has, and says whether they are the new ones. The name of a node stands in
@@ -152,14 +159,20 @@ func (s *Store) writeDomain(ctx context.Context, t *db.Txn, contextID int32, nam
 	if err != nil {
 		return nil, err
 	}
+	var due *time.Time // a domain with other nodes is looked at from now on
+	if len(set.Nodes) > 1 {
+		due = &now
+	}
 	b = &pgx.Batch{}
 	b.Queue(`INSERT INTO postern.domain AS d (context_id, name, settings, created_at)
 		VALUES ($1, $2, $3::text::jsonb, $4)
 		ON CONFLICT (context_id, name) DO UPDATE SET settings = excluded.settings, removed_at = NULL,
 			version = d.version + 1, paused = d.paused AND d.removed_at IS NULL`, contextID, name, doc, now)
 	const of = ` FROM postern.domain d WHERE d.context_id = $1 AND d.name = $2 `
-	b.Queue(`INSERT INTO postern.coord_state (domain_id, image, originator, coordinator)
-		SELECT d.domain_id, $3, 'Idle', 'Idle'`+of+`ON CONFLICT (domain_id) DO NOTHING`, contextID, name, image)
+	b.Queue(`INSERT INTO postern.coord_state AS s (domain_id, image, originator, coordinator, due, life)
+		SELECT d.domain_id, $3, 'Idle', 'Idle', $4::timestamptz, (SELECT x.life FROM postern.store x)`+of+`
+		ON CONFLICT (domain_id) DO UPDATE
+			SET due = least(s.due, excluded.due)`, contextID, name, image, due)
 	if set.asks(CallHeight) {
 		b.Queue(`INSERT INTO postern.coord_call (domain_id, key, kind, call, due)
 			SELECT d.domain_id, 'height', 'height', '{}', $3`+of+`ON CONFLICT (domain_id, key) DO NOTHING`,
@@ -297,6 +310,10 @@ func (s *Store) Remove(ctx context.Context, by db.By, name string) error {
 			WHERE c.domain_id = d.domain_id AND d.context_id = $1 AND d.name = $2`, by.Context, name)
 		b.Queue(`UPDATE postern.coord_state s SET due = NULL FROM postern.domain d
 			WHERE s.domain_id = d.domain_id AND d.context_id = $1 AND d.name = $2`, by.Context, name)
+		for _, table := range []string{"coord_in", "coord_out"} {
+			b.Queue(`DELETE FROM postern.`+table+` x USING postern.domain d
+				WHERE x.domain_id = d.domain_id AND d.context_id = $1 AND d.name = $2`, by.Context, name)
+		}
 		s.AuditIn(b, by, "delete", "/domains/"+name)
 		return t.Commit(ctx, b)
 	})

@@ -73,7 +73,7 @@ func (s *Store) Submit(ctx context.Context, by db.By, domain string, list []NewI
 		return nil, err
 	}
 	waited := s.Has(Domains)
-	if _, err := s.step(ctx, d.ID, true, nil, p.store); err != nil {
+	if _, err := s.step(ctx, d.ID, taking{wait: true, more: p.store}); err != nil {
 		return nil, err
 	}
 	if p.fresh > 0 {
@@ -234,8 +234,8 @@ func (p *posting) store(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch) (
 			VALUES ($1, $2::text::uuid, $3, $4, $5, $6, $7, 'Pending', $8, '{}', $8)`, h.id, p.ids[n],
 			h.top+int64(p.fresh),
 			db.Nullable(in.UID), p.hashes[n], p.by.Actor, in.Party, h.now)
-		b.Queue(`INSERT INTO postern.coord_payload (domain_id, intent_id, generation, part, data)
-			VALUES ($1, $2::text::uuid, 0, 'intent', $3)`, h.id, p.ids[n], string(part))
+		b.Queue(`INSERT INTO postern.coord_payload (domain_id, intent_id, generation, part, data, at)
+			VALUES ($1, $2::text::uuid, 0, 'intent', $3, $4)`, h.id, p.ids[n], string(part), h.now)
 		events = append(events, Event{Event: coord.Event{Created: created}})
 	}
 	if p.fresh > 0 {

@@ -24,8 +24,7 @@ func (s *Store) pull(ctx context.Context, by db.By, domain, called, action strin
 	if err != nil {
 		return r, err
 	}
-	out, err := s.step(ctx, d.ID, true, []Event{{Event: coord.Event{ID: i.ID}}}, func(_ context.Context, _ *db.Txn,
-		h *seat, b *pgx.Batch) ([]Event, error) {
+	lever := func(_ context.Context, _ *db.Txn, h *seat, b *pgx.Batch) ([]Event, error) {
 		x := h.d.Intent(i.ID)
 		if x == nil {
 			return nil, fault.New(fault.NotFound, "not_found", "no intent %q in domain %q", fault.Clip(called),
@@ -45,7 +44,8 @@ func (s *Store) pull(ctx context.Context, by db.By, domain, called, action strin
 			events = append(events, Event{Event: coord.Event{Lever: l, ID: i.ID}})
 		}
 		return events, nil
-	})
+	}
+	out, err := s.step(ctx, d.ID, taking{wait: true, events: []Event{{Event: coord.Event{ID: i.ID}}}, more: lever})
 	if err == nil && !out.Taken {
 		return r, noDomain(domain)
 	}
@@ -95,6 +95,37 @@ func (s *Store) Cancel(ctx context.Context, by db.By, domain, called string) (pg
 		}
 		return []coord.Lever{coord.Cancel}, nil
 	})
+}
+
+// ReleaseDomain lets a domain go on that stands since another node has heard what this store does not know: under a new
+// install, so that no node takes the two lives for one. It presumes that any node may have a permit for what is open.
+func (s *Store) ReleaseDomain(ctx context.Context, by db.By, domain string) (r pg.LeverResult, err error) {
+	if by.Reason == "" {
+		return r, fault.At("/reason", "release wants a reason: it is kept for those who ask why")
+	}
+	d, err := s.Domain(ctx, by.Context, domain)
+	if err != nil {
+		return r, err
+	}
+	leave := func(_ context.Context, _ *db.Txn, h *seat, b *pgx.Batch) ([]Event, error) {
+		if err := by.Seen(h.version); err != nil {
+			return nil, err
+		}
+		r.Changed = h.d.Paused
+		s.AuditIn(b, by, "release", "/domains/"+domain)
+		if !h.d.Paused {
+			return nil, nil
+		}
+		return []Event{{Event: coord.Event{Lever: coord.LeaveIt}}}, nil
+	}
+	out, err := s.step(ctx, d.ID, taking{wait: true, more: leave})
+	if err == nil && !out.Taken {
+		return r, noDomain(domain)
+	}
+	if err == nil {
+		s.ring()
+	}
+	return r, err
 }
 
 // Release takes an operator's word for what became of an intent that waits for its permit to end, or for the outcome of

@@ -87,11 +87,50 @@ func (s *Store) forget(ctx context.Context, before time.Time) error {
 	}); err != nil {
 		return err
 	}
-	return s.InChunks(ctx, func(atOnce int) (int, error) {
-		tag, err := s.Exec(ctx, forgetSQL, before, atOnce)
-		return int(tag.RowsAffected()), err
-	})
+	for _, sql := range []string{forgetSQL, forgetWorkSQL, forgetDataSQL} {
+		if err := s.InChunks(ctx, func(atOnce int) (int, error) {
+			tag, err := s.Exec(ctx, sql, before, atOnce)
+			return int(tag.RowsAffected()), err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+// forgetWorkSQL removes works for intents of other nodes.
+const forgetWorkSQL = `WITH old AS MATERIALIZED (
+		SELECT w.domain_id, w.intent_id
+		FROM postern.coord_work w
+		WHERE w.since < $1 AND NOT w.held
+			AND NOT EXISTS (SELECT FROM postern.coord_intent i
+				WHERE (i.domain_id, i.intent_id) = (w.domain_id, w.intent_id))
+			AND NOT EXISTS (SELECT FROM postern.coord_activity a
+				WHERE (a.domain_id, a.intent_id) = (w.domain_id, w.intent_id) AND a.ended_at IS NULL)
+		LIMIT $2),
+	activities AS (DELETE FROM postern.coord_activity x USING old WHERE (x.domain_id, x.intent_id) = (old.domain_id,
+		old.intent_id)),
+	payloads AS (DELETE FROM postern.coord_payload x USING old WHERE (x.domain_id, x.intent_id) = (old.domain_id,
+		old.intent_id)),
+	steps AS (DELETE FROM postern.coord_step x USING old WHERE (x.domain_id, x.object) = (old.domain_id,
+		old.intent_id::text))
+	DELETE FROM postern.coord_work x USING old WHERE (x.domain_id, x.intent_id) = (old.domain_id, old.intent_id)`
+
+// forgetDataSQL removes what was endorsed here for other nodes.
+const forgetDataSQL = `WITH old AS MATERIALIZED (
+		SELECT p.domain_id, p.intent_id, p.generation, p.part, p.name, p.party
+		FROM postern.coord_payload p
+		WHERE p.at < $1
+			AND NOT EXISTS (SELECT FROM postern.coord_intent i
+				WHERE (i.domain_id, i.intent_id) = (p.domain_id, p.intent_id))
+			AND NOT EXISTS (SELECT FROM postern.coord_work w
+				WHERE (w.domain_id, w.intent_id) = (p.domain_id, p.intent_id))
+			AND NOT EXISTS (SELECT FROM postern.coord_call c
+				WHERE (c.domain_id, c.intent_id) = (p.domain_id, p.intent_id))
+		LIMIT $2)
+	DELETE FROM postern.coord_payload x USING old
+	WHERE (x.domain_id, x.intent_id, x.generation, x.part, x.name, x.party)
+		= (old.domain_id, old.intent_id, old.generation, old.part, old.name, old.party)`
 
 const forgetSQL = `WITH old AS MATERIALIZED (
 		SELECT i.domain_id, i.intent_id

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,7 +16,9 @@ import (
 // parts are what is stored of an intent and of one of its generations.
 type parts struct {
 	intent       intentPart
+	made         json.RawMessage // by the assembler, byte for byte
 	making       coord.Making
+	pending      []pendingState // of an assembly for another node: what that says may be used
 	signatures   []Given
 	endorsements []Given
 }
@@ -24,7 +27,7 @@ type parts struct {
 type intentPart struct {
 	ID    string          `json:"id"`
 	Party string          `json:"party"`
-	Data  json.RawMessage `json:"data"`
+	Data  json.RawMessage `json:"data,omitempty"`
 }
 
 // Given is a signature, or an endorsement, of a party.
@@ -85,13 +88,21 @@ func (s *Store) prepare(ctx context.Context, c *Call) error {
 		return db.Known(err)
 	}
 	q.Height, q.Hash = &height, c.call.Assembled.Hash
+	switch {
+	case c.Kind == "assemble", c.Kind == CallSettled:
+	case p.made == nil:
+		return fmt.Errorf("%s of intent %s: %w", c.Kind, c.intent, errNoData)
+	case coord.HashOf(p.made) != q.Hash: // nothing is said of what others were shown
+		return fmt.Errorf("what was assembled of intent %s, generation %d, has another hash than %s", c.intent,
+			c.generation, q.Hash)
+	}
 	if c.Kind != "assemble" {
 		q.Assembled, q.Inputs, q.Outputs, q.Height = p.making.Assembled, p.making.Inputs, p.making.Outputs, nil
 	}
 	switch c.Kind {
 	case "assemble":
 		q.Intent = &p.intent
-		if q.Pending, err = s.pending(ctx, c); err != nil {
+		if q.Pending, err = s.pending(ctx, c, p); err != nil {
 			return err
 		}
 	case "sign":
@@ -99,7 +110,9 @@ func (s *Store) prepare(ctx context.Context, c *Call) error {
 	case "endorse":
 		q.Name, q.Party, q.Signatures = c.call.Name, c.call.Party, p.signatures
 	case "prepare":
-		q.Intent, q.Signatures, q.Endorsements = &p.intent, p.signatures, p.endorsements
+		// The intent's data stays where it came from: what the others need of it, the assembler has made.
+		q.Intent = &intentPart{ID: c.intent, Party: p.intent.Party}
+		q.Signatures, q.Endorsements = p.signatures, p.endorsements
 	case CallSettled:
 		q.Intent, q.Height, q.Assembled = &p.intent, &height, nil
 	}
@@ -142,7 +155,10 @@ func (s *Store) parts(ctx context.Context, domain int32, id string, generation i
 		switch part {
 		case "intent":
 			return json.Unmarshal(raw, &out.intent)
+		case "pending":
+			return json.Unmarshal(raw, &out.pending)
 		case "assembled":
+			out.made = json.RawMessage(string(raw))
 			return json.Unmarshal(raw, &out.making)
 		case "sign":
 			out.signatures = append(out.signatures, one)
@@ -151,35 +167,47 @@ func (s *Store) parts(ctx context.Context, domain int32, id string, generation i
 		}
 		return nil
 	})
-	if err == nil && out.intent.ID == "" {
-		err = fmt.Errorf("the data of intent %s is not there", id)
-	}
 	return out, db.Known(err)
 }
 
-// pending reads the data of states that an assembler may use before the ledger has them.
-func (s *Store) pending(ctx context.Context, c *Call) (*pendingStates, error) {
-	p := &pendingStates{Outputs: []pendingState{}, Spent: c.call.Spent}
-	if p.Spent == nil {
-		p.Spent = []string{}
+// pending lists the states that an assembler may use before the ledger has them.
+func (s *Store) pending(ctx context.Context, c *Call, p *parts) (*pendingStates, error) {
+	all := &pendingStates{Outputs: p.pending, Spent: c.call.Spent}
+	if all.Spent == nil {
+		all.Spent = []string{}
 	}
+	if all.Outputs == nil {
+		var err error
+		all.Outputs, err = s.visible(ctx, c.Domain, c.settings.Self, c.call.Pending, c.makers)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// visible reads states that are made by what is on its way, those that a node may see: it has made them, or they were
+// made for it.
+func (s *Store) visible(ctx context.Context, domain int32, node string, states []string, makers map[string]made) (
+	[]pendingState, error) {
+	list := []pendingState{}
 	makings := map[made]*parts{}
-	for _, state := range c.call.Pending {
-		by, ok := c.makers[state]
+	for _, state := range states {
+		by, ok := makers[state]
 		if !ok {
 			continue
 		}
 		if makings[by] == nil {
 			var err error
-			if makings[by], err = s.parts(ctx, c.Domain, by.ID, by.Generation); err != nil {
+			if makings[by], err = s.parts(ctx, domain, by.ID, by.Generation); err != nil {
 				return nil, err
 			}
 		}
 		for _, o := range makings[by].making.Outputs {
-			if o.ID == state {
-				p.Outputs = append(p.Outputs, pendingState{o.ID, o.Data, by.ID})
+			if o.ID == state && (by.Origin == node || slices.Contains(o.To, node)) {
+				list = append(list, pendingState{o.ID, o.Data, by.ID})
 			}
 		}
 	}
-	return p, nil
+	return list, nil
 }

@@ -23,6 +23,8 @@ type seat struct {
 	height      int64
 	steps       int64
 	lives       []int64
+	life        int64 // of the store, when the last step was taken
+	newLife     int64 // of the store now: another one has lost something
 	now         time.Time
 
 	d       *coord.Domain // never changed, only replaced
@@ -48,7 +50,8 @@ type coreImage struct {
 	Paused bool
 }
 
-const lockSQL = `SELECT d.context_id, d.name, d.settings, d.version, d.paused, s.image, s.height, s.step, s.lives
+const lockSQL = `SELECT d.context_id, d.name, d.settings, d.version, d.paused, s.image, s.height, s.step, s.lives,
+		s.life, (SELECT x.life FROM postern.store x)
 	FROM postern.coord_state s
 	JOIN postern.domain d ON d.domain_id = s.domain_id
 	WHERE s.domain_id = $1 AND d.removed_at IS NULL
@@ -69,7 +72,7 @@ func (s *Store) lock(ctx context.Context, t *db.Txn, id int32, wait bool, ids []
 	b := &pgx.Batch{}
 	b.Queue(sql, id).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&h.context, &h.name, &settings, &h.version, &h.paused, &image, &h.height,
-			&h.steps, &h.lives}, func() error { return nil })
+			&h.steps, &h.lives, &h.life, &h.newLife}, func() error { return nil })
 		return err
 	})
 	s.ReadNow(b, &h.now)

@@ -49,9 +49,12 @@ type Stepped struct {
 	Still   bool
 	Calls   int // that are new
 	Posts   int
-	Due     bool // there is more to do at once
+	Sent    int  // messages to other nodes
+	More    bool // messages of others are left
 	Moves   []coord.Move
 	Ignored []coord.Ignored
+	read    []int64 // the numbers of messages that it took
+	left    []leaving
 }
 
 // Step takes a step of a domain with what happened to it, and looks at what is due. It takes nothing where another
@@ -61,15 +64,17 @@ type Stepped struct {
 // A step whose events violate what the schema keeps runs again event by event, and the one that fails is put aside:
 // otherwise a single bad answer would stop its domain.
 func (s *Store) Step(ctx context.Context, id int32, events []Event) (Stepped, error) {
-	out, err := s.step(ctx, id, false, events, nil)
+	out, err := s.step(ctx, id, taking{events: events, most: mostPerStep})
 	if err == nil || !violated(err) {
 		return out, err
 	}
-	if len(events) == 0 {
+	messages := out.read
+	if len(events)+len(messages) == 0 {
 		return out, errors.Join(err, s.halt(ctx, id, err))
 	}
+	out = Stepped{Domain: id}
 	for _, e := range events {
-		one, err := s.step(ctx, id, true, []Event{e}, nil)
+		one, err := s.step(ctx, id, taking{wait: true, events: []Event{e}})
 		switch {
 		case err == nil:
 			out.merge(one)
@@ -83,12 +88,26 @@ func (s *Store) Step(ctx context.Context, id int32, events []Event) (Stepped, er
 			return out, err
 		}
 	}
+	for range messages {
+		one, err := s.step(ctx, id, taking{wait: true, most: 1})
+		switch {
+		case err == nil:
+			out.merge(one)
+		case violated(err) && len(one.read) == 1:
+			s.Log.Error("a message of another node could not be taken, and is put aside", "domain", id, "error", err)
+			if err := s.setMessageAside(ctx, id, one.read[0], err); err != nil {
+				return out, err
+			}
+		default:
+			return out, err
+		}
+	}
 	return out, nil
 }
 
 func (out *Stepped) merge(one Stepped) {
 	out.Domain, out.Taken, out.Still = one.Domain, out.Taken || one.Taken, one.Still
-	out.Calls, out.Posts = out.Calls+one.Calls, out.Posts+one.Posts
+	out.Calls, out.Posts, out.Sent = out.Calls+one.Calls, out.Posts+one.Posts, out.Sent+one.Sent
 	out.Moves, out.Ignored = append(out.Moves, one.Moves...), append(out.Ignored, one.Ignored...)
 }
 
@@ -98,11 +117,19 @@ func violated(err error) bool {
 	return strings.HasPrefix(state, "23") || strings.HasPrefix(state, "22")
 }
 
-// step takes a step. more, if there is one, looks at the seat before the decision, adds events, and adds statements to
-// the commit; it is called again where the SQL transaction is.
-func (s *Store) step(ctx context.Context, id int32, wait bool, events []Event,
-	more func(context.Context, *db.Txn, *seat, *pgx.Batch) ([]Event, error)) (out Stepped, err error) {
+// taking is what a step is to take.
+type taking struct {
+	wait   bool // for a seat that another process has
+	events []Event
+	most   int // messages of other nodes
+	// more looks at the seat before the decision, adds events, and adds statements to the commit; it is called again
+	// where the SQL transaction is.
+	more func(context.Context, *db.Txn, *seat, *pgx.Batch) ([]Event, error)
+}
+
+func (s *Store) step(ctx context.Context, id int32, take taking) (out Stepped, err error) {
 	var h *seat
+	events, more := take.events, take.more
 	err = s.Run(ctx, func(t *db.Txn) error {
 		out = Stepped{Domain: id}
 		var ids []string
@@ -115,7 +142,7 @@ func (s *Store) step(ctx context.Context, id int32, wait bool, events []Event,
 			}
 		}
 		var err error
-		if h, err = s.lock(ctx, t, id, wait, ids); err != nil {
+		if h, err = s.lock(ctx, t, id, take.wait, ids); err != nil {
 			return err
 		}
 		if h == nil {
@@ -131,6 +158,11 @@ func (s *Store) step(ctx context.Context, id int32, wait bool, events []Event,
 			}
 			all = slices.Concat(all, added)
 		}
+		brought, numbers, err := s.read(ctx, t, h, b, take.most)
+		if err != nil {
+			return err
+		}
+		all, out.read, out.More = slices.Concat(all, brought), numbers, take.most > 0 && len(numbers) == take.most
 		all, err = s.fenced(ctx, t, h, all)
 		if err != nil {
 			return err
@@ -155,6 +187,9 @@ func (s *Store) decide(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch, ev
 		return err
 	}
 	var list []coord.Event
+	if h.life != h.newLife { // an operator has let a store go on that may have lost something
+		list = append(list, coord.Event{Lever: coord.Quarantine}, coord.Event{Lever: coord.LeaveIt})
+	}
 	if begun {
 		list = append(list, coord.Event{Started: true})
 	}
@@ -167,6 +202,9 @@ func (s *Store) decide(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch, ev
 	if err != nil {
 		return fault.New(fault.Internal, "internal", "%s", err).Because(errEndless)
 	}
+	if s.Left != nil {
+		out.left = leavings(h.d, st.Moves)
+	}
 	for _, e := range events {
 		writeParts(b, h, e)
 	}
@@ -175,6 +213,7 @@ func (s *Store) decide(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch, ev
 	}
 	out.Calls, out.Posts, out.Moves, out.Ignored, out.Still = len(st.Calls), len(st.Posts)+len(st.Recalls), st.Moves,
 		st.Ignored, st.Domain.Still()
+	out.Sent = len(st.Messages)
 	return t.Commit(ctx, b)
 }
 

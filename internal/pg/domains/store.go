@@ -6,6 +6,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/coord"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
 // Store keeps domains, intents and works. It is safe for concurrent use.
@@ -20,31 +21,34 @@ type Store struct {
 	// Bell wakes the loops of domains in this process; nil: they look by the clock alone. It must not wait.
 	Bell func()
 
+	reads      *reads.Store
 	seats      sync.Map     // *kept by domain
 	activities *pg.Ingester // public transactions
 }
 
-// Domains is a kind that most installations have none of: a domain that does not rest.
-const Domains pg.Kind = "domains"
+// Kinds that most installations have none of: a domain that does not rest, and one that has other nodes.
+const (
+	Domains pg.Kind = "domains"
+	Nodes   pg.Kind = "nodes"
+)
 
 // New registers domains with a store that has not started.
-func New(core *pg.Store) *Store {
-	s := &Store{Store: core, activities: pg.NewIngester(core)}
+func New(core *pg.Store, r *reads.Store) *Store {
+	s := &Store{Store: core, reads: r, activities: pg.NewIngester(core)}
 	core.Make(domainsMade(s))
 	core.RegisterKind(Domains, `EXISTS (SELECT FROM postern.coord_state WHERE due IS NOT NULL)
-		OR EXISTS (SELECT FROM postern.coord_call WHERE kind <> 'height')`)
+		OR EXISTS (SELECT FROM postern.coord_call WHERE kind <> 'height')
+		OR EXISTS (SELECT FROM postern.coord_in WHERE error = '')`)
+	core.RegisterKind(Nodes, `EXISTS (SELECT FROM postern.domain d
+		WHERE d.removed_at IS NULL AND jsonb_array_length(d.settings->'nodes') > 1)`)
 	return s
 }
 
 // heard tells of a step that is committed.
 func (s *Store) heard(h *seat, out *Stepped) {
 	if s.Left != nil {
-		last := map[string]time.Time{}
-		for _, m := range out.Moves {
-			if since, ok := last[m.Machine+m.ID]; ok {
-				s.Left(m.Machine, m.From, m.At.Sub(since))
-			}
-			last[m.Machine+m.ID] = m.At
+		for _, l := range out.left {
+			s.Left(l.machine, l.state, l.took)
 		}
 	}
 	for _, m := range out.Moves {
@@ -62,4 +66,33 @@ func (s *Store) ring() {
 	if s.Bell != nil {
 		s.Bell()
 	}
+}
+
+// leaving is a state that an intent or a work has left.
+type leaving struct {
+	machine string
+	state   coord.State
+	took    time.Duration
+}
+
+// leavings says how long intents and works had been in the states that a step has them leave: from the row's since on,
+// so that a restart loses nothing.
+func leavings(old *coord.Domain, moves []coord.Move) (list []leaving) {
+	last := map[string]time.Time{}
+	for _, m := range moves {
+		key := m.Machine + m.ID
+		since, known := last[key]
+		i, w := old.Intent(m.ID), old.Work(m.ID)
+		switch {
+		case known, m.ID == "":
+		case m.Machine == coord.OriginatorTransaction.Name && i != nil:
+			since = i.Since
+		case m.Machine == coord.CoordinatorTransaction.Name && w != nil:
+			since = w.Since
+		}
+		if last[key] = m.At; m.From != "" && m.ID != "" && !since.IsZero() {
+			list = append(list, leaving{m.Machine, m.From, m.At.Sub(since)})
+		}
+	}
+	return list
 }

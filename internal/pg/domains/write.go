@@ -34,6 +34,9 @@ func (h *seat) write(b *pgx.Batch, st *coord.Step) error {
 		}
 	}
 	h.writePosts(b, st)
+	if err := h.writeMail(b, d, st.Messages); err != nil {
+		return err
+	}
 	h.writeSettled(b, d, st.Receipts)
 	image, err := imageOf(d)
 	if err != nil {
@@ -45,9 +48,9 @@ func (h *seat) write(b *pgx.Batch, st *coord.Step) error {
 	}
 	h.steps++
 	b.Queue(`UPDATE postern.coord_state
-		SET image = $2, originator = $3, coordinator = $4, step = $5, lives = $6, due = $7
+		SET image = $2, originator = $3, coordinator = $4, step = $5, lives = $6, due = $7, life = $8
 		WHERE domain_id = $1`, h.id, image, string(d.Seat.Originator), string(d.Seat.Coordinator), h.steps, h.lives,
-		due)
+		due, h.newLife)
 	h.d = d
 	return nil
 }
@@ -186,6 +189,7 @@ func (h *seat) writePermits(b *pgx.Batch, old, d *coord.Domain, _ map[string]coo
 type made struct {
 	ID         string `json:"id"`
 	Generation int64  `json:"generation"`
+	Origin     string `json:"origin"` // the node of the intent
 }
 
 // writeCalls writes which calls of the service have no answer yet.
@@ -210,21 +214,26 @@ func (h *seat) writeCalls(b *pgx.Batch, old, d *coord.Domain, _ map[string]coord
 		if err != nil {
 			return err
 		}
-		makers := map[string]made{}
-		for _, w := range d.Works {
-			for _, o := range w.Assembled.Outputs {
-				if slices.Contains(c.Pending, o) {
-					makers[o] = made{w.ID, w.Generation}
-				}
-			}
-		}
-		names, err := json.Marshal(makers)
+		names, err := json.Marshal(makersOf(d, c.Pending))
 		if err != nil {
 			return err
 		}
 		h.queueCall(b, c.Key, c.Kind, c.ID, c.Generation, call, names)
 	}
 	return nil
+}
+
+// makersOf names what makes states.
+func makersOf(d *coord.Domain, states []string) map[string]made {
+	makers := map[string]made{}
+	for _, w := range d.Works {
+		for _, o := range w.Assembled.Outputs {
+			if slices.Contains(states, o) {
+				makers[o] = made{w.ID, w.Generation, w.Origin}
+			}
+		}
+	}
+	return makers
 }
 
 func (h *seat) queueCall(b *pgx.Batch, key, kind, id string, generation int64, call, makers []byte) {
@@ -271,10 +280,10 @@ func (h *seat) writeSettled(b *pgx.Batch, d *coord.Domain, receipts []coord.Rece
 // writeParts adds to b what the service made, as an event brings it.
 func writeParts(b *pgx.Batch, h *seat, e Event) {
 	for _, p := range e.Parts {
-		b.Queue(`INSERT INTO postern.coord_payload (domain_id, intent_id, generation, part, name, party, data)
-			VALUES ($1, $2::text::uuid, $3, $4, $5, $6, $7)
+		b.Queue(`INSERT INTO postern.coord_payload (domain_id, intent_id, generation, part, name, party, data, at)
+			VALUES ($1, $2::text::uuid, $3, $4, $5, $6, $7, $8)
 			ON CONFLICT ON CONSTRAINT one_row_per_part DO NOTHING`, h.id, p.ID, p.Generation, p.Part, p.Name, p.Party,
-			string(p.Data))
+			string(p.Data), h.now)
 	}
 	if w := e.Word; w != nil {
 		b.Queue(`UPDATE postern.coord_activity

@@ -170,6 +170,9 @@ func (s *Store) RemovePeer(ctx context.Context, by db.By, name string) error {
 	if err := by.Seen(p.Version); err != nil {
 		return err
 	}
+	if err := s.used(ctx, s.Db(ctx), by.Context, name); err != nil {
+		return err
+	}
 	ofType := by
 	ofType.Match = nil
 	switch err := s.RemoveDispatcher(ctx, ofType, p.Type(), false); {
@@ -188,6 +191,9 @@ func (s *Store) RemovePeer(ctx context.Context, by db.By, name string) error {
 			return noPeer(name)
 		}
 		if err := by.Seen(t.Version); err != nil {
+			return err
+		}
+		if err := s.used(ctx, t.Conn, by.Context, name); err != nil {
 			return err
 		}
 		b := &pgx.Batch{}

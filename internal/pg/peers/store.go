@@ -1,10 +1,31 @@
 package peers
 
-import "github.com/postern-dev/postern/internal/pg"
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pg"
+)
 
 // Store keeps peers. It is safe for concurrent use.
 type Store struct {
 	*pg.Store
+	// Used refuses to remove a peer that others still need; nil: none does. It reads through q, behind the lock of the
+	// peer's row where that is held.
+	Used func(ctx context.Context, q Querier, contextID int32, name string) error
+}
+
+// Querier is a connection, or a pool of them.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+func (s *Store) used(ctx context.Context, q Querier, contextID int32, name string) error {
+	if s.Used == nil {
+		return nil
+	}
+	return s.Used(ctx, q, contextID, name)
 }
 
 // Peers is a kind that most installations have none of.

@@ -1,0 +1,431 @@
+package domains
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/coord"
+	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/reads"
+)
+
+// WhyIntent says what an intent waits for: the chain from itself to the root, which may lie at another node, in the
+// service of the domain, or in the core. It locks nothing: its answer was true a moment ago.
+func (s *Store) WhyIntent(ctx context.Context, contextID int32, domain, called string) (*reads.Why, error) {
+	i, err := s.Intent(ctx, contextID, domain, called)
+	if err != nil {
+		return nil, err
+	}
+	x, err := s.explain(ctx, contextID, domain)
+	if err != nil {
+		return nil, err
+	}
+	x.w.State = string(i.State)
+	if i.Receipt == "" {
+		x.stopped()
+	}
+	if err := x.intent(i, 0); err != nil {
+		return nil, err
+	}
+	if n := len(x.w.Blockers); n > 0 && x.w.Summary == "" {
+		x.w.Summary = fmt.Sprintf("intent %s is %s: %s", i.ID, i.State, x.w.Blockers[n-1].Detail)
+	}
+	return x.w, nil
+}
+
+// WhyDomain says what keeps a domain from going on: that it is stopped, nodes that are silent or have other settings,
+// and ways to nodes that are closed.
+func (s *Store) WhyDomain(ctx context.Context, contextID int32, domain string) (*reads.Why, error) {
+	x, err := s.explain(ctx, contextID, domain)
+	if err != nil {
+		return nil, err
+	}
+	x.w.State = string(x.d.Coordinator)
+	x.stopped()
+	for _, p := range x.image.Peers {
+		if p.Node != x.d.Settings.Self {
+			x.node(p.Node)
+		}
+	}
+	for _, c := range x.calls {
+		if c.failure != "" {
+			x.call(c)
+		}
+	}
+	x.w.Moving = len(x.w.Blockers) == 0
+	if x.w.Summary = "nothing is in its way"; !x.w.Moving {
+		x.w.Summary = x.w.Blockers[0].Detail
+	}
+	return x.w, nil
+}
+
+// whyDomain collects what is in the way.
+type whyDomain struct {
+	s       *Store
+	ctx     context.Context
+	context int32
+	d       *Domain
+	image   coreImage
+	now     time.Time
+	calls   []openCall
+	lines   map[string]closedLine
+	w       *reads.Why
+}
+
+// openCall is a call of the service that has no answer.
+type openCall struct {
+	kind, intent, failure string
+	tries                 int
+	due                   time.Time
+}
+
+// closedLine is a node that does not take messages.
+type closedLine struct {
+	since time.Time
+	why   string
+}
+
+// most levels of intents that depend on one another are explained.
+const whyDepth = 20
+
+func (s *Store) explain(ctx context.Context, contextID int32, domain string) (*whyDomain, error) {
+	d, err := s.Domain(ctx, contextID, domain)
+	if err != nil {
+		return nil, err
+	}
+	x := &whyDomain{s: s, ctx: ctx, context: contextID, d: d, lines: map[string]closedLine{},
+		w: &reads.Why{Blockers: []reads.Blocker{}}}
+	if x.now, err = s.Now(ctx); err != nil {
+		return nil, err
+	}
+	var image []byte
+	if err := s.Db(ctx).QueryRow(ctx, `SELECT image FROM postern.coord_state WHERE domain_id = $1`, d.ID).
+		Scan(&image); err != nil {
+		return nil, db.Known(err)
+	}
+	if err := json.Unmarshal(image, &x.image); err != nil {
+		return nil, err
+	}
+	rows, err := s.Db(ctx).Query(ctx, `SELECT c.kind, coalesce(c.intent_id::text, ''), c.error, c.tries, c.due
+		FROM postern.coord_call c WHERE c.domain_id = $1 ORDER BY c.due LIMIT 1000`, d.ID)
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	x.calls, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c openCall, err error) {
+		return c, row.Scan(&c.kind, &c.intent, &c.failure, &c.tries, &c.due)
+	})
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	rows, err = s.Db(ctx).Query(ctx, `SELECT DISTINCT ON (o.node) o.node, o.at, o.error FROM postern.coord_out o
+		WHERE o.domain_id = $1 AND o.error <> '' ORDER BY o.node, o.at`, d.ID)
+	if err != nil {
+		return nil, db.Known(err)
+	}
+	var node string
+	var line closedLine
+	_, err = pgx.ForEachRow(rows, []any{&node, &line.since, &line.why}, func() error {
+		x.lines[node] = line
+		return nil
+	})
+	return x, db.Known(err)
+}
+
+func (x *whyDomain) path() string { return "/domains/" + x.d.Name }
+
+func (x *whyDomain) at(id string) string { return x.path() + "/intents/" + id }
+
+// lever is one of an intent.
+func (x *whyDomain) lever(id, action string) reads.Lever {
+	role := "executor"
+	if action == "release" {
+		role = "admin"
+	}
+	return reads.NewLever("POST", role, "domains", x.d.Name, "intents", id, action)
+}
+
+func (x *whyDomain) add(kind, object string, since time.Time, next *reads.NextStep, levers []reads.Lever, detail string,
+	args ...any) {
+	x.w.Blockers = append(x.w.Blockers, reads.Blocker{Kind: kind, Object: object, Since: since,
+		Detail: fmt.Sprintf(detail, args...), Next: next, Levers: levers})
+}
+
+// stopped names what stops all of a domain.
+func (x *whyDomain) stopped() {
+	seat := x.image.Seat
+	switch {
+	case x.d.Paused:
+		x.add("domain_paused", x.path(), seat.TickedAt, nil,
+			[]reads.Lever{reads.NewLever("POST", "admin", "domains", x.d.Name, "resume")},
+			"domain %s is paused: no step is taken", x.d.Name)
+	case x.d.Quarantined:
+		x.add("domain_quarantined", x.path(), seat.TickedAt, nil,
+			[]reads.Lever{reads.NewLever("POST", "admin", "domains", x.d.Name, "release").With("reason", "...")},
+			"another node has heard what this store does not know: it may have lost commits, and so nothing goes on")
+	case !seat.HelloAt.IsZero():
+		grace := time.Duration(x.d.Settings.InactiveGrace) * time.Duration(x.d.Settings.Heartbeat)
+		x.add("domain_greets", x.path(), seat.HelloAt, &reads.NextStep{At: seat.HelloAt.Add(grace),
+			What: "it goes on without those that have not answered"}, nil,
+			"all processes were down: it waits until the other nodes have said what they heard last")
+	}
+}
+
+func (x *whyDomain) peer(node string) *coord.Peer {
+	for _, p := range x.image.Peers {
+		if p.Node == node {
+			return p
+		}
+	}
+	return nil
+}
+
+// node names what is in the way to and from a node, and says whether there is something.
+func (x *whyDomain) node(node string) bool {
+	p := x.peer(node)
+	if line, closed := x.lines[node]; closed {
+		x.add("node_unreached", "/peers/"+node, line.since, nil,
+			[]reads.Lever{reads.NewLever("POST", "admin", "peers", node, "check")},
+			"node %s does not take messages: %s", node, line.why)
+		return true
+	}
+	grace := time.Duration(x.d.Settings.InactiveGrace) * time.Duration(x.d.Settings.Heartbeat)
+	switch {
+	case p == nil || p.HeardAt.IsZero():
+		x.add("node_silent", "/peers/"+node, x.d.CreatedAt, nil, nil, "nothing was ever heard of node %s", node)
+	case x.now.Sub(p.HeardAt) > grace && p.State != coord.Idle && p.State != coord.Observing && p.State != "":
+		x.add("node_silent", "/peers/"+node, p.HeardAt, nil, nil, "node %s was heard %s ago, and was %s", node,
+			x.ago(p.HeardAt), p.State)
+	case p.Digest != "" && p.Digest != x.digest():
+		x.add("list_differs", "/peers/"+node, p.HeardAt, nil, nil,
+			"node %s has other nodes, another mode or another block_range in this domain, so that neither yields to "+
+				"the other: give both the same", node)
+	default:
+		return false
+	}
+	return true
+}
+
+func (x *whyDomain) digest() string {
+	return coord.New(x.d.Name, x.d.Settings.Self, x.d.Settings.coord(), 1).Digest()
+}
+
+func (x *whyDomain) ago(at time.Time) time.Duration { return x.now.Sub(at).Truncate(time.Millisecond) }
+
+// intent explains one intent.
+func (x *whyDomain) intent(i *Intent, depth int) error {
+	image := &i.Image
+	switch {
+	case i.Receipt != "":
+		x.add("terminal", x.at(i.ID), i.Since, nil, nil, "it has ended: %s %s", i.Receipt, i.Text)
+	case i.State == coord.Parked:
+		x.add("intent_parked", x.at(i.ID), i.Since, nil,
+			[]reads.Lever{x.lever(i.ID, "resume"), x.lever(i.ID, "cancel")}, "it is parked: %s", i.Parked)
+	case i.State == coord.Pending:
+		return x.pending(i, depth)
+	case i.State == coord.Assembling || i.State == coord.Signing:
+		x.w.Moving = true
+		x.add("service_call", x.at(i.ID), i.Since, nil, nil, "the domain's service is asked to assemble and sign it")
+		for _, c := range x.calls {
+			if c.intent == i.ID && c.failure != "" {
+				x.w.Moving = false
+				x.call(c)
+			}
+		}
+	case i.Holder != "" && i.Holder != x.d.Settings.Self:
+		x.held(i)
+	case image.Delegate == x.d.Settings.Self || i.Holder == x.d.Settings.Self:
+		return x.work(i.ID)
+	case image.Delegate == "":
+		x.add("no_coordinator", x.at(i.ID), i.Since, nil, []reads.Lever{x.lever(i.ID, "cancel")},
+			"no node coordinates it")
+	default:
+		x.delegated(i)
+	}
+	return nil
+}
+
+// pending explains what was given to no node yet.
+func (x *whyDomain) pending(i *Intent, depth int) error {
+	for _, id := range i.Image.DependsOn {
+		on, err := x.s.Intent(x.ctx, x.context, x.d.Name, id)
+		if err != nil {
+			return err
+		}
+		if on.Receipt == coord.Success || depth > whyDepth {
+			continue
+		}
+		x.add("intent_depends", x.at(id), i.Since, nil, []reads.Lever{x.lever(i.ID, "cancel")},
+			"it goes after intent %s, which is %s", id, on.State)
+		return x.intent(on, depth+1)
+	}
+	var next *reads.NextStep
+	if i.Image.NotBefore.After(x.now) {
+		next = &reads.NextStep{At: i.Image.NotBefore, What: "it is handed over anew"}
+	}
+	x.add("no_coordinator", x.at(i.ID), i.Since, next, []reads.Lever{x.lever(i.ID, "cancel")},
+		"no node has taken it: the coordinator of this one is %s", x.d.Coordinator)
+	for _, p := range x.image.Peers {
+		if p.Node != x.d.Settings.Self {
+			x.node(p.Node)
+		}
+	}
+	return nil
+}
+
+// delegated explains what another node coordinates, in the last words of that node.
+func (x *whyDomain) delegated(i *Intent) {
+	node, image := i.Image.Delegate, &i.Image
+	p := x.peer(node)
+	if image.Acked == 0 {
+		x.add("not_taken", x.at(i.ID), image.GivenAt, &reads.NextStep{
+			At: image.DelegatedAt.Add(time.Duration(x.d.Settings.DelegateTimeout)), What: "it is offered again"}, nil,
+			"it was handed to node %s, which has not said that it has it", node)
+		x.node(node)
+		return
+	}
+	said := "nothing of it yet"
+	if image.Said != "" {
+		said = string(image.Said)
+	}
+	if image.SaidWhy != "" {
+		said += " (" + image.SaidWhy + ")"
+	}
+	x.w.Moving = true
+	heard := "never"
+	if p != nil && !p.HeardAt.IsZero() {
+		heard = x.ago(p.HeardAt).String() + " ago"
+	}
+	x.add("at_coordinator", "/peers/"+node, i.Since, nil, nil, "node %s coordinates it and says: %s (heard %s)", node,
+		said, heard)
+	if x.node(node) {
+		x.w.Moving = false
+	}
+}
+
+// held explains what may be under way through another node.
+func (x *whyDomain) held(i *Intent) {
+	x.add("permit_held", "/peers/"+i.Holder, i.Since, nil,
+		[]reads.Lever{x.lever(i.ID, "release").With("outcome", "...").With("reason", "...")},
+		"node %s may post its public transaction, and so no other node may: it waits until %[1]s says what came of "+
+			"it; release takes an operator's word", i.Holder)
+	x.w.Moving = !x.node(i.Holder)
+}
+
+// call explains a call of the service that fails.
+func (x *whyDomain) call(c openCall) {
+	object := x.path()
+	if c.intent != "" {
+		object = x.at(c.intent)
+	}
+	x.add("service_fails", object, c.due, &reads.NextStep{At: c.due, What: "it is called again"}, nil,
+		"POST %s/%s fails, at try %d: %s", x.d.Settings.ServiceURL, c.kind, c.tries, c.failure)
+}
+
+// work explains what this node coordinates.
+func (x *whyDomain) work(id string) error {
+	w, before, err := x.s.workOf(x.ctx, x.d.ID, id)
+	if err != nil {
+		return err
+	}
+	object := x.at(id)
+	x.w.Moving = true
+	switch {
+	case w == nil:
+		x.add("no_coordinator", object, x.now, nil, nil, "it was handed to this node, which has not taken it yet")
+	case w.State == coord.Pooled && w.NotBefore.After(x.now):
+		x.add("work_waits", object, w.Since, &reads.NextStep{At: w.NotBefore, What: "it is assembled anew"}, nil,
+			"it waits before it is assembled again: %s", w.Reason)
+	case w.State == coord.Pooled || w.State == coord.PreAssemblyBlocked:
+		x.add("work_turn", object, w.Since, nil, nil, "%d of this domain are assembled before it, one at a time; this "+
+			"node is %s", before, x.d.Coordinator)
+	case w.State == coord.Blocked:
+		x.add("intent_depends", object, w.Since, nil, nil, "what makes its inputs is not that far: %v", w.Needs)
+	case w.State == coord.Dispatched || w.State == coord.Submitted:
+		return x.public(w)
+	default:
+		x.add("work_asks", object, w.Since, nil, nil, "this node coordinates it, and it is %s", w.State)
+	}
+	if w == nil {
+		return nil
+	}
+	for _, a := range w.Waits() {
+		who := "node " + a.Node
+		if a.Party != "" {
+			who = "party " + a.Party + " (" + a.Name + ")"
+		}
+		x.add("answer_missing", object, a.First, &reads.NextStep{
+			At: a.Last.Add(time.Duration(x.d.Settings.RequestTimeout)), What: "it is asked again"}, nil,
+			"%s was sent %s, and has not answered", who, a.Kind)
+		if a.Node != x.d.Settings.Self && x.node(a.Node) {
+			x.w.Moving = false
+		}
+	}
+	for _, c := range x.calls {
+		if c.intent == id && c.failure != "" {
+			x.w.Moving = false
+			x.call(c)
+		}
+	}
+	return nil
+}
+
+// public explains a public transaction by the core's own words.
+func (x *whyDomain) public(w *coord.Work) error {
+	var uid, failure string
+	err := x.s.Db(x.ctx).QueryRow(x.ctx, `SELECT a.uid, a.error FROM postern.coord_activity a
+		WHERE a.domain_id = $1 AND a.work_uid = $2`, x.d.ID, w.UID).Scan(&uid, &failure)
+	if err != nil && !db.IsNoRows(err) {
+		return db.Known(err)
+	}
+	x.add("public_transaction", x.at(w.ID), w.Since, nil, nil, "its public transaction is %s", w.State)
+	if failure != "" {
+		x.w.Moving = false
+		x.add("public_refused", x.at(w.ID), w.Since, nil, nil, "the core does not take its public transaction: %s",
+			failure)
+		return nil
+	}
+	if w.Unknown {
+		x.w.Moving = false
+		x.add("public_unknown", x.at(w.ID), w.Since, nil,
+			[]reads.Lever{x.lever(w.ID, "release").With("outcome", "...").With("reason", "...")},
+			"it is not known what became of its public transaction, which may land: %s", w.Reason)
+		return nil
+	}
+	id, err := x.s.ByUID(x.ctx, x.context, uid)
+	if fault.KindOf(err) == fault.NotFound { // it is just being posted
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	core, err := x.s.reads.Why(x.ctx, x.context, id)
+	if err != nil {
+		return err
+	}
+	x.w.Moving = core.Moving || len(core.Blockers) > 0 && core.Blockers[0].Kind == "terminal" // a step takes its end
+	x.w.Blockers = append(x.w.Blockers, core.Blockers...)
+	return nil
+}
+
+// workOf reads the work of an id, or nil, and how many are assembled before it.
+func (s *Store) workOf(ctx context.Context, domain int32, id string) (*coord.Work, int, error) {
+	var image []byte
+	var before int
+	err := s.Db(ctx).QueryRow(ctx, `SELECT w.image, (SELECT count(*) FROM postern.coord_work o
+			WHERE o.domain_id = w.domain_id AND o.held AND o.place < w.place AND o.state IN ('Pooled', 'Assembling'))
+		FROM postern.coord_work w WHERE w.domain_id = $1 AND w.intent_id = $2::text::uuid`, domain, id).
+		Scan(&image, &before)
+	if db.IsNoRows(err) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, db.Known(err)
+	}
+	w := &coord.Work{}
+	return w, before, json.Unmarshal(image, w)
+}
