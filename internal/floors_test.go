@@ -34,6 +34,7 @@ var floors = map[string]struct {
 	"api/client":       {0, "public and generated: imports nothing of internal"},
 	"api/outbox":       {0, "public, for the application's own transaction: imports nothing of internal"},
 	"api/worker":       {0, "public, to write a worker with: imports nothing of internal"},
+	"api/domain":       {0, "public, to write the service of a domain with: imports nothing of internal"},
 
 	"internal/strict": {1, "which JSON we accept; std and fault only"},
 	"internal/outbox": {1, "the vocabulary: nouns and Validate, no behaviour"},

@@ -206,6 +206,14 @@ func TestThePageAboutMessagesWorksAsItIsWritten(t *testing.T) {
 	mustSay(t, said, "changed=yes", "awaits_result", `"message":"since yesterday"`, "42")
 }
 
+func TestThePageAboutDomainsWorksAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	service := example(t, "domain")
+	said := play(t, "domain.md", append(installation(t), "POSTERN_OUTPUT=json"), "go build -o bin/ ./examples/domain\n",
+		"mkdir bin; ln -s "+service+" bin/domain\n", "127.0.0.1:9000", freeAddress(t))
+	mustSay(t, said, `"ok":true`, `"receipt":{"outcome":"success"`, "it has ended: success")
+}
+
 func TestThePageAboutFlowsInSQLWorksAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	said := play(t, "sql-flows.md", append(installation(t), "POSTERN_STATE_DIR="+t.TempDir()))

@@ -49,7 +49,7 @@ func verifyWorkerCommand() *cobra.Command {
 			case asked:
 				err = printJSON(cmd, r)
 			default:
-				printReport(cmd, r)
+				printReport(cmd, r, "docs/worker-contract.md")
 			}
 			if err == nil && !r.OK {
 				err = fmt.Errorf("%d of %d checks failed", r.Failed, len(r.Checks))
@@ -85,7 +85,7 @@ func readSecret(file string) ([]byte, error) {
 }
 
 // printReport writes the report for people: one line a check, then what the failures would cost.
-func printReport(cmd *cobra.Command, r verifyworker.Report) {
+func printReport(cmd *cobra.Command, r verifyworker.Report, page string) {
 	rows := [][]string{{"check", "contract", "state", "found"}}
 	for _, c := range r.Checks {
 		rows = append(rows, []string{c.Name, c.Paragraph, string(c.State), c.Found})
@@ -94,7 +94,7 @@ func printReport(cmd *cobra.Command, r verifyworker.Report) {
 	for _, c := range r.Checks {
 		if c.State == verifyworker.Failed {
 			fmt.Fprintf(cmd.OutOrStdout(), "\n%s: %s\n  In production: %s\n", c.Name, c.Found, c.Cost)
-			fmt.Fprintf(cmd.OutOrStdout(), "  The contract: docs/worker-contract.md, paragraph %s\n", c.Paragraph)
+			fmt.Fprintf(cmd.OutOrStdout(), "  The contract: %s, paragraph %s\n", page, c.Paragraph)
 		}
 	}
 }
