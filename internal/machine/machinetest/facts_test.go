@@ -25,7 +25,7 @@ var compared = map[string]string{
 	"2-sequencer.md":             "internal/sequencer: TestTheSeedDrawsNoDiagramToCompareWith",
 	"3-distributed-sequencer.md": "internal/coord: TestTheDrawnEdgesAreInTheTables",
 	"4-processor.md":             "draws no states, and names none",
-	"5-coordinator.md":           "not built: no table of ours follows it",
+	"5-coordinator.md":           "internal/flow: TestTheDrawnEdgesAreInTheTables",
 }
 
 // The table has what the designs say, edge by edge, and is read as it is written.
