@@ -89,6 +89,11 @@ func (a *App) sample(ctx context.Context) (telemetry.Sample, error) {
 	}
 	messages, err := a.store.Messages.TakeSample(ctx)
 	v.Messages = telemetry.Messages(messages)
+	if err != nil {
+		return v, err
+	}
+	peers, err := a.store.Installations.TakeSample(ctx)
+	v.Peers = telemetry.Peers(peers)
 	return v, err
 }
 

@@ -65,7 +65,8 @@ func sources() telemetry.Sources {
 				Jobs: telemetry.Jobs{Offers: map[string]int64{"python": 5}, Oldest: map[string]float64{"python": 6.5},
 					Stranded: map[string]float64{"python": 0}, Runners: map[string]int64{"live": 1}},
 				Messages: telemetry.Messages{Open: map[string]int64{"result": 2},
-					Oldest: map[string]float64{"result": 7.5}}}, nil
+					Oldest: map[string]float64{"result": 7.5}},
+				Peers: telemetry.Peers{States: map[string]int64{"refuses": 1}, Refused: 8.5}}, nil
 		},
 		Waits:    func() telemetry.Waits { return telemetry.Waits{Count: 2, Total: time.Second} },
 		LeaseAge: func() (time.Duration, bool) { return time.Second / 2, true },
@@ -180,6 +181,8 @@ func TestWhatIsSampledIsServed(t *testing.T) {
 		`postern_stranded_offer_seconds{script_type="python"} 0`, `postern_runners{state="live"} 1`,
 		`postern_runner_lapses_total 3`,
 		`postern_messages_open{waits_for="result"} 2`, `postern_oldest_message_seconds{waits_for="result"} 7.5`,
+		`postern_peers{state="refuses"} 1`,
+		`postern_peer_refused_seconds 8.5`,
 		`postern_message_deadlines_total{deadline="timeout_ack"} 1`,
 		`postern_waiting 7`, `postern_oldest_head_seconds 1.5`, `postern_queues{state="FREE"} 3`, `postern_senders{pool="p",state="FREE"} 4`,
 		`postern_deliveries{state="pending"} 2`, `postern_deliveries{state="delivered"} 1`, `postern_river_lag_seconds 0.25`,

@@ -24,6 +24,14 @@ type Sample struct {
 	Trouble        Trouble
 	Jobs           Jobs
 	Messages       Messages
+	Peers          Peers
+}
+
+// Peers is what is read of other installations: how many take calls or refuse them, and for how long the one has
+// refused that has refused longest.
+type Peers struct {
+	States  map[string]int64
+	Refused float64
 }
 
 // Messages is what is read of messages that have not ended, by what they wait for.
@@ -147,6 +155,11 @@ var (
 	descOldestMessage = describe("oldest_message_seconds",
 		"How long the oldest message has waited for that.", "waits_for")
 
+	descPeers = describe("peers",
+		"Other installations that are called: those that take calls, and those that refuse them.", "state")
+	descPeerRefused = describe("peer_refused_seconds",
+		"How long the other installation has refused calls that has refused them longest.")
+
 	descWaits    = describe("db_wait_seconds", "Waiting for a database connection: how often, and how long in all.")
 	descLeaseAge = describe("lease_age_seconds", "Since the last heartbeat that reached the database; at the TTL the leases are lost.")
 )
@@ -154,7 +167,7 @@ var (
 // Describe lists what Collect may bring.
 func (s *sampler) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descHeldByType, descOffers, descOldestOffer, descStrandedOffer, descRunners,
-		descMessages, descOldestMessage,
+		descMessages, descOldestMessage, descPeers, descPeerRefused,
 		descHeadByState, descHeld, descForgotten, descOverdue, descStalled, descNodes, descOldestDelivery, descStaged, descRiverRunning, descUpdates, descDaysAhead, descGates, descQuarantine, descSlotBytes, descSourcesFailed, descSourceLag, descWaiting, descOldestHead, descQueues, descSenders, descDeliveries, descRiverLag, descOldestSnapshot, descWaits, descLeaseAge} {
 		c <- d
 	}
@@ -187,6 +200,18 @@ func (s *sampler) Collect(c chan<- prometheus.Metric) {
 	collectTrouble(c, v.Trouble)
 	collectJobs(c, v.Jobs)
 	collectMessages(c, v.Messages)
+	collectPeers(c, v.Peers)
+}
+
+// collectPeers brings the numbers of other installations.
+func collectPeers(c chan<- prometheus.Metric, p Peers) {
+	gauge := gauges(c)
+	for state, n := range p.States {
+		gauge(descPeers, float64(n), state)
+	}
+	if len(p.States) > 0 {
+		gauge(descPeerRefused, p.Refused)
+	}
 }
 
 // collectMessages brings the numbers of messages.
