@@ -132,8 +132,9 @@ func (x *tap) during(d time.Duration, which *regexp.Regexp) (n, all int, texts m
 // ofJobs are statements about jobs; polls, those that ask what became of tries.
 var (
 	ofJobs = regexp.MustCompile(
-		`(?:FROM|UPDATE|INTO|JOIN)\s+postern\.(?:job|job_\w+|flow|flow_step|runner|try_\w+|message|message_\w+)\b`)
-	ofMessages = regexp.MustCompile(`postern\.message`)
+		`(?:FROM|UPDATE|INTO|JOIN)\s+postern\.` +
+			`(?:job|job_\w+|flow|flow_step|runner|try_\w+|message|message_\w+|peer|peer_secret)\b`)
+	ofMessages = regexp.MustCompile(`postern\.(?:message|peer)`)
 	ofKinds    = regexp.MustCompile(`EXISTS \(SELECT FROM postern\.job\)`)
 	polls      = regexp.MustCompile(`FROM postern\.job_try t WHERE t\.try_id = ANY`)
 )
@@ -203,6 +204,32 @@ func TestNoStatementIsAboutJobsWhereThereAreNone(t *testing.T) {
 			n, all, asked, texts)
 	}
 	t.Logf("%d statements in 4 s with %d offered jobs, of them %d about jobs", all, offered, n)
+}
+
+// Where messages stay in this installation and no peer is known, no statement is about peers. Peers at which
+// nothing is open are looked at once a second, and none is called.
+func TestNoStatementIsAboutPeersWhereThereAreNone(t *testing.T) {
+	x, through := newTap(t, pgtest.New(t).URL)
+	b := &jobBench{t, clocked(t, map[string]string{"DATABASE_URL": through})}
+	sent := want(t, 201, "POST", b.url+"/messages", `{"to": {"context": "default"}, "message_type": "chat",
+		"message": "hello"}`)
+	for want(t, 200, "GET", fmt.Sprint(b.url, "/messages/", sent["id"]), "")["delivered_at"] == nil {
+		time.Sleep(20 * time.Millisecond)
+	}
+	ofPeers := regexp.MustCompile(`postern\.peer`)
+	_, _, texts := x.during(4*time.Second, ofPeers)
+	for sql, k := range texts {
+		if !ofKinds.MatchString(sql) {
+			t.Errorf("with messages and no peer, %d times: %s", k, sql)
+		}
+	}
+	want(t, 201, "PUT", b.url+"/peers/far", fmt.Sprintf(`{"secret": %q,
+		"url": "https://far.invalid/contexts/default/peers/near"}`, wireSecret))
+	const seconds = 4
+	n, _, texts := x.during(seconds*time.Second, ofPeers)
+	if n > 2*seconds+2 {
+		t.Errorf("%d statements about a peer in %d s at which nothing is open: %v", n, seconds, texts)
+	}
 }
 
 // ofUnsettled are the looks for what has ended and the core has not heard of.
