@@ -297,6 +297,7 @@ const (
 	JobTryViewStateFinished  JobTryViewState = "Finished"
 	JobTryViewStateHeld      JobTryViewState = "Held"
 	JobTryViewStateOffered   JobTryViewState = "Offered"
+	JobTryViewStateSent      JobTryViewState = "Sent"
 	JobTryViewStateWithdrawn JobTryViewState = "Withdrawn"
 )
 
@@ -1767,6 +1768,9 @@ type DeliveryView struct {
 	// Job the id, of job.finished and job.error
 	Job *string `json:"job"`
 
+	// Message the id, of message.received
+	Message *string `json:"message"`
+
 	// NextAt of the next try; null also while others of its queue stand before it
 	NextAt *time.Time        `json:"next_at"`
 	State  DeliveryViewState `json:"state"`
@@ -1774,7 +1778,7 @@ type DeliveryView struct {
 	// Subscription null for a worker's hook or a callback
 	Subscription *string `json:"subscription"`
 
-	// Transaction null for a test, a batch, a job and a flow
+	// Transaction null for a test, a batch, a job, a flow and a message
 	Transaction *string `json:"transaction"`
 	Tries       int64   `json:"tries"`
 
@@ -2374,6 +2378,9 @@ type FlowJob struct {
 	// EnvVars At most 128 KiB; not PATH, HOME, LD_* and POSTERN_*.
 	EnvVars map[string]string `json:"env_vars,omitempty"`
 
+	// Envelope With target: DSSE of a message with this job.
+	Envelope json.RawMessage `json:"envelope,omitempty"`
+
 	// Network The script may use the network of its runner.
 	Network *bool `json:"network,omitempty"`
 
@@ -2400,7 +2407,8 @@ type FlowJob struct {
 	// ScriptType Of a dispatcher job.*.
 	//
 	// Examples: python
-	ScriptType string `json:"script_type"`
+	ScriptType string     `json:"script_type"`
+	Target     *JobTarget `json:"target,omitempty"`
 
 	// Timeout Seconds that each try may take; 600 unless said.
 	Timeout *int64 `json:"timeout,omitempty"`
@@ -2802,6 +2810,9 @@ type JobInput struct {
 	// EnvVars At most 128 KiB; not PATH, HOME, LD_* and POSTERN_*.
 	EnvVars map[string]string `json:"env_vars,omitempty"`
 
+	// Envelope With target: DSSE of a message with this job.
+	Envelope json.RawMessage `json:"envelope,omitempty"`
+
 	// Network The script may use the network of its runner.
 	Network *bool `json:"network,omitempty"`
 
@@ -2828,7 +2839,8 @@ type JobInput struct {
 	// ScriptType Of a dispatcher job.*.
 	//
 	// Examples: python
-	ScriptType string `json:"script_type"`
+	ScriptType string     `json:"script_type"`
+	Target     *JobTarget `json:"target,omitempty"`
 
 	// Timeout Seconds that each try may take; 600 unless said.
 	Timeout *int64 `json:"timeout,omitempty"`
@@ -2864,6 +2876,14 @@ type JobStepView struct {
 type JobStepsOutputBody struct {
 	Items []JobStepView `json:"items"`
 	Next  *string       `json:"next"`
+}
+
+// JobTarget defines model for JobTarget.
+type JobTarget struct {
+	// Peer The other installation whose runners execute it.
+	//
+	// Examples: claim-7f3
+	Peer string `json:"peer"`
 }
 
 // JobTryView defines model for JobTryView.
@@ -2917,6 +2937,9 @@ type JobView struct {
 	Flow *string `json:"flow"`
 	ID   string  `json:"id"`
 
+	// Message with target: the id of the message that carries it
+	Message *string `json:"message"`
+
 	// Needs their ids
 	Needs         []string   `json:"needs"`
 	Network       bool       `json:"network"`
@@ -2938,7 +2961,8 @@ type JobView struct {
 	Status     JobViewStatus `json:"status"`
 
 	// Stopping its runner is told to stop it
-	Stopping *bool `json:"stopping,omitempty"`
+	Stopping *bool      `json:"stopping,omitempty"`
+	Target   *JobTarget `json:"target"`
 
 	// Timeout seconds
 	Timeout int64 `json:"timeout"`
@@ -4724,7 +4748,7 @@ type SubscriptionFilter struct {
 
 // SubscriptionSettings defines model for SubscriptionSettings.
 type SubscriptionSettings struct {
-	// Events transaction.accepted, .done, .failed, .unresolved, .cancelled; batch.result, .timeout; job.finished, .error; flow.finished, .error; empty: all.
+	// Events transaction.accepted, .done, .failed, .unresolved, .cancelled; batch.result, .timeout; job.finished, .error; flow.finished, .error; message.received; empty: all.
 	//
 	// Examples: ["transaction.done"]
 	Events []string            `json:"events,omitempty"`

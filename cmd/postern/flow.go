@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/api/client"
 )
 
 func flowCommand() *cobra.Command {
@@ -34,7 +37,7 @@ func flowCommand() *cobra.Command {
 
 func flowSubmitCommand() *cobra.Command {
 	var start bool
-	var key string
+	var key, signs string
 	var wait time.Duration
 	cmd := asClient(&cobra.Command{
 		Use:   "submit FILE",
@@ -42,7 +45,8 @@ func flowSubmitCommand() *cobra.Command {
 		Long: trim(`
 			Store a flow that a file of JSON describes (- for standard input). With --wait it is followed to its
 			end: exit code 0 if it finishes, 1 if it does not, 4 if it has not ended by then. If no answer came,
-			submit it again with the same --key: that makes no second flow.
+			submit it again with the same --key: that makes no second flow. Jobs with a target are signed for that
+			peer, with the key of the actor that submits them.
 
 			  postern flow submit flow.json --start --key report-2026-11 --wait 10m -o json`),
 		Args: cobra.ExactArgs(1),
@@ -60,17 +64,21 @@ func flowSubmitCommand() *cobra.Command {
 					return usage(cmd, fmt.Errorf("FILE: %w", err))
 				}
 			}
-			return flowMade(cmd, "/flows", body, wait, keyed(key)...)
+			return flowMade(cmd, "/flows", body, signs, wait, keyed(key)...)
 		},
 	})
 	cmd.Flags().BoolVar(&start, "start", false, "start it at once")
 	cmd.Flags().StringVar(&key, "key", "", keyFlag)
+	cmd.Flags().StringVar(&signs, "sign-with", "", signFlag)
 	cmd.Flags().DurationVar(&wait, "wait", 0, "follow it to its end for so long")
 	return cmd
 }
 
+// signFlag describes the key with which jobs for other installations are signed.
+const signFlag = "key of the actor, in a file, that signs jobs with a target (POSTERN_ACTOR_KEY_FILE)"
+
 func flowRedriveCommand() *cobra.Command {
-	var file string
+	var file, signs string
 	var ref int64
 	var wait time.Duration
 	cmd := asClient(&cobra.Command{
@@ -97,11 +105,12 @@ func flowRedriveCommand() *cobra.Command {
 					return usage(cmd, fmt.Errorf("--file: %w", err))
 				}
 			}
-			return flowMade(cmd, "/flows/"+url.PathEscape(args[0])+"/redrive", body, wait)
+			return flowMade(cmd, "/flows/"+url.PathEscape(args[0])+"/redrive", body, signs, wait)
 		},
 	})
 	cmd.Flags().StringVar(&file, "file", "", "what changes, as JSON")
 	cmd.Flags().Int64Var(&ref, "ref", -1, "your number for the new flow; the same again is the same flow")
+	cmd.Flags().StringVar(&signs, "sign-with", "", signFlag)
 	cmd.Flags().DurationVar(&wait, "wait", 0, "follow it to its end for so long")
 	return cmd
 }
@@ -117,7 +126,7 @@ func withMember(object []byte, name, value string) ([]byte, error) {
 }
 
 // flowMade makes a flow by a call, and follows it. more are headers of the call.
-func flowMade(cmd *cobra.Command, path string, body []byte, wait time.Duration, more ...string) error {
+func flowMade(cmd *cobra.Command, path string, body []byte, signs string, wait time.Duration, more ...string) error {
 	asked, err := asJSON(cmd)
 	if err != nil {
 		return err
@@ -125,6 +134,12 @@ func flowMade(cmd *cobra.Command, path string, body []byte, wait time.Duration, 
 	d, err := dial(cmd)
 	if err != nil {
 		return err
+	}
+	if body, err = d.signTargets(body, signs); err != nil {
+		if errors.As(err, new(*client.Problem)) {
+			return err
+		}
+		return usage(cmd, err)
 	}
 	_, _, b, err := d.raw(http.MethodPost, path, body, more...)
 	if err != nil {

@@ -62,6 +62,10 @@ func TestATryGoesAsItsTableSays(t *testing.T) {
 		{Held, TryUnheld, TryFacts{Lapses: 2}, "Offered fence"},
 		{Held, TryStopOverdue, TryFacts{}, "Failed record final"},
 		{Offered, TryWithdrawn, TryFacts{}, "Withdrawn record final"},
+		{Offered, TrySent, TryFacts{}, "Sent"},
+		{Sent, TryFinished, TryFacts{}, "Finished record"},
+		{Sent, TryFailed, TryFacts{}, "Failed record final"},
+		{Sent, TryLapsed, TryFacts{}, "illegal"},
 		{Finished, TryFinished, TryFacts{}, "illegal"},
 		{Offered, TryFinished, TryFacts{}, "illegal"},
 	} {

@@ -40,6 +40,8 @@ type Spec struct {
 	Retries    int
 	Env        map[string]string
 	Network    bool
+	Peer       string `json:",omitempty"` // the other installation that is to execute it; "": runners of this one do
+	Envelope   []byte `json:"-"`          // what its actor has signed for there
 
 	Dependends    []int64       // refs of jobs of its flow
 	Prerequisites []string      // names that somebody says are met
@@ -82,8 +84,12 @@ const topicPattern = `^[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}$`
 
 var topicName = regexp.MustCompile(topicPattern)
 
-// Lane is where tries of a job are offered: that of its script type, or one of its topic.
+// Lane is where tries of a job are offered: that of its script type, or one of its topic. In that of a peer no runner
+// takes any.
 func (s *Spec) Lane() string {
+	if s.Peer != "" {
+		return "peer:" + s.Peer
+	}
 	if s.Topic == "" {
 		return s.ScriptType
 	}

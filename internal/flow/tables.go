@@ -25,4 +25,5 @@ var Meanings = map[string]string{
 	"job_try.Finished":  "The script ended well. Its result is recorded.",
 	"job_try.Failed":    "The script failed, took too long or was stopped, or its runners were lost.",
 	"job_try.Withdrawn": "No runner held it when its job ended.",
+	"job_try.Sent":      "A message carries its job to another installation, which has not said how it ended.",
 }

@@ -16,6 +16,7 @@ const (
 	Finished  TryState = "Finished"
 	Failed    TryState = "Failed"
 	Withdrawn TryState = "Withdrawn"
+	Sent      TryState = "Sent"
 )
 
 // TryEvent is what can happen to a try.
@@ -33,6 +34,7 @@ const (
 	TryUnheld      TryEvent = "Unheld"
 	TryWithdrawn   TryEvent = "Withdrawn"   // its job has ended before
 	TryStopOverdue TryEvent = "StopOverdue" // its runner was told to stop, and did not
+	TrySent        TryEvent = "Sent"        // a message carries it to another installation, in the commit that makes it
 )
 
 // MaxLapses is how often a try may lapse: the last time it has failed.
@@ -56,6 +58,7 @@ const (
 	CodeDependency  = "dependency_failed"
 	CodeFlowAborted = "flow_aborted"
 	CodeResultLost  = "result_lost"
+	CodeInputs      = "inputs_too_large"
 )
 
 // Try is the life of a try. A stop, and then every end of it is final: it is not retried.
@@ -66,7 +69,7 @@ var Try = machine.Table{
 	Terminal: []string{string(Finished), string(Failed), string(Withdrawn)},
 	Events: []string{string(TryOffered), string(TryClaimed), string(TryFinished), string(TryFailed),
 		string(TryTimedOut),
-		string(TryLapsed), string(TryUnheld), string(TryWithdrawn), string(TryStopOverdue)},
+		string(TryLapsed), string(TryUnheld), string(TryWithdrawn), string(TryStopOverdue), string(TrySent)},
 	Rules: []machine.Rule{
 		try(machine.Start, TryOffered, "", Offered),
 		try(Offered, TryClaimed, "", Held, "raise_fence"),
@@ -82,6 +85,9 @@ var Try = machine.Table{
 		try(Held, TryUnheld, "", Offered, "raise_fence"),
 		try(Held, TryStopOverdue, "", Failed, "record", "final"),
 		try(Offered, TryWithdrawn, "", Withdrawn, "record", "final"),
+		try(Offered, TrySent, "", Sent),
+		try(Sent, TryFinished, "", Finished, "record"),
+		try(Sent, TryFailed, "", Failed, "record", "final"),
 	},
 }
 

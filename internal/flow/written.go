@@ -22,6 +22,7 @@ type Written struct {
 	Network       bool              `json:"network,omitempty"`
 	Prerequisites []string          `json:"prerequisites,omitempty"`
 	NeedTimeout   *int64            `json:"prerequisite_timeout,omitempty"`
+	Target        json.RawMessage   `json:"target,omitempty"`
 }
 
 // SpecsIn reads the jobs of a message. at is where the list stands.
@@ -37,6 +38,10 @@ func SpecsIn(at string, raw json.RawMessage) ([]Spec, error) {
 		var err error
 		if specs[i], err = list[i].spec(here); err != nil {
 			return nil, err
+		}
+		if list[i].Target != nil {
+			return nil, fault.At(here+"/target", "target: a job of a message is executed where the message is for; "+
+				"jobs of POST /jobs and of flows have a target")
 		}
 		ref := specs[i].Ref
 		if ref == nil {

@@ -22,10 +22,11 @@ func (a *API) deliveryRoutes() {
 type deliveryView struct {
 	ID           string     `json:"id"`
 	Subscription *string    `json:"subscription" doc:"null for a worker's hook or a callback"`
-	Transaction  *string    `json:"transaction" doc:"null for a test, a batch, a job and a flow"`
+	Transaction  *string    `json:"transaction" doc:"null for a test, a batch, a job, a flow and a message"`
 	Batch        *int64     `json:"batch" doc:"of batch.result and batch.timeout"`
 	Job          *string    `json:"job" doc:"the id, of job.finished and job.error"`
 	Flow         *string    `json:"flow" doc:"the id, of flow.finished and flow.error"`
+	Message      *string    `json:"message" doc:"the id, of message.received"`
 	Event        string     `json:"event" doc:"transaction.done, ..., or on-success, on-failure"`
 	URL          *string    `json:"url" doc:"null for what is pulled, and for hooks"`
 	Cursor       *string    `json:"cursor"`
@@ -62,6 +63,8 @@ func viewDelivery(d *deliveries.DeliveryRow, whole bool) deliveryView {
 		v.Job = ptr(d.Of)
 	case outbox.EventFlowFinished, outbox.EventFlowError:
 		v.Flow = ptr(d.Of)
+	case outbox.EventMessageReceived:
+		v.Message = ptr(d.Of)
 	default:
 		v.Transaction = ptr(d.ID.String())
 	}

@@ -64,10 +64,13 @@ func specsOf(list []flowJob) ([]flow.Spec, error) {
 	return specs, nil
 }
 
-// wantAllDeclared asks of the queues of jobs what wantsDeclared asks of one.
-func (a *API) wantAllDeclared(ctx context.Context, jobs []flow.Spec) error {
+// wantAll asks of the jobs of a flow what is asked of one: that its queue is declared, and that it is signed.
+func (a *API) wantAll(ctx context.Context, jobs []flow.Spec) error {
 	seen := map[string]bool{}
 	for i, j := range jobs {
+		if err := a.wantSigned(ctx, fmt.Sprintf("/jobs/%d", i), j); err != nil {
+			return err
+		}
 		if seen[j.Queue] {
 			continue
 		}
@@ -189,7 +192,7 @@ func (a *API) postFlow(ctx context.Context, in *postFlowInput) (*flowOutput, err
 	if err := a.wantsKey(ctx, spec.Key != "" || spec.Ref != nil, "Idempotency-Key or ref"); err != nil {
 		return nil, err
 	}
-	if err := a.wantAllDeclared(ctx, spec.Jobs); err != nil {
+	if err := a.wantAll(ctx, spec.Jobs); err != nil {
 		return nil, err
 	}
 	f, err := a.Store.Flows.PostFlow(ctx, by(ctx, ""), spec)
@@ -235,7 +238,7 @@ func (a *API) validateFlow(ctx context.Context, in *validateFlowInput) (*validFl
 	if err != nil {
 		return nil, err
 	}
-	if err := a.wantAllDeclared(ctx, spec.Jobs); err != nil {
+	if err := a.wantAll(ctx, spec.Jobs); err != nil {
 		return nil, err
 	}
 	out := &validFlowOutput{}
@@ -509,7 +512,7 @@ func (a *API) redriveFlow(ctx context.Context, in *redriveFlowInput) (*flowOutpu
 	if err := a.wantsKey(ctx, ref != nil, "ref"); err != nil {
 		return nil, err
 	}
-	if err := a.wantAllDeclared(ctx, specs); err != nil {
+	if err := a.wantAll(ctx, specs); err != nil {
 		return nil, err
 	}
 	f, err := a.Store.Flows.Redrive(ctx, by(ctx, reason), id, ref, specs, env)
@@ -536,7 +539,7 @@ func (a *API) postFlowJobs(ctx context.Context, in *postFlowJobsInput) (*flowOut
 	if err != nil {
 		return nil, err
 	}
-	if err := a.wantAllDeclared(ctx, specs); err != nil {
+	if err := a.wantAll(ctx, specs); err != nil {
 		return nil, err
 	}
 	if err := a.Store.Flows.AddJobs(ctx, by(ctx, ""), id, specs); err != nil {

@@ -47,7 +47,7 @@ type jobTryView struct {
 	ID        string          `json:"id"`
 	Attempt   int             `json:"attempt"`
 	Token     string          `json:"token"`
-	State     string          `json:"state" enum:"Offered,Held,Finished,Failed,Withdrawn"`
+	State     string          `json:"state" enum:"Offered,Held,Finished,Failed,Withdrawn,Sent"`
 	Runner    *string         `json:"runner"`
 	Lapses    int             `json:"lapses" doc:"how often a runner was lost that held it"`
 	OfferedAt time.Time       `json:"offered_at"`

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/pg/flows"
 )
@@ -43,6 +45,14 @@ type JobInput struct {
 
 	Prerequisites []string `json:"prerequisites,omitempty" doc:"Names that it waits for until they are met."`
 	NeedTimeout   *int64   `json:"prerequisite_timeout,omitempty" doc:"Seconds that each may take; 86400 unless said."`
+
+	Target   *jobTarget      `json:"target,omitempty"`
+	Envelope json.RawMessage `json:"envelope,omitempty" doc:"With target: DSSE of a message with this job."`
+}
+
+// jobTarget says who executes a job.
+type jobTarget struct {
+	Peer name `json:"peer" doc:"The other installation whose runners execute it."`
 }
 
 // spec checks what no schema can.
@@ -60,6 +70,14 @@ func (in *JobInput) spec(at string, dependends []int64) (flow.Spec, error) {
 	}
 	if in.Queue != nil {
 		s.Queue = string(*in.Queue)
+	}
+	switch {
+	case in.Target != nil && in.Target.Peer == "":
+		return s, fault.At(at+"/target/peer", "target.peer is missing: want the name of a peer of this context")
+	case in.Target != nil:
+		s.Peer, s.Envelope = string(in.Target.Peer), bytes.Clone(in.Envelope)
+	case len(in.Envelope) > 0:
+		return s, fault.At(at+"/envelope", "envelope: a job without a target is signed by nobody: name target.peer")
 	}
 	var err error
 	if s.Timeout, err = flow.Seconds(at+"/timeout", in.Timeout, flow.DefaultTimeout); err != nil {
@@ -101,6 +119,8 @@ type jobView struct {
 	Tries       int               `json:"tries"`
 	Runner      *string           `json:"runner" doc:"that holds it, or held it last"`
 	Transaction *string           `json:"transaction" doc:"the id of the transaction that carries it"`
+	Target      *jobTarget        `json:"target" doc:"null: runners of this installation execute it"`
+	Message     *string           `json:"message" doc:"with target: the id of the message that carries it"`
 	CreatedAt   time.Time         `json:"created_at"`
 	StartedAt   *time.Time        `json:"started_at"`
 	EndedAt     *time.Time        `json:"ended_at"`
@@ -159,6 +179,12 @@ func (a *API) viewJob(ctx context.Context, j *flows.Job, whole bool) jobView {
 	}
 	if j.Flow != nil {
 		v.Flow = ptr(j.Flow.String())
+	}
+	if j.Peer != "" {
+		v.Target = &jobTarget{name(j.Peer)}
+	}
+	if j.Carried != nil {
+		v.Message = ptr(j.Carried.String())
 	}
 	for _, id := range j.Needs {
 		v.Needs = append(v.Needs, id.String())
@@ -226,6 +252,9 @@ func (a *API) postJob(ctx context.Context, in *postJobInput) (*jobOutput, error)
 	if err := a.wantsDeclared(ctx, "/queue", spec.Queue); err != nil {
 		return nil, err
 	}
+	if err := a.wantSigned(ctx, "", spec); err != nil {
+		return nil, err
+	}
 	j, err := a.Store.Flows.PostJob(ctx, by(ctx, ""), spec, key)
 	if err != nil {
 		return nil, err
@@ -235,6 +264,15 @@ func (a *API) postJob(ctx context.Context, in *postJobInput) (*jobOutput, error)
 		out.Status, out.Replay = http.StatusOK, "true"
 	}
 	return out, nil
+}
+
+// wantSigned refuses a job for another installation that its caller has not signed as it is written. at is where it
+// stands in the request.
+func (a *API) wantSigned(ctx context.Context, at string, spec flow.Spec) error {
+	if spec.Peer == "" {
+		return nil
+	}
+	return a.Store.Messages.CheckJob(ctx, by(ctx, ""), at, spec)
 }
 
 type getJobInput struct {

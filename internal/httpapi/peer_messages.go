@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/pg/messages"
 )
 
@@ -25,6 +26,7 @@ func (a *API) takePeerMessage(ctx context.Context, who *knownCaller) (int, any, 
 	var in struct {
 		Message  string          `json:"message"`
 		Envelope json.RawMessage `json:"envelope"`
+		Inputs   json.RawMessage `json:"inputs"`
 	}
 	if err := json.Unmarshal(who.call.RawBody, &in); err != nil {
 		return 0, nil, fault.At("", "the call is not understood: %s", fault.Clip(err.Error()))
@@ -37,8 +39,12 @@ func (a *API) takePeerMessage(ctx context.Context, who *knownCaller) (int, any, 
 	if len(in.Envelope) == 0 {
 		return 0, nil, fault.At("/envelope", "envelope is missing: its actor signs what goes to another installation")
 	}
+	if err := checkInputs(in.Inputs); err != nil {
+		return 0, nil, err
+	}
 	m, known, err := a.Store.Messages.Arrive(ctx, messages.Arrival{
 		Context: a.Store.ContextByID(who.context), Peer: who.peer.Name, ID: id, Envelope: in.Envelope,
+		Inputs: in.Inputs,
 	})
 	if err != nil {
 		return 0, nil, err
@@ -48,6 +54,16 @@ func (a *API) takePeerMessage(ctx context.Context, who *knownCaller) (int, any, 
 		status = http.StatusOK
 	}
 	return status, map[string]any{"message": m.ID, "done": map[string]any{"stored": true}}, nil
+}
+
+// checkInputs refuses what are no results of jobs, by their refs.
+func checkInputs(raw json.RawMessage) error {
+	var inputs map[string]map[string]string
+	if len(raw) > 0 && (json.Unmarshal(raw, &inputs) != nil || len(raw) > 2*flow.MaxInputs) {
+		return fault.At("/inputs", "inputs: want at most %d bytes of results of jobs, by their refs, each an object "+
+			"of strings", 2*flow.MaxInputs)
+	}
+	return nil
 }
 
 // followWaitMost is how long a peer waits for news at most, and followLook how often is looked meanwhile.
@@ -60,20 +76,26 @@ const (
 // It waits until there is something to say.
 func (a *API) followed(ctx context.Context, who *knownCaller) (int, any, error) {
 	var in struct {
-		Open []messages.Asked `json:"open"`
-		Stop []uuid.UUID      `json:"stop"`
-		Wait string           `json:"wait"`
+		Open  []messages.Asked `json:"open"`
+		Stop  []uuid.UUID      `json:"stop"`
+		Abort []uuid.UUID      `json:"abort"`
+		Wait  string           `json:"wait"`
 	}
 	if err := json.Unmarshal(who.call.RawBody, &in); err != nil {
 		return 0, nil, fault.At("", "the call is not understood: %s", fault.Clip(err.Error()))
 	}
-	if len(in.Open) > messages.MaxAsked || len(in.Stop) > messages.MaxAsked {
+	if len(in.Open) > messages.MaxAsked || len(in.Stop) > messages.MaxAsked || len(in.Abort) > len(in.Stop) {
 		return 0, nil, fault.At("/open", "open has %d items, and stop %d: want at most %d of each", len(in.Open),
 			len(in.Stop), messages.MaxAsked)
 	}
 	length, err := time.ParseDuration(in.Wait)
 	if err != nil || length < 0 || length > followWaitMost {
 		return 0, nil, fault.At("/wait", "wait %q: want 0s to %s", fault.Clip(in.Wait), followWaitMost)
+	}
+	for _, id := range in.Abort {
+		if err := a.Store.Messages.Abort(ctx, who.context, who.peer.Name, id); err != nil {
+			return 0, nil, err
+		}
 	}
 	for _, id := range in.Stop {
 		if err := a.Store.Messages.Stop(ctx, who.context, who.peer.Name, id); err != nil {

@@ -83,6 +83,17 @@ func Seal(payload []byte, keys ...ed25519.PrivateKey) ([]byte, error) {
 	return json.Marshal(e)
 }
 
+// Write signs a message with a key of its actor, which the payload names.
+func Write(s Signed, key ed25519.PrivateKey) ([]byte, error) {
+	public, _ := key.Public().(ed25519.PublicKey)
+	s.V, s.CallerKey = 1, base64.StdEncoding.EncodeToString(public)
+	payload, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	return Seal(payload, key)
+}
+
 // Open reads an envelope, and verifies it with the key that its payload names. It says nothing of whose key that is.
 // Faults: Invalid at /envelope, and Forbidden bad_actor_signature where no signature is that key's.
 func Open(raw []byte) (*Signed, ed25519.PublicKey, error) {

@@ -10,7 +10,7 @@ import (
 
 // Event is something that somebody may want to hear of. Of a transaction these are that it was accepted,
 // and its end; the states between are no events. Of a batch it is its result, and each time it was not delivered and
-// may be sent again. Of a job and of a flow it is the end.
+// may be sent again. Of a job and of a flow it is the end, and of a message that it stands in msg_in.
 type Event string
 
 const (
@@ -27,10 +27,13 @@ const (
 	EventJobError     Event = "job-error"
 	EventFlowFinished Event = "flow-finished"
 	EventFlowError    Event = "flow-error"
+
+	EventMessageReceived Event = "message-received"
 )
 
 // Events lists the events that can be subscribed to.
-var Events = slices.Concat(TransactionEvents, []Event{EventResult, EventTimeout}, JobEvents)
+var Events = slices.Concat(TransactionEvents, []Event{EventResult, EventTimeout}, JobEvents,
+	[]Event{EventMessageReceived})
 
 // JobEvents are those of jobs and flows.
 var JobEvents = []Event{EventJobFinished, EventJobError, EventFlowFinished, EventFlowError}
@@ -53,7 +56,7 @@ func (e Event) Name() string {
 		return "subscription.test"
 	case EventResult, EventTimeout:
 		return "batch." + string(e)
-	case EventJobFinished, EventJobError, EventFlowFinished, EventFlowError:
+	case EventJobFinished, EventJobError, EventFlowFinished, EventFlowError, EventMessageReceived:
 		return strings.Replace(string(e), "-", ".", 1)
 	}
 	return "transaction." + string(e)
@@ -64,7 +67,8 @@ func (e Event) State() State {
 	switch e {
 	case EventAccepted:
 		return WAITING
-	case EventTest, EventResult, EventTimeout, EventJobFinished, EventJobError, EventFlowFinished, EventFlowError:
+	case EventTest, EventResult, EventTimeout, EventJobFinished, EventJobError, EventFlowFinished, EventFlowError,
+		EventMessageReceived:
 		return ""
 	}
 	return State(strings.ToUpper(string(e)))
@@ -88,7 +92,7 @@ func (id ID) EventID(at time.Time, e Event) string {
 		return fmt.Sprintf("batch-%d.%s", id.Seq, e)
 	case EventTimeout:
 		return fmt.Sprintf("notice-%d.%s", id.Seq, e)
-	case EventJobFinished, EventJobError, EventFlowFinished, EventFlowError:
+	case EventJobFinished, EventJobError, EventFlowFinished, EventFlowError, EventMessageReceived:
 		return id.sealed(at, e.Name())
 	}
 	return id.sealed(at, string(e.State()))
@@ -111,6 +115,7 @@ const (
 	trackOfFlows = trackOfProcessor + 1<<trackBits
 	trackBits    = 42
 	flowBit      = 1 << 60 // in Seq, of an event of a flow: it comes behind those of its jobs
+	messageBit   = 1 << 61 // of an event of a message, which is alone in its line
 )
 
 // OfJob names an event of a job, whose id is a UUIDv7, as an ID names a transaction in events and deliveries. line is
@@ -125,6 +130,13 @@ func OfJob(job, line [16]byte, day Day) ID {
 func OfFlow(flow [16]byte, day Day) ID {
 	id := OfJob(flow, flow, day)
 	id.Seq |= flowBit
+	return id
+}
+
+// OfMessage names an event of a message, as OfJob does one of a job.
+func OfMessage(message [16]byte, day Day) ID {
+	id := OfJob(message, message, day)
+	id.Seq |= messageBit
 	return id
 }
 

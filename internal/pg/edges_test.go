@@ -35,7 +35,7 @@ func TestTheSchemaAllowsTheEdgesOfTheMachinesAndNoOther(t *testing.T) {
 		{"00042_source.sql", machinetest.CheckSQL(leader.Event, "was", "status", nil)},
 		{"00048_job.sql", machinetest.CheckSQL(flow.Job, "was", "status", nil)},
 		{"00048_job.sql", machinetest.CheckSQL(flow.Flow, "was", "status", nil)},
-		{"00048_job.sql", machinetest.CheckSQL(flow.Try, "was", "state", nil)},
+		{"00053_far_job.sql", machinetest.CheckSQL(flow.Try, "was", "state", nil)},
 		{"00050_message.sql", machinetest.CheckSQL(message.Message, "was", "status", nil)},
 		{"00052_domain.sql", machinetest.CheckSQL(coord.OriginatorTransaction, "was", "state", nil)},
 		{"00052_domain.sql", machinetest.CheckSQL(coord.CoordinatorTransaction, "was", "state", nil)},

@@ -75,7 +75,17 @@ func (p *Peers) deliver(ctx context.Context, l *pg.Lease, call remote.Call) (a o
 	if err != nil {
 		return unclearAt(err)
 	}
-	body, err := json.Marshal(map[string]any{"message": m.ID, "envelope": json.RawMessage(m.Envelope)})
+	brings := map[string]any{"message": m.ID, "envelope": json.RawMessage(m.Envelope)}
+	if m.Carries {
+		inputs, err := p.Store.Flows.InputsAway(ctx, m.ID)
+		if err != nil {
+			return unclearAt(err)
+		}
+		if len(inputs) > 0 {
+			brings["inputs"] = json.RawMessage(inputs)
+		}
+	}
+	body, err := json.Marshal(brings)
 	if err != nil {
 		return unclearAt(err)
 	}
@@ -228,18 +238,20 @@ func (p *Peers) followOnce(ctx context.Context, f messages.Following, after uuid
 	if err != nil {
 		return 0, last, err
 	}
-	stop, err := store.ToStop(ctx, f)
+	stop, abort, err := store.ToStop(ctx, f)
 	switch {
 	case err != nil || len(asked)+len(stop) == 0:
 		return 0, last, err
-	case len(stop) > 0:
+	case len(stop) > 0, len(asked) == messages.MaxAsked, after != uuid.UUID{}: // others are to be asked about
 		wait = 0
 	}
 	peer, err := p.Store.Installations.Peer(ctx, f.Context, f.Peer)
 	if err != nil {
 		return 0, last, err
 	}
-	body, err := json.Marshal(map[string]any{"open": asked, "stop": stop, "wait": outbox.Duration(wait).String()})
+	body, err := json.Marshal(map[string]any{
+		"open": asked, "stop": stop, "abort": abort, "wait": outbox.Duration(wait).String(),
+	})
 	if err != nil {
 		return 0, last, err
 	}

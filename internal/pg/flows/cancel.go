@@ -80,6 +80,9 @@ func (s *Store) TakeBack(ctx context.Context) error {
 	if err := s.withdraw(ctx, list); err != nil {
 		return err
 	}
+	if err := s.recall(ctx, list); err != nil {
+		return err
+	}
 	for _, j := range list {
 		if err := s.cancelTransaction(ctx, j); err != nil {
 			return err

@@ -310,13 +310,18 @@ func (s *Store) provide(ctx context.Context, t *db.Txn, list []*Taken) error {
 	return t.Send(ctx, b)
 }
 
-// inputsSQL reads, for each of some jobs that need others, their results by their refs.
+// inputsSQL reads, for each of some jobs that need others, their results by their refs. A job that a peer has brought
+// has them with it.
 const inputsSQL = `SELECT e.job_id, coalesce(sum(pg_column_size(n.result)), 0)::int,
 		jsonb_object_agg(coalesce(n.ref::text, n.uid, n.job_id::text), coalesce(n.result, '{}'))
 	FROM postern.job_edge e
 	JOIN postern.job n ON n.job_id = e.needs
 	WHERE e.job_id = ANY ($1)
-	GROUP BY e.job_id`
+	GROUP BY e.job_id
+	UNION ALL
+	SELECT j.job_id, 0, j.inputs
+	FROM postern.job j
+	WHERE j.job_id = ANY ($1) AND j.inputs IS NOT NULL`
 
 // Inputs are the results of the jobs that one needs, by their refs.
 func (s *Store) Inputs(ctx context.Context, contextID int32, id uuid.UUID) (json.RawMessage, error) {

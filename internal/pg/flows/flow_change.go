@@ -349,6 +349,13 @@ func (s *Store) Redrive(ctx context.Context, by db.By, id uuid.UUID, ref *int64,
 		return nil, err
 	}
 	s.reusable(&spec, old)
+	for i, x := range spec.Jobs {
+		if x.Peer != "" && x.Envelope == nil && spec.Reused[*x.Ref] == nil {
+			return nil, fault.New(fault.Invalid, "signature_required", "job %d is executed by peer %s, and what was "+
+				"signed for that is used up: jobs wants it with a new envelope", *x.Ref, fault.Clip(x.Peer)).
+				About(fmt.Sprintf("/jobs/%d/envelope", i))
+		}
+	}
 	return s.PostFlow(ctx, by, spec)
 }
 
@@ -383,7 +390,7 @@ func (s *Store) reusable(spec *FlowSpec, old []*Job) {
 // sameAs says whether the job has finished, and would be given the same again.
 func (j *Job) sameAs(x flow.Spec, env map[string]string) bool {
 	return j.Status == flow.JobFinished && j.Script == x.Script && j.ScriptType == x.ScriptType &&
-		j.Network == x.Network && slices.Equal(slices.Sorted(slices.Values(j.Dependends)),
+		j.Network == x.Network && j.Peer == x.Peer && slices.Equal(slices.Sorted(slices.Values(j.Dependends)),
 		slices.Sorted(slices.Values(x.Dependends))) &&
 		fmt.Sprint(j.Env) == fmt.Sprint(flow.Environment(env, x.Env))
 }

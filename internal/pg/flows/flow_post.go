@@ -178,6 +178,7 @@ func (s *Store) flowDiffers(ctx context.Context, there *Flow, spec FlowSpec) err
 		return int(*a.Ref - *b.Ref)
 	}), func(j *Job, x flow.Spec) bool {
 		return *j.Ref == *x.Ref && j.Script == x.Script && j.ScriptType == x.ScriptType && j.Topic == x.Topic &&
+			j.Peer == x.Peer &&
 			j.Timeout == x.Timeout &&
 			j.Retries == x.Retries && maps.Equal(j.Own, flow.Environment(nil, x.Env))
 	}) {

@@ -38,7 +38,9 @@ type Job struct {
 	Needs     []uuid.UUID // the jobs that it waits for
 	Named     []Need      // and what else
 	Tries     int
-	Runner    string // that holds it, or held it last
+	Runner    string          // that holds it, or held it last
+	Inputs    json.RawMessage // of one that a peer has brought, as it is made; it is read with a claim
+	Carried   *uuid.UUID      // of one with a peer: the message that carries its last try
 	CreatedAt time.Time
 	StartedAt *time.Time
 	EndedAt   *time.Time
@@ -60,7 +62,7 @@ const jobColumns = `j.job_id, j.context_id, j.actor, j.ref, coalesce(j.uid, ''),
 	j.status, j.steps, j.unfit, j.result, j.exit_code, j.error_code, j.error, j.cause, coalesce(j.tx_id::text, ''),
 		coalesce(j.queue_id, 0), coalesce(j.seq, 0),
 	coalesce(j.day, '1970-01-01'), j.tx_open, j.stop_at, j.stop_why, j.created_at, j.started_at, j.ended_at,
-		j.updated_at, j.body_hash, coalesce(j.request_key, ''), j.message_id`
+		j.updated_at, j.body_hash, coalesce(j.request_key, ''), j.message_id, coalesce(j.peer, '')`
 
 func (j *Job) fields() []any {
 	return []any{&j.ID, &j.context, &j.Actor, &j.Ref, &j.UID, &j.Flow, &j.Removed, &j.Script, &j.ScriptType,
@@ -69,7 +71,7 @@ func (j *Job) fields() []any {
 		&j.Status, &j.steps, &j.Unfit, (*[]byte)(&j.Result), &j.ExitCode, &j.Code, &j.Error, &j.Cause, &j.Tx,
 		&j.queue, &j.seq,
 		&j.day, &j.TxOpen, &j.StopAt, &j.StopWhy, &j.CreatedAt, &j.StartedAt, &j.EndedAt, &j.UpdatedAt, &j.hash,
-		&j.key, &j.Message}
+		&j.key, &j.Message, &j.Peer}
 }
 
 func scanJob(row pgx.CollectableRow) (*Job, error) {
@@ -203,11 +205,14 @@ const jobMore = `, ARRAY(SELECT e.needs FROM postern.job_edge e WHERE e.job_id =
 		'met_by', n.met_by, 'ended_at', n.ended_at) ORDER BY n.n), '[]')
 		FROM postern.job_need n WHERE n.job_id = j.job_id),
 	coalesce((SELECT r.name FROM postern.job_try t JOIN postern.runner r ON r.runner_id = t.runner_id
-		WHERE t.job_id = j.job_id ORDER BY t.attempt DESC LIMIT 1), '')`
+		WHERE t.job_id = j.job_id ORDER BY t.attempt DESC LIMIT 1), ''),
+	CASE WHEN j.peer IS NOT NULL THEN (SELECT t.try_id FROM postern.job_try t WHERE t.job_id = j.job_id
+		ORDER BY t.attempt DESC LIMIT 1) END`
 
 func scanJobMore(row pgx.CollectableRow) (*Job, error) {
 	j := &Job{}
-	return j, row.Scan(append(j.fields(), &j.Needs, &j.Tries, &j.Dependends, &j.Named, &j.Runner)...)
+	return j, row.Scan(append(j.fields(), &j.Needs, &j.Tries, &j.Dependends, &j.Named, &j.Runner,
+		&j.Carried)...)
 }
 
 // Job returns one job, or NotFound.

@@ -3,6 +3,7 @@ package flows
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -21,12 +22,13 @@ type MessageJobs struct {
 
 // TakeIn adds to b the jobs of a message, all or none. by is whose they are. A job that is there under its ref, with
 // the same content and of no other message, becomes one of this message. Outcomes besides: Invalid; Conflict
-// "idempotency_conflict" for a ref that names another job. Once t has committed, Taken posts their transactions.
+// "idempotency_conflict" for a ref that names another job. Once t has committed, Taken posts their transactions. inputs
+// are the results of the jobs that they need where they come from, by their refs; nil: they need none.
 //
 // The row of the message is locked. An end of one of its jobs locks the job first, and then the message: a job that is
 // there belongs to no message, so that its end waits for none.
 func (s *Store) TakeIn(ctx context.Context, t *db.Txn, b *pgx.Batch, by db.By, message uuid.UUID,
-	specs []flow.Spec) (m MessageJobs, err error) {
+	specs []flow.Spec, inputs json.RawMessage) (m MessageJobs, err error) {
 	if err := s.CheckMessage(ctx, by.Context, specs); err != nil {
 		return m, err
 	}
@@ -58,7 +60,8 @@ func (s *Store) TakeIn(ctx context.Context, t *db.Txn, b *pgx.Batch, by db.By, m
 		if spec.Env == nil {
 			spec.Env = map[string]string{}
 		}
-		j := &Job{Spec: spec, ID: id, Actor: by.Actor, Message: &message, context: by.Context, TxOpen: true, hash: hash}
+		j := &Job{Spec: spec, ID: id, Actor: by.Actor, Message: &message, Inputs: inputs, context: by.Context,
+			TxOpen: true, hash: hash}
 		open := len(spec.Prerequisites) > 0
 		if err := s.create(b, j, change{on: flow.JobReleased, open: open, by: by.Actor, now: now}); err != nil {
 			return m, err

@@ -18,7 +18,8 @@ import (
 )
 
 // Offer is the dispatch of a job: it offers a try under the token of the call, and answers its id as the hash. The same
-// token again is the same try. A job that has ended, or is to stop, is refused for good.
+// token again is the same try. A job that has ended, or is to stop, is refused for good. That of a job with a peer is
+// given to a message in the same commit.
 //
 // The job is locked behind no try, and only to be read: an end of it comes before this, and is seen, or after it,
 // and finds the try. The core lets a transaction go when those that it depends on are DONE, which their jobs may not
@@ -30,28 +31,27 @@ func (s *Store) Offer(ctx context.Context, l *pg.Lease, token string) (a outbox.
 		a.Result.Hash = flow.NeedHash(l.Task.UID)
 		return a
 	}
+	if err := s.needsEnded(ctx, l.ID().Queue, l.ID().Seq); err != nil {
+		return unclear(err)
+	}
+	return s.offer(ctx, l, token)
+}
+
+// offer is Offer of a job whose needs have ended.
+func (s *Store) offer(ctx context.Context, l *pg.Lease, token string) (a outbox.Answer) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return unclear(err)
 	}
-	if err := s.needsEnded(ctx, l.ID().Queue, l.ID().Seq); err != nil {
-		return unclear(err)
-	}
 	var o offer
+	var away bool // a message carries it
 	err = s.Run(ctx, func(t *db.Txn) error {
-		a, o = outbox.Answer{}, offer{}
+		a, o, away = outbox.Answer{}, offer{}, false
 		var now time.Time
 		var list []*Job
 		var hash string
 		b := &pgx.Batch{}
-		b.Queue(`SELECT `+jobColumns+` FROM postern.job j WHERE (j.queue_id, j.seq) = ($1, $2) FOR UPDATE`,
-			l.ID().Queue, l.ID().Seq).
-			Query(collectJobs(&list))
-		b.Queue(`SELECT t.try_id::text FROM postern.job_try t WHERE t.token = $1`,
-			token).Query(func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&hash}, func() error { return nil })
-			return err
-		})
+		s.readOffer(b, l.ID(), token, &list, &hash)
 		s.ReadNow(b, &now)
 		if err := t.Send(ctx, b); err != nil {
 			return err
@@ -61,12 +61,19 @@ func (s *Store) Offer(ctx context.Context, l *pg.Lease, token string) (a outbox.
 			return t.Rollback(ctx)
 		}
 		j := list[0]
-		o = offer{j.context, j.Lane()}
+		o, away = offer{j.context, j.Lane()}, j.Peer != ""
 		b = &pgx.Batch{}
-		b.Queue(`INSERT INTO postern.job_try (try_id, context_id, job_id, queue_id, seq, attempt, token, lane, state,
-			offered_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-			id, j.context, j.ID, l.ID().Queue, l.ID().Seq, l.Attempt, token, o.lane, string(flow.Offered), now)
+		was, state := flow.TryState(""), flow.Offered
+		if away {
+			if err := s.send(ctx, t, b, Sending{Job: j, Context: j.context, Try: id, Now: now}); err != nil {
+				return err
+			}
+			was, state = flow.Offered, flow.Sent
+		}
+		b.Queue(`INSERT INTO postern.job_try (try_id, context_id, job_id, queue_id, seq, attempt, token, lane, was,
+			state, offered_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, id, j.context, j.ID, l.ID().Queue, l.ID().Seq,
+			l.Attempt, token, o.lane, string(was), string(state), now)
 		if l.Attempt == 1 && j.Status == flow.JobWaiting {
 			if err := s.moveJob(b, j, change{on: flow.JobPrerequisitesMet, now: now}); err != nil {
 				return err
@@ -75,13 +82,29 @@ func (s *Store) Offer(ctx context.Context, l *pg.Lease, token string) (a outbox.
 		a.Result.Hash = id.String()
 		return t.Commit(ctx, b)
 	})
-	switch {
+	switch kind := fault.KindOf(err); {
+	case kind == fault.Invalid, kind == fault.Conflict:
+		return rejected(fault.CodeOf(err), fault.As(err).Detail)
 	case err != nil:
 		return unclear(err)
+	case away:
+		s.Away.Sent()
 	case o.lane != "":
 		s.bells.ring(o)
 	}
 	return a
+}
+
+// readOffer adds to b a reading of the job that a transaction carries, whose row it locks, and of the try that was
+// made under a token.
+func (s *Store) readOffer(b *pgx.Batch, id outbox.ID, token string, list *[]*Job, hash *string) {
+	b.Queue(`SELECT `+jobColumns+` FROM postern.job j WHERE (j.queue_id, j.seq) = ($1, $2) FOR UPDATE`, id.Queue,
+		id.Seq).Query(collectJobs(list))
+	b.Queue(`SELECT t.try_id::text FROM postern.job_try t WHERE t.token = $1`, token).
+		Query(func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{hash}, func() error { return nil })
+			return err
+		})
 }
 
 // needsEnded waits until the jobs have ended that the job of a transaction needs.

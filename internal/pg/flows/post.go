@@ -168,6 +168,7 @@ func differs(there *Job, spec flow.Spec, key string) error {
 		{"script_type", there.ScriptType == spec.ScriptType},
 		{"queue", there.Queue == spec.Queue},
 		{"topic", there.Topic == spec.Topic},
+		{"target", there.Peer == spec.Peer},
 		{"timeout", there.Timeout == spec.Timeout},
 		{"retries", there.Retries == spec.Retries},
 		{"network", there.Network == spec.Network},
@@ -217,12 +218,13 @@ func (s *Store) insertJob(b *pgx.Batch, j *Job, c change) error {
 	j.Status, j.CreatedAt, j.steps = created.To, c.now, 1
 	b.Queue(`INSERT INTO postern.job (job_id, context_id, actor, ref, uid, flow_id, script, script_type, queue, timeout,
 			retries, network, env, need_time, status, steps, unfit, tx_open, created_at, updated_at, body_hash,
-			request_key, topic, message_id)
+			request_key, topic, message_id, peer, envelope, inputs)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::text::jsonb, $14, $15, $16, $17, $18, $19, $19,
-			$20, $21, $22, $23)`,
+			$20, $21, $22, $23, $24, $25, $26::text::jsonb)`,
 		j.ID, j.context, j.Actor, j.Ref, db.Nullable(j.UID), j.Flow, j.Script, j.ScriptType, db.Nullable(j.Queue),
 		j.Timeout, j.Retries, j.Network, string(env), j.NeedTimeout, string(j.Status), j.steps, j.Unfit, j.TxOpen,
-		c.now, j.hash, db.Nullable(j.key), db.Nullable(j.Topic), j.Message)
+		c.now, j.hash, db.Nullable(j.key), db.Nullable(j.Topic), j.Message, db.Nullable(j.Peer), j.Envelope,
+		db.Raw(j.Inputs))
 	for n, name := range j.Prerequisites {
 		b.Queue(`INSERT INTO postern.job_need (job_id, n, name) VALUES ($1, $2, $3)`, j.ID, n+1, name)
 	}
@@ -233,6 +235,9 @@ func (s *Store) insertJob(b *pgx.Batch, j *Job, c change) error {
 // submission is the transaction of a job. It names the job and nothing else: the script is read from the job's row.
 func (j *Job) submission() *pg.Submission {
 	retries := j.Retries
+	if j.Peer != "" { // the other installation repeats it
+		retries = 0
+	}
 	data, _ := json.Marshal(map[string]string{"job": j.ID.String()}) // of strings
 	sum := sha256.Sum256(append([]byte("job\x00"), data...))
 	return &pg.Submission{

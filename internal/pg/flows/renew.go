@@ -112,12 +112,19 @@ func (s *Store) AppendLog(ctx context.Context, contextID int32, id uuid.UUID, fe
 			return stale(v, fence)
 		}
 		b := &pgx.Batch{}
-		var ns []int
-		var streams, texts []string
-		for _, l := range lines {
-			ns, streams, texts = append(ns, l.N), append(streams, l.Stream), append(texts, l.Text)
-		}
-		b.Queue(`WITH fresh AS (
+		appendLines(b, id, fence, now, lines)
+		return t.Commit(ctx, b)
+	})
+}
+
+// appendLines adds to b what is appended to the output of a try.
+func appendLines(b *pgx.Batch, id uuid.UUID, fence int64, now time.Time, lines []Line) {
+	var ns []int
+	var streams, texts []string
+	for _, l := range lines {
+		ns, streams, texts = append(ns, l.N), append(streams, l.Stream), append(texts, l.Text)
+	}
+	b.Queue(`WITH fresh AS (
 				INSERT INTO postern.try_log AS l (try_id, fence, n, at, stream, text)
 				SELECT $1, $2, n.n, $3, n.stream, n.text
 				FROM (SELECT x.*, coalesce(sum(octet_length(x.text)) OVER (ORDER BY x.n), 0) AS size
@@ -128,8 +135,6 @@ func (s *Store) AppendLog(ctx context.Context, contextID int32, id uuid.UUID, fe
 			UPDATE postern.job_try
 			SET logged = logged + (SELECT coalesce(sum(f.size), 0)::int FROM fresh f)
 			WHERE try_id = $1`, id, fence, now, ns, streams, texts, flow.MaxLog)
-		return t.Commit(ctx, b)
-	})
 }
 
 // lockTry locks a try.

@@ -24,7 +24,9 @@ type Store struct {
 	// MessageEnded is told that a job of a message has ended here; nil: looks go by the clock alone. It must not wait.
 	MessageEnded func()
 	// CountDown adds to a commit, behind the locks of jobs, that one of a message has ended.
-	CountDown  func(b *pgx.Batch, message uuid.UUID)
+	CountDown func(b *pgx.Batch, message uuid.UUID)
+	// Away carries tries to other installations; nil: there are none.
+	Away       Away
 	ofMessages atomic.Bool // jobs of messages may have ended since that was last told
 	bells      bells
 	reads      *reads.Store

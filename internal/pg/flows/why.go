@@ -190,7 +190,7 @@ func (x *explain) carried(j *Job, path string) error {
 	var list []*Try
 	rows, err := x.s.Db(x.ctx).Query(x.ctx, `SELECT `+tryColumns+`
 		FROM postern.job_try t
-		WHERE t.job_id = $1 AND t.state IN ('Offered', 'Held')`, j.ID)
+		WHERE t.job_id = $1 AND t.state IN ('Offered', 'Held', 'Sent')`, j.ID)
 	if err != nil {
 		return db.Known(err)
 	}
@@ -198,8 +198,11 @@ func (x *explain) carried(j *Job, path string) error {
 		return db.Known(err)
 	}
 	for _, v := range list {
-		if v.State == flow.Held {
+		switch v.State {
+		case flow.Held:
 			return x.held(j, v, path)
+		case flow.Sent:
+			return x.sent(v)
 		}
 		return x.offered(j, v, path)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -23,6 +24,7 @@ type Arrival struct {
 	Peer     string
 	ID       uuid.UUID // which the peer gave it
 	Envelope json.RawMessage
+	Inputs   json.RawMessage // of its jobs: results of those that they need there, by their refs; nil: they need none
 }
 
 // Arrive stores a message of a peer in msg_in, once however often it is brought, and makes the jobs that it has. known:
@@ -66,7 +68,7 @@ func (s *Store) Arrive(ctx context.Context, a Arrival) (m *Message, known bool, 
 	}
 	sum := sha256.Sum256(a.Envelope)
 	m.hash = sum[:]
-	return s.arrive(ctx, m, specs)
+	return s.arrive(ctx, m, specs, a.Inputs)
 }
 
 // arrived finds a message that a peer has brought before; nil for none. What it signed is compared.
@@ -83,7 +85,8 @@ func (s *Store) arrived(ctx context.Context, a Arrival) (*Message, error) {
 }
 
 // arrive is Arrive for a message that was verified.
-func (s *Store) arrive(ctx context.Context, m *Message, specs []flow.Spec) (_ *Message, known bool, err error) {
+func (s *Store) arrive(ctx context.Context, m *Message, specs []flow.Spec, inputs json.RawMessage) (_ *Message,
+	known bool, err error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, false, err
@@ -98,7 +101,7 @@ func (s *Store) arrive(ctx context.Context, m *Message, specs []flow.Spec) (_ *M
 			return err
 		}
 		if there != nil {
-			return t.Rollback(ctx)
+			return knows(ctx, t, there, *m.PeerMessage)
 		}
 		refusals, now, err := s.allowed(ctx, t, []*Message{m})
 		if err != nil {
@@ -108,18 +111,9 @@ func (s *Store) arrive(ctx context.Context, m *Message, specs []flow.Spec) (_ *M
 			return refusals[0]
 		}
 		b := &pgx.Batch{}
-		by := m.Actor
-		list := []Change{
-			{On: message.OnCreated, By: by, Now: now},
-			{On: message.OnDelivered, By: "peer:" + m.Peer, Now: now},
-		}
-		if m.Type == message.Job {
-			who := db.By{Context: m.Target, Actor: m.Actor, Via: "message"}
-			if jobs, err = s.flows.TakeIn(ctx, t, b, who, m.ID, specs); err != nil {
-				return err
-			}
-			m.JobsOpen = &jobs.Open
-			list = append(list, Change{On: message.OnAcknowledged, By: by, Now: now})
+		list, err := s.materialise(ctx, t, b, m, specs, inputs, &jobs, now)
+		if err != nil {
+			return err
 		}
 		if err := s.Insert(b, m, list...); err != nil {
 			return err
@@ -138,13 +132,44 @@ func (s *Store) arrive(ctx context.Context, m *Message, specs []flow.Spec) (_ *M
 		}
 	}
 	s.bells.ring(m.Target)
+	s.heardOf()
 	if m.Type != message.Job {
 		return m, false, nil
 	}
 	return m, false, s.flows.Taken(ctx, jobs)
 }
 
-// sameArrival finds the message of a peer that has this id there, or this ref of its actor; nil for none.
+// materialise adds to b the jobs of a message that arrives, and returns what happens to it.
+func (s *Store) materialise(ctx context.Context, t *db.Txn, b *pgx.Batch, m *Message, specs []flow.Spec,
+	inputs json.RawMessage, jobs *flows.MessageJobs, now time.Time) (list []Change, err error) {
+	list = []Change{
+		{On: message.OnCreated, By: m.Actor, Now: now},
+		{On: message.OnDelivered, By: "peer:" + m.Peer, Now: now},
+	}
+	if m.Type != message.Job {
+		return list, nil
+	}
+	who := db.By{Context: m.Target, Actor: m.Actor, Via: "message"}
+	if *jobs, err = s.flows.TakeIn(ctx, t, b, who, m.ID, specs, inputs); err != nil {
+		return nil, err
+	}
+	m.JobsOpen = &jobs.Open
+	return append(list, Change{On: message.OnAcknowledged, By: m.Actor, Now: now}), nil
+}
+
+// knows ends the SQL transaction of a message that is there. One that has another id was brought before by a peer that
+// has gone back in time since: it is asked about under its new id from then on, and makes no jobs again.
+func knows(ctx context.Context, t *db.Txn, there *Message, id uuid.UUID) error {
+	if *there.PeerMessage == id {
+		return t.Rollback(ctx)
+	}
+	b := &pgx.Batch{}
+	b.Queue(`UPDATE postern.message SET peer_message = $2 WHERE message_id = $1`, there.ID, id)
+	return t.Commit(ctx, b)
+}
+
+// sameArrival finds the message of a peer that has this id there, this envelope, or this ref of its actor, nil for
+// none.
 func (s *Store) sameArrival(ctx context.Context, t *db.Txn, m *Message) (*Message, error) {
 	var list []*Message
 	b := &pgx.Batch{}
@@ -154,8 +179,12 @@ func (s *Store) sameArrival(ctx context.Context, t *db.Txn, m *Message) (*Messag
 		UNION ALL
 		SELECT `+messageColumns+`
 		FROM postern.message m
+		WHERE m.context_id IS NULL AND (m.target_id, m.peer, m.body_hash) = ($1, $2, $6)
+		UNION ALL
+		SELECT `+messageColumns+`
+		FROM postern.message m
 		WHERE m.context_id IS NULL AND (m.target_id, m.peer, m.caller_key, m.ref) = ($1, $2, $4, $5)`,
-		m.Target, m.Peer, m.PeerMessage, m.CallerKey, m.Ref).Query(collect(&list))
+		m.Target, m.Peer, m.PeerMessage, m.CallerKey, m.Ref, m.hash).Query(collect(&list))
 	if err := t.Send(ctx, b); err != nil || len(list) == 0 {
 		return nil, err
 	}

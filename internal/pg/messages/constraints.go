@@ -30,12 +30,14 @@ func init() {
 			"one_message_per_request_key":     fault.Conflict,
 			"one_message_per_peer_and_ref":    fault.Conflict,
 			"one_message_per_peer_message":    fault.Conflict,
+			"one_message_per_envelope":        fault.Conflict,
+			"one_job_per_envelope":            fault.Conflict,
 			"one_result_per_message":          fault.Conflict,
 			"one_row_per_message_step":        fault.Internal,
 			"one_row_per_late_word":           fault.Internal,
 			"one_row_per_message_line":        fault.Internal,
 		},
 		Again: []string{"one_message_per_ref", "one_message_per_request_key", "one_message_per_peer_and_ref",
-			"one_message_per_peer_message"},
+			"one_message_per_peer_message", "one_message_per_envelope"},
 	})
 }

@@ -12,10 +12,12 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// Asked is a message that a peer is asked about, with how many of its steps there are known here.
+// Asked is a message that a peer is asked about, with how far it has come there, as far as that is known here: what the
+// last word had as steps.
 type Asked struct {
 	ID    uuid.UUID `json:"id"`
 	Steps int       `json:"steps"`
+	Lines []int     `json:"lines,omitempty"` // of each of its jobs, how much of the output is known
 }
 
 // Word is what a peer says of a message that it was brought, under the id that the message has where it came from.
@@ -26,6 +28,9 @@ type Word struct {
 	Code   string    `json:"code,omitempty"`
 	Error  string    `json:"error,omitempty"`
 	Result *Told     `json:"result,omitempty"` // of one that was processed with a result
+
+	Started bool    `json:"started,omitempty"` // a runner has taken one of its jobs
+	Lines   []Piece `json:"lines,omitempty"`   // of the output of its jobs, what is not known
 }
 
 // Told is a result.
@@ -93,16 +98,26 @@ const toStopSQL = `FROM postern.message m
 	WHERE m.status = 'error' AND m.stop_told_at IS NULL AND m.delivered_at IS NOT NULL AND m.context_id IS NOT NULL
 		AND m.peer IS NOT NULL`
 
-// ToStop lists messages that a peer is to stop.
-func (s *Store) ToStop(ctx context.Context, f Following) ([]uuid.UUID, error) {
-	rows, err := s.Db(ctx).Query(ctx, `SELECT m.message_id `+toStopSQL+` AND m.context_id = $1 AND m.peer = $2
+// ToStop lists messages that a peer is to stop, and among them those whose jobs it is to stop, too: they carry jobs of
+// this installation.
+func (s *Store) ToStop(ctx context.Context, f Following) (stop, abort []uuid.UUID, err error) {
+	rows, err := s.Db(ctx).Query(ctx, `SELECT m.message_id, m.carries_job `+toStopSQL+`
+			AND m.context_id = $1
+			AND m.peer = $2
 		ORDER BY m.message_id
 		LIMIT $3`, f.Context, f.Peer, MaxAsked)
 	if err != nil {
-		return nil, db.Known(err)
+		return nil, nil, db.Known(err)
 	}
-	list, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	return list, db.Known(err)
+	var id uuid.UUID
+	var carries bool
+	_, err = pgx.ForEachRow(rows, []any{&id, &carries}, func() error {
+		if stop = append(stop, id); carries {
+			abort = append(abort, id)
+		}
+		return nil
+	})
+	return stop, abort, db.Known(err)
 }
 
 // Stopped notes that a peer has been told to stop messages.
@@ -150,7 +165,7 @@ func (s *Store) Unfollow(ctx context.Context, holder string) error {
 
 // OpenAt lists messages that a peer has stored and that have not ended here, those after an id.
 func (s *Store) OpenAt(ctx context.Context, f Following, after uuid.UUID) ([]Asked, error) {
-	rows, err := s.Db(ctx).Query(ctx, `SELECT m.message_id, m.peer_steps
+	rows, err := s.Db(ctx).Query(ctx, `SELECT m.message_id, m.peer_steps, m.peer_lines
 		FROM postern.message m
 		WHERE m.context_id = $1
 			AND m.peer = $2
@@ -168,59 +183,109 @@ func (s *Store) OpenAt(ctx context.Context, f Following, after uuid.UUID) ([]Ask
 }
 
 // Words says of messages that a peer has brought what it does not know yet, and which of them are not here: it has to
-// bring those again.
+// bring those again. The steps of a word count those of the message, those of its jobs and what these have written:
+// each of them only rises. One that has ended is told in any case, since after a restore the numbers may meet again.
 func (s *Store) Words(ctx context.Context, contextID int32, peer string, asked []Asked) (words []Word,
+	unknown []uuid.UUID, err error) {
+	told, unknown, err := s.readWords(ctx, contextID, peer, asked)
+	if err != nil {
+		return nil, nil, err
+	}
+	lines := map[uuid.UUID][]int{}
+	for _, a := range asked {
+		lines[a.ID] = a.Lines
+	}
+	size := 0
+	for _, w := range told {
+		if w.Result != nil {
+			size += len(w.Result.Body) + len(w.Result.Result)
+		}
+		if w.written {
+			var more bool
+			if w.Lines, more, err = s.pieces(ctx, w.message, lines[w.ID]); err != nil {
+				return nil, nil, err
+			}
+			if more { // its end is told behind all that was written
+				w.Steps, w.Status, w.Code, w.Error, w.Result = 0, string(message.Acknowledged), "", "", nil
+			}
+		}
+		for _, p := range w.Lines {
+			size += len(p.Text)
+		}
+		if size > maxTold && len(words) > 0 {
+			break
+		}
+		words = append(words, w.Word)
+	}
+	return words, unknown, nil
+}
+
+// toldWord is a word with what it is made of.
+type toldWord struct {
+	Word
+	message uuid.UUID // here
+	written bool      // its jobs have written something
+}
+
+func (s *Store) readWords(ctx context.Context, contextID int32, peer string, asked []Asked) (list []toldWord,
 	unknown []uuid.UUID, err error) {
 	ids, steps := make([]uuid.UUID, len(asked)), make([]int, len(asked))
 	for i, a := range asked {
 		ids[i], steps[i] = a.ID, a.Steps
 	}
-	rows, err := s.Db(ctx).Query(ctx, `SELECT q.id, m.message_id IS NULL, coalesce(m.steps, 0), coalesce(m.status, ''),
-			coalesce(m.error_code, ''), coalesce(m.error, ''), r.message_id, coalesce(r.format, ''),
-			coalesce(r.body, ''), r.result
+	rows, err := s.Db(ctx).Query(ctx, `SELECT q.id, m.message_id, coalesce(m.steps + x.steps, 0),
+			coalesce(m.status, ''), coalesce(m.error_code, ''), coalesce(m.error, ''), r.message_id,
+			coalesce(r.format, ''), coalesce(r.body, ''), r.result, x.started, x.logged > 0
 		FROM unnest($3::uuid[], $4::int[]) q(id, steps)
 		LEFT JOIN postern.message m ON (m.target_id, m.peer, m.peer_message) = ($1, $2, q.id) AND m.context_id IS NULL
 		LEFT JOIN postern.message r ON r.reply_to = m.message_id AND r.type = 'result'
-		WHERE m.message_id IS NULL OR m.steps <> q.steps
+		CROSS JOIN LATERAL (
+			SELECT coalesce(sum(j.steps + j.logged), 0)::int AS steps, coalesce(bool_or(j.started), false) AS started,
+				coalesce(sum(j.logged), 0) AS logged
+			FROM (
+				SELECT k.steps, k.started_at IS NOT NULL AS started, (
+					SELECT coalesce(sum(t.logged), 0) FROM postern.job_try t WHERE t.job_id = k.job_id) AS logged
+				FROM postern.job k
+				WHERE m.type = 'job' AND k.message_id = m.message_id) j) x
+		WHERE m.message_id IS NULL OR m.steps + x.steps <> q.steps OR m.ended_at IS NOT NULL
 		ORDER BY q.id`, contextID, peer, ids, steps)
 	if err != nil {
 		return nil, nil, db.Known(err)
 	}
 	defer rows.Close()
-	size := 0
 	for rows.Next() {
-		var w Word
-		var lost bool
-		var of *uuid.UUID
+		var w toldWord
+		var here, of *uuid.UUID
 		told := &Told{}
-		if err := rows.Scan(&w.ID, &lost, &w.Steps, &w.Status, &w.Code, &w.Error, &of, &told.Format, &told.Body,
-			(*[]byte)(&told.Result)); err != nil {
+		if err := rows.Scan(&w.ID, &here, &w.Steps, &w.Status, &w.Code, &w.Error, &of, &told.Format, &told.Body,
+			(*[]byte)(&told.Result), &w.Started, &w.written); err != nil {
 			return nil, nil, db.Known(err)
 		}
-		if lost {
+		if here == nil {
 			unknown = append(unknown, w.ID)
 			continue
 		}
+		w.message = *here
 		if of != nil {
 			told.ID, w.Result = *of, told
 		}
-		if size += len(told.Body) + len(told.Result); size > maxTold && len(words) > 0 {
-			break
-		}
-		words = append(words, w)
+		list = append(list, w)
 	}
-	return words, unknown, db.Known(rows.Err())
+	return list, unknown, db.Known(rows.Err())
 }
 
 // Hear takes what a peer says of a message. A word that is known changes nothing, so that it may come twice, late, or
 // from two processes that follow at one time. A word that comes behind an end here is kept as late.
 func (s *Store) Hear(ctx context.Context, f Following, w Word) error {
-	return s.Run(ctx, func(t *db.Txn) error {
+	var queue int64
+	err := s.Run(ctx, func(t *db.Txn) error {
+		queue = 0
 		m, now, err := s.lock(ctx, t, w.ID)
 		if err != nil {
 			return err
 		}
-		if m == nil || m.Context != f.Context || m.Peer != f.Peer || m.PeerSteps == w.Steps {
+		if m == nil || m.Context != f.Context || m.Peer != f.Peer ||
+			m.PeerSteps == w.Steps && len(w.Lines) == 0 && (m.Status.Ended() || !message.Status(w.Status).Ended()) {
 			return t.Rollback(ctx)
 		}
 		b := &pgx.Batch{}
@@ -228,11 +293,22 @@ func (s *Store) Hear(ctx context.Context, f Following, w Word) error {
 			s.Late(b, m, w.event(), int64(w.Steps), "peer:"+f.Peer, w, now)
 			return t.Commit(ctx, b)
 		}
+		lines := s.heardOutput(b, m, w.Lines, now)
+		if m.Carries {
+			if queue, err = s.heardTry(ctx, t, b, m, w, lines); err != nil {
+				return err
+			}
+		}
 		if err := s.heard(b, m, w, now); err != nil {
 			return err
 		}
 		return t.Commit(ctx, b)
 	})
+	if err == nil {
+		s.heardOf()
+		s.flows.ToldAway(ctx, queue)
+	}
+	return err
 }
 
 // event is what has happened at the peer, in the words of the machine.
@@ -276,7 +352,9 @@ func (s *Store) heard(b *pgx.Batch, m *Message, w Word, now time.Time) error {
 		return s.heardResult(b, m, w.Result, list, c)
 	}
 	if len(list) == 0 { // a step there that is none here
-		b.Queue(`UPDATE postern.message SET peer_steps = $2 WHERE message_id = $1`, m.ID, m.PeerSteps)
+		b.Queue(`UPDATE postern.message
+			SET peer_steps = $2, peer_lines = coalesce($3::int[], '{}')
+			WHERE message_id = $1`, m.ID, m.PeerSteps, m.PeerLines)
 		return nil
 	}
 	return s.Move(b, m, list...)

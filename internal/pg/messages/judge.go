@@ -80,6 +80,7 @@ func (s *Store) judge(ctx context.Context, by db.By, id uuid.UUID, fence int64, 
 		return t.Commit(ctx, b)
 	})
 	if err == nil {
+		s.heardOf()
 		err = late
 	}
 	return changed && err == nil, err

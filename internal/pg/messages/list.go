@@ -143,6 +143,10 @@ func (s *Store) Logs(ctx context.Context, contextID int32, id uuid.UUID, limit i
 			SELECT l.at, '', l.stream, l.text, l.n
 			FROM postern.message_log l
 			WHERE l.message_id = $1
+			UNION ALL
+			SELECT l.at, '', l.stream, l.text, l.n::bigint
+			FROM postern.try_log l
+			WHERE l.try_id = $1
 			ORDER BY at DESC, job DESC, n DESC
 			LIMIT $2) x
 		ORDER BY x.at, x.job, x.n`, id, limit)

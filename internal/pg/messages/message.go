@@ -37,6 +37,8 @@ type Message struct {
 	Steps        int
 	Cursor       int64
 	PeerSteps    int
+	PeerLines    []int // of each of its jobs at the peer, how much of the output is known here
+	Carries      bool  // the try of a job, which has its id
 	Fence        int64
 	LeaseUntil   *time.Time
 	Receiver     string
@@ -61,14 +63,15 @@ const messageColumns = `m.message_id, coalesce(m.context_id, 0), coalesce(m.targ
 	make_interval(secs => m.timeout_ack), make_interval(secs => m.timeout_result), m.envelope, m.was, m.status, m.steps,
 	m.cursor, m.peer_steps, m.fence, m.lease_until, coalesce(m.receiver, ''), m.due_at, m.created_at, m.routed_at,
 	m.delivered_at, m.acked_at, m.ended_at, m.updated_at, m.error_code, m.error, m.body_hash,
-	coalesce(m.request_key, '')`
+	coalesce(m.request_key, ''), m.peer_lines, m.carries_job`
 
 func (m *Message) fields() []any {
 	return []any{&m.ID, &m.Context, &m.Target, &m.Peer, &m.PeerMessage, &m.ToContext, &m.ToActor, &m.Topic, &m.Actor,
 		&m.CallerKey, &m.Ref, &m.ReplyTo, &m.Type, &m.Format, &m.Body, (*[]byte)(&m.Jobs), &m.JobsOpen,
 		(*[]byte)(&m.Result), &m.Timeouts.Deliver, &m.Timeouts.Ack, &m.Timeouts.Result, &m.Envelope, &m.was, &m.Status,
 		&m.Steps, &m.Cursor, &m.PeerSteps, &m.Fence, &m.LeaseUntil, &m.Receiver, &m.Due, &m.CreatedAt, &m.RoutedAt,
-		&m.DeliveredAt, &m.AckedAt, &m.EndedAt, &m.UpdatedAt, &m.Code, &m.Error, &m.hash, &m.key}
+		&m.DeliveredAt, &m.AckedAt, &m.EndedAt, &m.UpdatedAt, &m.Code, &m.Error, &m.hash, &m.key,
+		&m.PeerLines, &m.Carries}
 }
 
 func scanMessage(row pgx.CollectableRow) (*Message, error) {
@@ -147,15 +150,19 @@ func (s *Store) Move(b *pgx.Batch, m *Message, list ...Change) error {
 			return err
 		}
 		steps.Add(step...)
+		s.tellOf(b, m, c)
 	}
 	b.Queue(`UPDATE postern.message
 		SET was = $2, status = $3, steps = $4, cursor = $5, fence = $6, lease_until = $7, receiver = $8, due_at = $9,
 			routed_at = $10, delivered_at = $11, acked_at = $12, ended_at = $13, updated_at = $14, error_code = $15,
-			error = $16, jobs_open = $17, peer_message = $18, peer_steps = $19
+			error = $16, jobs_open = $17, peer_message = $18, peer_steps = $19, peer_lines = coalesce($20::int[], '{}')
 		WHERE message_id = $1`, m.ID, string(m.was), string(m.Status), m.Steps, m.Cursor, m.Fence, m.LeaseUntil,
 		db.Nullable(m.Receiver), m.Due, m.RoutedAt, m.DeliveredAt, m.AckedAt, m.EndedAt, m.UpdatedAt, m.Code, m.Error,
-		m.JobsOpen, m.PeerMessage, m.PeerSteps)
+		m.JobsOpen, m.PeerMessage, m.PeerSteps, m.PeerLines)
 	stepInsert.Queue(b, steps)
+	if m.Carries && m.Status == message.Error {
+		s.flows.FailAway(b, m.ID, m.Code, m.Error)
+	}
 	return nil
 }
 
@@ -170,23 +177,31 @@ func (s *Store) Insert(b *pgx.Batch, m *Message, list ...Change) error {
 			return err
 		}
 		steps.Add(step...)
+		s.tellOf(b, m, c)
 	}
 	b.Queue(`INSERT INTO postern.message (message_id, context_id, target_id, peer, peer_message, to_context, to_actor,
 			topic, actor, caller_key, ref, reply_to, type, format, body, jobs, jobs_open, result, timeout, timeout_ack,
 			timeout_result, envelope, was, status, steps, cursor, due_at, created_at, routed_at, delivered_at, acked_at,
-			ended_at, updated_at, body_hash, request_key, error_code, error, peer_steps)
+			ended_at, updated_at, body_hash, request_key, error_code, error, peer_steps, carries_job)
 		VALUES ($1, nullif($2, 0), nullif($3, 0), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
 			$16::text::jsonb,
 			$17, $18::text::jsonb, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35,
-			$36, $37, $38)`,
+			$36, $37, $38, $39)`,
 		m.ID, m.Context, m.Target, db.Nullable(m.Peer), m.PeerMessage, m.ToContext, db.Nullable(m.ToActor),
 		db.Nullable(m.Topic), m.Actor, m.CallerKey, m.Ref, m.ReplyTo, m.Type, m.Format, m.Body, db.Raw(m.Jobs),
 		m.JobsOpen,
 		db.Raw(m.Result), seconds(m.Timeouts.Deliver), seconds(m.Timeouts.Ack), seconds(m.Timeouts.Result), m.Envelope,
 		string(m.was), string(m.Status), m.Steps, m.Cursor, m.Due, m.CreatedAt, m.RoutedAt, m.DeliveredAt, m.AckedAt,
-		m.EndedAt, m.UpdatedAt, m.hash, db.Nullable(m.key), m.Code, m.Error, m.PeerSteps)
+		m.EndedAt, m.UpdatedAt, m.hash, db.Nullable(m.key), m.Code, m.Error, m.PeerSteps, m.Carries)
 	stepInsert.Queue(b, steps)
 	return nil
+}
+
+// tellOf adds to b who is to hear of a change.
+func (s *Store) tellOf(b *pgx.Batch, m *Message, c Change) {
+	if c.On == message.OnDelivered && m.Target != 0 {
+		s.tell(b, m, c.Now)
+	}
 }
 
 func seconds(d time.Duration) int { return int(d / time.Second) }

@@ -63,6 +63,7 @@ func (s *Store) Route(ctx context.Context) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	s.heardOf()
 	var failed error
 	for _, m := range routed {
 		switch {
@@ -119,7 +120,8 @@ func (s *Store) deliverJobs(ctx context.Context, t *db.Txn, m *Message, c Change
 		return jobs, err
 	}
 	b := &pgx.Batch{}
-	jobs, err = s.flows.TakeIn(ctx, t, b, db.By{Context: m.Target, Actor: m.Actor, Via: "message"}, m.ID, specs)
+	jobs, err = s.flows.TakeIn(ctx, t, b, db.By{Context: m.Target, Actor: m.Actor, Via: "message"}, m.ID, specs,
+		nil)
 	switch fault.KindOf(err) {
 	case "":
 	case fault.Invalid, fault.Conflict:

@@ -78,6 +78,7 @@ func (s *Store) Settle(ctx context.Context) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	s.heardOf()
 	return n, nil
 }
 

@@ -3,13 +3,16 @@ package messages
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/pg/flows"
 	"github.com/postern-dev/postern/internal/pg/peers"
 )
@@ -30,6 +33,8 @@ type Store struct {
 	flows         *flows.Store
 	installations *peers.Store
 	bells         bells
+	deliveries    *deliveries.Store
+	told          atomic.Bool // subscriptions may have heard since they were last waited for
 }
 
 // Peers carries messages to other installations.
@@ -44,11 +49,12 @@ type Peers interface {
 const Messages pg.Kind = "messages"
 
 // New registers messages with a store that has not started.
-func New(core *pg.Store, jobs *flows.Store, installations *peers.Store) *Store {
-	s := &Store{Store: core, flows: jobs, installations: installations}
+func New(core *pg.Store, jobs *flows.Store, installations *peers.Store, told *deliveries.Store) *Store {
+	s := &Store{Store: core, flows: jobs, installations: installations, deliveries: told}
 	s.Peers = carrier{s, installations}
 	core.Make(peersMade())
-	jobs.MessageEnded, jobs.CountDown = s.ring, countDown
+	jobs.MessageEnded, jobs.CountDown, jobs.Away = s.ring, countDown, away{s}
+	installations.Removing = s.peerRemoved
 	core.Make(pg.Made{Maker: forgetter{s: s}, Owns: func(string, string) bool { return false }})
 	core.RegisterKind(Messages, `EXISTS (SELECT FROM postern.message)`)
 	return s
@@ -62,6 +68,21 @@ func countDown(b *pgx.Batch, id uuid.UUID) {
 func (s *Store) ring() {
 	if s.Ring != nil {
 		s.Ring()
+	}
+}
+
+// tell adds to b that subscriptions of the context that a message is for hear of it, in the commit that delivers it.
+func (s *Store) tell(b *pgx.Batch, m *Message, now time.Time) {
+	if s.deliveries.Subscribers.TellOf(b, now, m.Target, outbox.OfMessage(m.ID, outbox.DayOf(now)),
+		outbox.EventMessageReceived) {
+		s.told.Store(true)
+	}
+}
+
+// heardOf wakes the loops that deliver, where subscriptions may have heard of something that has committed.
+func (s *Store) heardOf() {
+	if s.told.Swap(false) {
+		s.RingHere()
 	}
 }
 
@@ -109,7 +130,7 @@ func (f forgetter) Forget(ctx context.Context, before time.Time) error {
 }
 
 // forgetMessages removes messages that ended before a time, in chunks. One whose jobs have not ended stays until they
-// have.
+// have, and one that a subscription is still to be told of.
 func (s *Store) forgetMessages(ctx context.Context, before time.Time) error {
 	return s.InChunks(ctx, func(atOnce int) (int, error) {
 		tag, err := s.Exec(ctx, forgetSQL, before, atOnce)
@@ -120,7 +141,7 @@ func (s *Store) forgetMessages(ctx context.Context, before time.Time) error {
 const forgetSQL = `WITH old AS MATERIALIZED (
 		SELECT m.message_id
 		FROM postern.message m
-		WHERE m.ended_at < $1 AND m.jobs_open IS NULL
+		WHERE m.ended_at < $1 AND m.jobs_open IS NULL AND NOT postern.message_to_be_told(m.message_id)
 		ORDER BY m.ended_at
 		LIMIT $2),
 	steps AS (DELETE FROM postern.message_step s USING old WHERE s.message_id = old.message_id),

@@ -160,7 +160,8 @@ func (s *Store) equip(b *pgx.Batch, contextID int32, name string) {
 }
 
 // RemovePeer ends what a context has to do with an installation: nothing is sent to it and nothing is taken of it. It
-// is refused while something waits to be sent. The dispatcher goes first, in a commit of its own: a process that dies
+// is refused while something waits to be sent; what it has stored and has not ended is asked about no more, and ends in
+// error. The dispatcher goes first, in a commit of its own: a process that dies
 // in between leaves a peer whose removal is repeated.
 func (s *Store) RemovePeer(ctx context.Context, by db.By, name string) error {
 	p, err := s.Peer(ctx, by.Context, name)
@@ -181,6 +182,11 @@ func (s *Store) RemovePeer(ctx context.Context, by db.By, name string) error {
 			"cancel it with POST /dispatchers/%s/purge", name, p.Type())
 	case err != nil && fault.KindOf(err) != fault.NotFound:
 		return err
+	}
+	if s.Removing != nil && db.JointOf(ctx) == nil {
+		if err := s.Removing(ctx, by.Context, name); err != nil {
+			return err
+		}
 	}
 	err = s.Run(ctx, func(t *db.Txn) error {
 		missing, err := t.LockVersion(ctx, 0, peerLock, by.Context, name)

@@ -11,6 +11,8 @@ import (
 // Store keeps peers. It is safe for concurrent use.
 type Store struct {
 	*pg.Store
+	// Removing ends what a peer has that is about to be removed, and is told before it is; nil: there is nothing.
+	Removing func(ctx context.Context, contextID int32, peer string) error
 	// Used refuses to remove a peer that others still need; nil: none does. It reads through q, behind the lock of the
 	// peer's row where that is held.
 	Used func(ctx context.Context, q Querier, contextID int32, name string) error
