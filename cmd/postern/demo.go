@@ -35,10 +35,11 @@ func demoCommand() *cobra.Command {
 			signed and one that is a plain script; what the tools answer goes back to the devnet. One tool fails
 			at first, one breaks its schema.
 
-			With --flow two flows of Python scripts are executed by runners that are processes of their own, without
+			With --flow three flows of Python scripts are executed by runners that are processes of their own, without
 			a sandbox, since each script appends to a file: a diamond in which one job fails twice, one waits for an
-			approval, and the runner of one is killed with -9; and one that a poisonous job ends. The summary compares
-			the file with what is recorded.`),
+			approval, and the runner of one is killed with -9; one that a poisonous job ends; and one whose middle
+			another installation executes, with a database of its own that is thrown away. The summary compares the
+			file with what is recorded.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asked, err := asJSON(cmd)
@@ -57,7 +58,7 @@ func demoCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			run, err := demonstrationOf(processors, events, flows)
+			run, err := demonstrationOf(cmd, processors, events, flows)
 			if err != nil {
 				return usage(cmd, err)
 			}
@@ -73,12 +74,12 @@ func demoCommand() *cobra.Command {
 }
 
 // demonstrationOf chooses what the demo runs.
-func demonstrationOf(processors, events, flows bool) (demonstration, error) {
+func demonstrationOf(cmd *cobra.Command, processors, events, flows bool) (demonstration, error) {
 	switch {
 	case processors && events, processors && flows, events && flows:
 		return nil, errors.New("--processor, --leader and --flow are demos of their own: choose one")
 	case flows:
-		return runFlows, nil
+		return func(ctx context.Context, c demo.Config) (*demo.Summary, error) { return runFlows(ctx, cmd, c) }, nil
 	case processors:
 		return demo.RunProcessors, nil
 	case events:

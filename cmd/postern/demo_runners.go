@@ -4,17 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/internal/app"
 	"github.com/postern-dev/postern/internal/demo"
 )
 
-// runFlows runs the demo of flows with runners of its own.
-func runFlows(ctx context.Context, c demo.Config) (*demo.Summary, error) {
+// runFlows runs the demo of flows with runners of its own, and another installation.
+func runFlows(ctx context.Context, cmd *cobra.Command, c demo.Config) (*demo.Summary, error) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		return nil, errors.New("the jobs of this demo are scripts for python3, which is not in PATH: install it, " +
 			"or run the demo without --flow")
@@ -23,19 +27,43 @@ func runFlows(ctx context.Context, c demo.Config) (*demo.Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &demoRunners{api: c.API, dir: dir}
+	far, stop, err := startFar(ctx, cmd)
+	if err != nil {
+		return nil, fmt.Errorf("start the other installation: %w", err)
+	}
+	defer stop()
+	r := &demoRunners{dir: dir}
 	defer r.stop()
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, err
 	}
-	c.Runners = demo.Runners{File: filepath.Join(dir, "written.txt"), Start: r.start}
+	c.Runners = demo.Runners{File: filepath.Join(dir, "written.txt"), Far: far.URL(), Start: r.start}
 	return demo.RunFlows(ctx, c)
+}
+
+// startFar starts another installation in this process, with a database that is thrown away.
+func startFar(ctx context.Context, cmd *cobra.Command) (far *app.Dev, stop func(), err error) {
+	cfg, _, err := settings(cmd, devDefaults())
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.DatabaseURL, cfg.SigningKey, cfg.UI = "", nil, "off"
+	cfg.Listen, cfg.MetricsListen = "127.0.0.1:0", "127.0.0.1:0"
+	far, err = app.NewDev(ctx, cfg, app.DevOptions{Ephemeral: true, Version: version(), Say: func(string) {}},
+		slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, nil, err
+	}
+	runs, end := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- far.Run(runs) }()
+	return far, func() { end(); <-ended }, nil
 }
 
 // demoRunners are processes of this program that execute jobs. They end with us, however we end.
 type demoRunners struct {
-	api, dir string
-	started  []*demoRunner
+	dir     string
+	started []*demoRunner
 }
 
 type demoRunner struct {
@@ -45,7 +73,7 @@ type demoRunner struct {
 }
 
 // start starts a runner. What it logs is in a file, which is told of if it does not start.
-func (r *demoRunners) start(name string) (kill func(), err error) {
+func (r *demoRunners) start(api, name string) (kill func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -58,7 +86,7 @@ func (r *demoRunners) start(name string) (kill func(), err error) {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(self, "runner", "--attached", "--url", r.api, "--name", name, "--slots", "8",
+	cmd := exec.Command(self, "runner", "--attached", "--url", api, "--name", name, "--slots", "8",
 		"--isolation", "off", "--state", filepath.Join(r.dir, "state"), "--drain", "1s")
 	cmd.Stderr = log
 	in, err := cmd.StdinPipe()

@@ -76,8 +76,8 @@ func TestTheDemoOfFlowsEndsAsItsSamplesSay(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil {
 		t.Fatal(err, r.stdout)
 	}
-	if s.Unexpected != 0 || s.Transactions != 10 || s.Done != 6 || s.Failed != 4 || len(s.Failures) != 4 ||
-		s.Retries != 2 || len(s.States) != 3 || s.Senders != 3 {
+	if s.Unexpected != 0 || s.Transactions != 14 || s.Done != 10 || s.Failed != 4 || len(s.Failures) != 4 ||
+		s.Retries != 4 || len(s.States) != 3 || s.Senders != 4 || s.Queues != 3 {
 		t.Errorf("the summary is %+v", s)
 	}
 }

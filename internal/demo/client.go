@@ -3,6 +3,7 @@ package demo
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/remote/signature"
 )
 
 // Transaction is what the demo reads of a transaction.
@@ -50,18 +52,22 @@ type Move struct {
 type client struct {
 	base string
 	http *http.Client
+	key  ed25519.PrivateKey // of the actor that signs requests; nil: they are those of the developer
+
+	fence string // under which something is said; "": none
 }
 
 // do sends one request and reads the answer into out. An answer of 400 and more is an error with the
 // sentence of its problem document.
 func (c *client) do(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
+	var text []byte
 	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
+		var err error
+		if text, err = json.Marshal(in); err != nil {
 			return err
 		}
-		body = bytes.NewReader(b)
+		body = bytes.NewReader(text)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
@@ -69,6 +75,15 @@ func (c *client) do(ctx context.Context, method, path string, in, out any) error
 	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.fence != "" {
+		req.Header.Set("Postern-Fence", c.fence)
+	}
+	if c.key != nil {
+		err := signature.Signer{Key: c.key}.Sign(req.Header, method, req.URL.String(), text, time.Now())
+		if err != nil {
+			return err
+		}
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
@@ -84,7 +99,7 @@ func (c *client) do(ctx context.Context, method, path string, in, out any) error
 		json.Unmarshal(b, &problem)
 		return fmt.Errorf("%s %s: %s: %s", method, path, res.Status, problem.Detail)
 	}
-	if out == nil {
+	if out == nil || len(b) == 0 {
 		return nil
 	}
 	if err := json.Unmarshal(b, out); err != nil {

@@ -23,8 +23,9 @@ var jobScript string
 
 // Runners is how the demo of flows has jobs executed.
 type Runners struct {
-	File  string                                     // to which scripts append
-	Start func(name string) (kill func(), err error) // kill ends it as kill -9 does, and waits until it is gone
+	File  string                                          // to which scripts append
+	Far   string                                          // the address of the API of another installation
+	Start func(api, name string) (kill func(), err error) // kill ends it as kill -9 does, and waits until it is gone
 }
 
 // jobSample is a job of the demo, and how it must end.
@@ -35,6 +36,7 @@ type jobSample struct {
 	more          string // further members of the job, as JSON
 	status, code  string
 	tries, lapses int
+	far           bool // the other installation executes it
 }
 
 // flowSample is a flow of the demo.
@@ -48,20 +50,27 @@ const approval = "ok by finance"
 
 var flowSamples = []flowSample{
 	{"diamond", "finished", []jobSample{
-		{"first", "the top of a diamond", 1, nil, ``, "finished", "", 1, 0},
-		{"flaky", "fails twice, then succeeds", 2, []int64{1}, `"retries": 2`, "finished", "", 3, 0},
+		{"first", "the top of a diamond", 1, nil, ``, "finished", "", 1, 0, false},
+		{"flaky", "fails twice, then succeeds", 2, []int64{1}, `"retries": 2`, "finished", "", 3, 0, false},
 		{"approved", "waits for an approval", 3, []int64{1}, `"prerequisites": ["` + approval + `"]`, "finished", "",
-			1, 0},
+			1, 0, false},
 		{"doomed", "its runner is killed with -9: another one executes it", 4, []int64{1}, `"topic": "TOPIC"`,
-			"finished", "", 1, 1},
-		{"last", "reads the results of three", 5, []int64{2, 3, 4}, ``, "finished", "", 1, 0},
+			"finished", "", 1, 1, false},
+		{"last", "reads the results of three", 5, []int64{2, 3, 4}, ``, "finished", "", 1, 0, false},
 	}},
 	{"poison", "error", []jobSample{
-		{"first", "goes well", 1, nil, ``, "finished", "", 1, 0},
-		{"poison", "fails, and ends its flow", 2, []int64{1}, ``, "error", "exit", 1, 0},
-		{"sleeper", "runs meanwhile: it is stopped", 3, []int64{1}, ``, "error", "stopped", 1, 0},
-		{"after", "needs the poisonous one", 4, []int64{2}, ``, "error", "dependency_failed", 0, 0},
-		{"aside", "needs the one that was stopped", 5, []int64{3}, ``, "error", "flow_aborted", 0, 0},
+		{"first", "goes well", 1, nil, ``, "finished", "", 1, 0, false},
+		{"poison", "fails, and ends its flow", 2, []int64{1}, ``, "error", "exit", 1, 0, false},
+		{"sleeper", "runs meanwhile: it is stopped", 3, []int64{1}, ``, "error", "stopped", 1, 0, false},
+		{"after", "needs the poisonous one", 4, []int64{2}, ``, "error", "dependency_failed", 0, 0, false},
+		{"aside", "needs the one that was stopped", 5, []int64{3}, ``, "error", "flow_aborted", 0, 0, false},
+	}},
+	{"abroad", "finished", []jobSample{
+		{"first", "the top of a diamond", 1, nil, ``, "finished", "", 1, 0, false},
+		{"flaky", "fails twice at the other installation, then succeeds", 2, []int64{1}, `"retries": 2`, "finished", "",
+			3, 0, true},
+		{"there", "is executed at the other installation", 3, []int64{1}, ``, "finished", "", 1, 0, true},
+		{"last", "reads the results of both", 4, []int64{2, 3}, ``, "finished", "", 1, 0, false},
 	}},
 }
 
@@ -69,6 +78,7 @@ var flowSamples = []flowSample{
 type jobRow struct {
 	ID        string            `json:"id"`
 	Ref       int64             `json:"ref"`
+	Message   string            `json:"message"` // of one that another installation executes: what carries it
 	Status    string            `json:"status"`
 	Result    map[string]string `json:"result"`
 	CreatedAt time.Time         `json:"created_at"`
@@ -101,14 +111,16 @@ type wrote struct {
 type flowRun struct {
 	run
 	flows  []flowRow
+	far    *far
 	kill   func() // the runner that is to die; nil once it is dead
 	met    bool   // the approval was given
 	killed bool
 }
 
-// RunFlows is Run for flows: it has two of them executed by runners that are processes, gives an approval on the way,
-// kills a runner in the middle of a job, and compares what each script wrote to a file with what is recorded of it. The
-// Summary counts jobs; done are those that have finished.
+// RunFlows is Run for flows: it has three of them executed by runners that are processes, jobs of the third by another
+// installation. It gives an approval on the way, kills a runner in the middle of a job, asks the other installation a
+// question, and compares what each script wrote to a file with what is recorded of it. The Summary counts jobs; done
+// are those that have finished.
 func RunFlows(ctx context.Context, c Config) (*Summary, error) {
 	if c.Out == nil {
 		c.Out = io.Discard
@@ -142,11 +154,17 @@ func (r *flowRun) setup(ctx context.Context) error {
 			return fmt.Errorf("set up the runner %s: %w", name, err)
 		}
 	}
-	if _, err := r.Runners.Start("demo-" + r.Name); err != nil {
+	if _, err := r.Runners.Start(r.API, "demo-"+r.Name); err != nil {
 		return err
 	}
 	var err error
-	r.kill, err = r.Runners.Start("doomed-" + r.Name)
+	if r.kill, err = r.Runners.Start(r.API, "doomed-"+r.Name); err != nil {
+		return err
+	}
+	if r.far, err = meet(ctx, r.client, r.Config); err != nil {
+		return fmt.Errorf("make the two installations known to each other: %w", err)
+	}
+	_, err = r.Runners.Start(r.Runners.Far, "far-"+r.Name)
 	return err
 }
 
@@ -163,6 +181,11 @@ func (r *flowRun) post(ctx context.Context) error {
 				return err
 			}
 			maps.Copy(job, more)
+			if j.far {
+				if err := r.far.sign(job, map[string]string{"STEP": j.step, "DEMO_FILE": r.Runners.File}); err != nil {
+					return err
+				}
+			}
 			b, err := json.Marshal(job)
 			if err != nil {
 				return err
@@ -170,13 +193,13 @@ func (r *flowRun) post(ctx context.Context) error {
 			jobs = append(jobs, b)
 		}
 		var made flowRow
-		if err := r.client.do(ctx, http.MethodPost, "/flows", map[string]any{"start": true, "jobs": jobs,
+		if err := r.far.as.do(ctx, http.MethodPost, "/flows", map[string]any{"start": true, "jobs": jobs,
 			"env_vars": map[string]string{"DEMO_FILE": r.Runners.File}}, &made); err != nil {
 			return fmt.Errorf("start the flow %s: %w", f.name, err)
 		}
 		r.flows = append(r.flows, made)
 	}
-	return nil
+	return r.far.ask(ctx)
 }
 
 // watch looks after the flows until both have ended, with all of their jobs.
@@ -243,7 +266,7 @@ func (r *flowRun) act(ctx context.Context) error {
 	r.kill()
 	r.killed = true
 	fmt.Fprintln(r.Out, "        a runner is killed in the middle of its job")
-	_, err = r.Runners.Start("heir-" + r.Name)
+	_, err = r.Runners.Start(r.API, "heir-"+r.Name)
 	return err
 }
 
@@ -269,7 +292,7 @@ func (r *flowRun) sum(ctx context.Context) (*Summary, error) {
 		kind:      ofFlows,
 		Run:       r.Name,
 		Queues:    len(r.flows),
-		Senders:   3,
+		Senders:   4,
 		States:    []StateTime{},
 		Failures:  []Failure{},
 		Differing: []Difference{},
@@ -290,11 +313,17 @@ func (r *flowRun) sum(ctx context.Context) (*Summary, error) {
 			if err := r.client.do(ctx, http.MethodGet, "/jobs/"+j.ID, nil, &j); err != nil {
 				return nil, err
 			}
-			tries, lapses, err := r.tries(ctx, j.ID)
+			at, executed := r.client, j.ID
+			if want.far {
+				if at, executed, err = r.far.job(ctx, j); err != nil {
+					return nil, err
+				}
+			}
+			tries, lapses, err := triesOf(ctx, at, executed)
 			if err != nil {
 				return nil, err
 			}
-			s.addJob(flowSamples[i].name, want, j, tries, lapses, lines[j.ID])
+			s.addJob(flowSamples[i].name, want, j, tries, lapses, lines[executed])
 			if got := f.Result[fmt.Sprint(j.Ref, ".n")]; f.Status == "finished" && got != j.Result["n"] {
 				s.differ(want.step, "the result of its flow has %q, its own %v", got, j.Result)
 			}
@@ -308,6 +337,9 @@ func (r *flowRun) sum(ctx context.Context) (*Summary, error) {
 				last = *j.EndedAt
 			}
 		}
+	}
+	if err := r.far.answered(ctx, s); err != nil {
+		return nil, err
 	}
 	s.timed(first, last)
 	s.stayed([]outbox.State{"dispatched", "waiting_for_prerequisites", "started"}, stays)
@@ -361,14 +393,14 @@ func (s *Summary) addJob(flow string, want jobSample, j jobRow, tries, lapses in
 	}
 }
 
-// tries counts the tries of a job that a runner held, and the runners that were lost with it.
-func (r *flowRun) tries(ctx context.Context, job string) (n, lapses int, err error) {
+// triesOf counts the tries of a job that a runner held, and the runners that were lost with it.
+func triesOf(ctx context.Context, at *client, job string) (n, lapses int, err error) {
 	var p page[struct {
 		State  string
 		Runner *string
 		Lapses int
 	}]
-	err = r.client.do(ctx, http.MethodGet, "/jobs/"+job+"/tries", nil, &p)
+	err = at.do(ctx, http.MethodGet, "/jobs/"+job+"/tries", nil, &p)
 	for _, t := range p.Items {
 		if t.Runner != nil {
 			n++
