@@ -25,6 +25,7 @@ const (
 	followEvery = time.Second
 	followFor   = 60 * time.Second
 	followWait  = 10 * time.Second
+	followPage  = time.Second           // where more is open than one question names
 	followRest  = 50 * time.Millisecond // between two questions to a peer that has said something
 	followRetry = 5 * time.Second       // after one that came to nothing
 )
@@ -226,6 +227,18 @@ type errPeer struct{ code, message string }
 
 func (e *errPeer) Error() string { return e.code + ": " + e.message }
 
+// waitFor is how long a question waits for news at most: one that tells what to stop does not, and one behind which
+// others are to be asked about waits for a short time.
+func waitFor(asked, stop int, after uuid.UUID, wait time.Duration) time.Duration {
+	switch {
+	case stop > 0:
+		return 0
+	case asked == messages.MaxAsked, after != uuid.UUID{}:
+		return min(wait, followPage)
+	}
+	return wait
+}
+
 // followOnce asks a peer about the messages that are open there behind an id, and takes what it says. It returns how
 // many these were, and behind which the next question goes on; none: from the first on.
 func (p *Peers) followOnce(ctx context.Context, f messages.Following, after uuid.UUID, wait time.Duration) (n int,
@@ -239,12 +252,10 @@ func (p *Peers) followOnce(ctx context.Context, f messages.Following, after uuid
 		return 0, last, err
 	}
 	stop, abort, err := store.ToStop(ctx, f)
-	switch {
-	case err != nil || len(asked)+len(stop) == 0:
+	if err != nil || len(asked)+len(stop) == 0 {
 		return 0, last, err
-	case len(stop) > 0, len(asked) == messages.MaxAsked, after != uuid.UUID{}: // others are to be asked about
-		wait = 0
 	}
+	wait = waitFor(len(asked), len(stop), after, wait)
 	peer, err := p.Store.Installations.Peer(ctx, f.Context, f.Peer)
 	if err != nil {
 		return 0, last, err
