@@ -160,7 +160,8 @@ var history = []string{"task", "outcome", "attempt", "delivery", "mark", "redriv
 	"node", "audit", "outbox", "fanout",
 	"processor", "batch", "batch_line", "batch_place", "batch_action", "batch_step", "batch_callback",
 	"event", "event_move", "event_drop", "channel_message", "channel_message_end", "dependency",
-	"runner", "flow", "flow_step", "job", "job_edge", "job_need", "job_due", "job_try", "try_late", "try_log"}
+	"runner", "flow", "flow_step", "job", "job_edge", "job_need", "job_due", "job_try", "try_late", "try_log",
+	"message", "message_step", "message_late", "message_log"}
 
 // reset empties a database that was empty before us, so that each run begins with the same pages.
 func (b *Bench) reset(ctx context.Context) error {

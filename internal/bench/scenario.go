@@ -115,7 +115,9 @@ func init() {
 		Scenario{"batch-insert", "an insert at the front of a line of 100 batches, and of a long one, in turns", batchInserts},
 		Scenario{"leader", "events through one tool that does nothing, and eight channels to their workflow", events},
 		Scenario{"flow", "flows of 20 jobs that do nothing, for a runner of 8 slots over HTTP", flowRuns},
-		Scenario{"flow-latency", "a chain of 20 jobs: from one job's finish to the claim of the next", flowLatency})
+		Scenario{"flow-latency", "a chain of 20 jobs: from one job's finish to the claim of the next", flowLatency},
+		Scenario{"messages", "from 32 actors to another installation, over the loopback and over a line of 50 ms",
+			messageRuns})
 	for _, c := range []int{1, 16, 64} {
 		Scenarios = append(Scenarios, commits(c))
 	}
