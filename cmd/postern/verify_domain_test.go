@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/internal/verifyworker"
 )
 
-// The example in Python keeps the contract, as the one in Go does on the page about domains. A service that does not
-// keep it is found.
+// The example in Python keeps the contract, as the one in Go does on the page about domains. A service that breaks it
+// is found.
 func TestVerifyDomainReportsWhatAServiceDoesNotKeep(t *testing.T) {
 	t.Parallel()
 	calls := 0
@@ -23,7 +23,8 @@ func TestVerifyDomainReportsWhatAServiceDoesNotKeep(t *testing.T) {
 		_, _ = io.WriteString(w, `{"result": "OK", "assembled": `+string(rune('0'+calls%10))+`}`)
 	}))
 	defer bad.Close()
-	postern(t, nil, "verify-domain", bad.URL, "-o", "table").want(t, exitBad, "one key has two answers", "checks failed")
+	postern(t, nil, "verify-domain", bad.URL, "-o", "table").want(t, exitBad, "one key has two answers",
+		"checks failed")
 	postern(t, nil, "verify-domain", "http://127.0.0.1:1").want(t, exitUnreachable, "cannot be called")
 	postern(t, nil, "verify-domain", "service:9000").want(t, exitUsage, "want http(s)://")
 	postern(t, nil, "verify-domain", bad.URL, "--party", "ann").want(t, exitUsage, "want name@node")
