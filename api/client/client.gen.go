@@ -1944,6 +1944,22 @@ type DomainHeightInputBody struct {
 	Height json.RawMessage `json:"height"`
 }
 
+// DomainNode defines model for DomainNode.
+type DomainNode struct {
+	// Agrees it has the same nodes, mode and block_range, as far as it was heard
+	Agrees bool `json:"agrees"`
+
+	// HeardAt null: never
+	HeardAt *time.Time `json:"heard_at"`
+
+	// Height the block height that it has: digits
+	Height string `json:"height"`
+	Name   string `json:"name"`
+
+	// State of it as a coordinator: see GET /machines; empty until it has said it
+	State string `json:"state"`
+}
+
 // DomainSettings defines model for DomainSettings.
 type DomainSettings struct {
 	// AssembleErrorThreshold 3 unless said.
@@ -2093,6 +2109,9 @@ type DomainView struct {
 
 	// Originator the state of this node as an originator: see GET /machines
 	Originator string `json:"originator"`
+
+	// Others the other nodes, as they were heard
+	Others []DomainNode `json:"others"`
 
 	// PublicKey of the installation, where calls are signed: verifies them
 	PublicKey      *string            `json:"public_key"`

@@ -64,6 +64,11 @@ func TestAnIntentIsCarriedOutByAnotherInstallation(t *testing.T) {
 			t.Error("the data of the intent has left its node:", call)
 		}
 	}
+	others := want(t, 200, "GET", alice.url+"/domains/tok", "")["others"].([]any)
+	b := others[0].(map[string]any)
+	if len(others) != 1 || b["name"] != "bob" || b["heard_at"] == nil || b["agrees"] != true {
+		t.Error("alice knows of the other nodes", others)
+	}
 	for _, end := range []struct{ do, receipt string }{
 		{"refuse", "failure the balance is too low"},
 		{"decline", "failure not endorsed: not to my liking"},

@@ -101,10 +101,38 @@ type domainView struct {
 	Height          string         `json:"height" doc:"the block height: digits"`
 	Originator      string         `json:"originator" doc:"the state of this node as an originator: see GET /machines"`
 	Coordinator     string         `json:"coordinator" doc:"the state of this node as a coordinator: see GET /machines"`
+	Others          []domainNode   `json:"others" doc:"the other nodes, as they were heard"`
 	Intents         map[string]int `json:"intents" doc:"those that have not ended, by state"`
 	Works           map[string]int `json:"works" doc:"what this node coordinates, by state"`
 	Version         int64          `json:"version"`
 	CreatedAt       time.Time      `json:"created_at"`
+}
+
+// domainNode is another node of a domain.
+type domainNode struct {
+	Name    string     `json:"name"`
+	HeardAt *time.Time `json:"heard_at" doc:"null: never"`
+	State   string     `json:"state" doc:"of it as a coordinator: see GET /machines; empty until it has said it"`
+	Height  string     `json:"height" doc:"the block height that it has: digits"`
+	Agrees  bool       `json:"agrees" doc:"it has the same nodes, mode and block_range, as far as it was heard"`
+}
+
+// othersOf lists the other nodes of a domain.
+func othersOf(d *domains.Domain) []domainNode {
+	others := []domainNode{}
+	digest := d.Digest()
+	for _, p := range d.Known {
+		if p.Node == d.Settings.Self {
+			continue
+		}
+		n := domainNode{Name: p.Node, State: string(p.State), Height: *digits(&p.Height),
+			Agrees: p.Digest == "" || p.Digest == digest}
+		if !p.HeardAt.IsZero() {
+			n.HeardAt = ptr(p.HeardAt.UTC())
+		}
+		others = append(others, n)
+	}
+	return others
 }
 
 func (a *API) viewDomain(d *domains.Domain) domainView {
@@ -143,6 +171,7 @@ func (a *API) viewDomain(d *domains.Domain) domainView {
 		Height:          *digits(&d.Height),
 		Originator:      string(d.Originator),
 		Coordinator:     string(d.Coordinator),
+		Others:          othersOf(d),
 		Intents:         d.Intents,
 		Works:           d.Works,
 		Version:         d.Version,

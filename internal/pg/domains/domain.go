@@ -24,14 +24,20 @@ type Domain struct {
 	Originator  coord.State
 	Coordinator coord.State
 	Quarantined bool           // its store may have lost something
+	Known       []*coord.Peer  // each of its nodes as it was heard, by name; this one too
 	Intents     map[string]int // that have not ended, by state
 	Works       map[string]int // that are not over, by state
 	Version     int64
 	CreatedAt   time.Time
 }
 
+// Digest names the order in which its nodes coordinate.
+func (d *Domain) Digest() string {
+	return coord.New(d.Name, d.Settings.Self, d.Settings.coord(), 1).Digest()
+}
+
 const domainsSQL = `SELECT d.domain_id, d.name, d.settings, d.paused, s.height, s.originator, s.coordinator,
-		coalesce((s.image->>'Paused')::boolean, false), d.version, d.created_at,
+		coalesce((s.image->>'Paused')::boolean, false), s.image->'Peers', d.version, d.created_at,
 		(SELECT coalesce(jsonb_object_agg(x.state, x.n), '{}') FROM (SELECT i.state, count(*) AS n
 			FROM postern.coord_intent i
 			WHERE i.domain_id = d.domain_id AND i.held AND i.ended_at IS NULL GROUP BY i.state) x),
@@ -52,8 +58,7 @@ func (s *Store) domains(ctx context.Context, contextID int32, name, after string
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Domain, error) {
 		d := &Domain{}
 		err := row.Scan(&d.ID, &d.Name, &d.Settings, &d.Paused, &d.Height, &d.Originator, &d.Coordinator,
-			&d.Quarantined,
-			&d.Version, &d.CreatedAt, &d.Intents, &d.Works)
+			&d.Quarantined, &d.Known, &d.Version, &d.CreatedAt, &d.Intents, &d.Works)
 		return d, err
 	})
 	return list, db.Known(err)

@@ -211,7 +211,7 @@ func (x *whyDomain) node(node string) bool {
 }
 
 func (x *whyDomain) digest() string {
-	return coord.New(x.d.Name, x.d.Settings.Self, x.d.Settings.coord(), 1).Digest()
+	return x.d.Digest()
 }
 
 func (x *whyDomain) ago(at time.Time) time.Duration { return x.now.Sub(at).Truncate(time.Millisecond) }
