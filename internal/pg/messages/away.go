@@ -316,7 +316,7 @@ func endAt(raw json.RawMessage) *flows.Said {
 		return said
 	}
 	if said.Code == "" {
-		said.Code = "failed"
+		said.Code = "failed_at_peer"
 	}
 	return said
 }
