@@ -49,6 +49,7 @@ func newCell(t *testing.T) *cell {
 	c.node.Store(&n)
 	c.trustFrom(time.Now())
 	c.calls = t.Context()
+	c.breakers.own(address{dispatcher: s.DispatcherOf(c.by.Context, "mint").ID}).met.Store(true) // it has answered before
 	return c
 }
 
