@@ -49,7 +49,8 @@ func newCell(t *testing.T) *cell {
 	c.node.Store(&n)
 	c.trustFrom(time.Now())
 	c.calls = t.Context()
-	c.breakers.own(address{dispatcher: s.DispatcherOf(c.by.Context, "mint").ID}).met.Store(true) // it has answered before
+	mint := address{dispatcher: s.DispatcherOf(c.by.Context, "mint").ID}
+	c.breakers.own(mint).met.Store(true) // all its calls may go out at once
 	return c
 }
 
