@@ -358,15 +358,19 @@ func TestLargeEventsComeInSmallPages(t *testing.T) {
 		more   []int
 		limits string
 	}{
-		{nil, "[50 25 12 12 12 12 12]"},
+		{nil, "[50 25 12]"},
 		{[]int{100, 3 << 20, 100}, "[12]"},
 		{[]int{40 << 20, 40 << 20, 40 << 20, 100}, "[24]"},
 	} {
 		sizes, limits = append(sizes, c.more...), nil
-		now = now.Add(2 * time.Second)
-		h.s.SetNow(&now)
-		h.listenAll(e)
-		if v := h.state("log"); v.State != "running" || v.LastError != "" || len(h.stored("log")) != len(sizes) || fmt.Sprint(limits) != c.limits {
+		// a busy machine may not store a page in time: its lease ends, and the page is asked for again
+		for tries := 0; tries == 0 || tries < 5 && len(h.stored("log")) < len(sizes); tries++ {
+			now = now.Add(time.Minute + 2*time.Second)
+			h.s.SetNow(&now)
+			h.listenAll(e)
+		}
+		asked := fmt.Sprint(slices.Compact(limits))
+		if v := h.state("log"); v.State != "running" || v.LastError != "" || len(h.stored("log")) != len(sizes) || asked != c.limits {
 			t.Errorf("%+v %v, asked for %v", v, h.stored("log"), limits)
 		}
 	}
