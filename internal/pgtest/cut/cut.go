@@ -44,6 +44,8 @@ type Cutter struct {
 	listener net.Listener
 	target   string
 
+	telling sync.Mutex // held while idle is called, and before mu
+
 	mu     sync.Mutex
 	armed  bool
 	point  *Point
@@ -94,8 +96,11 @@ func (c *Cutter) Arm(p *Point, idle func(heard bool, statements int)) {
 	c.seen, c.killed = 0, nil
 }
 
-// Disarm ends that. It returns the process ids of the sessions that were cut; none: the point was not reached.
+// Disarm ends that, and waits for a call of idle that is under way. It returns the process ids of the sessions that
+// were cut; none: the point was not reached.
 func (c *Cutter) Disarm() []uint32 {
+	c.telling.Lock()
+	defer c.telling.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.armed, c.point, c.idle = false, nil, nil
@@ -152,8 +157,10 @@ func (c *Cutter) statement() *Point {
 	return nil
 }
 
-// ended tells of the end of a transaction.
+// ended tells of the end of a transaction, of one session after the other.
 func (c *Cutter) ended(heard bool) {
+	c.telling.Lock()
+	defer c.telling.Unlock()
 	c.mu.Lock()
 	idle, seen := c.idle, c.seen
 	c.mu.Unlock()
