@@ -36,7 +36,7 @@ func TestTheToolsOfTheDemoVerifyTheirCalls(t *testing.T) {
 		status             int
 		body               string
 	}{
-		{"/add", "a", `{"a": 2, "b": 3}`, false, 401, `{"details":"Content-Digest is not that of the body","error":"bad_signature"}`},
+		{"/add", "a", `{"a": 2, "b": 3}`, false, 401, `{"details":"it has no signature of the label postern","error":"bad_signature"}`},
 		{"/add", "a", `{"a": 2, "b": 3}`, true, 200, `{"ok":{"sum":5}}`},
 		{"/add", "a", `{"a": 2, "b": 3}`, true, 200, `{"ok":{"sum":5}}`},
 		{"/add", "a", `{"a": 2, "b": 4}`, true, 409, `{"details":"this call came before with another input","error":"key_reused"}`},
