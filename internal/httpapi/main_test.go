@@ -62,7 +62,10 @@ func doorTo(t *testing.T, s *stores.Store, change ...func(*httpapi.Config)) *doo
 		}
 	}
 	server.Start()
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		server.Close()
+		server.Config.Handler, d.api = nil, nil // its schemas have 10 MB, and a test that ended is kept by its parent
+	})
 	d.url = server.URL
 	return d
 }
