@@ -47,7 +47,8 @@ func root() *cobra.Command {
 			cmd.AddCommand(c)
 		}
 	}
-	add("Try and build", demoCommand(), devCommand(), devnetCommand(), workerCommand(), verifyWorkerCommand(), verifyDomainCommand(), benchCommand())
+	add("Try and build", demoCommand(), devCommand(), devnetCommand(), workerCommand(), verifyWorkerCommand(),
+		verifyDomainCommand(), benchCommand())
 	add("Run", migrateCommand(), partitionsCommand(), serveCommand(), workCommand(), runnerCommand(), applyCommand(),
 		configCommand(), doctorCommand(), verifyCommand())
 	add("Use", append([]*cobra.Command{postCommand(), lsCommand(), showCommand(), attemptsCommand(), whyCommand(), runCommand(), jobCommand(), flowCommand(), messageCommand()}, append(leverCommands(), processorCommand(), domainCommand(), toolCommand(), sourceCommand(), peerCommand(), quarantineCommand(), identityCommand(), contextCommand(), keyCommand(), actorCommand(), apiCommand())...)...)

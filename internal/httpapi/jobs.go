@@ -77,7 +77,7 @@ func (in *JobInput) spec(at string, dependends []int64) (flow.Spec, error) {
 	case in.Target != nil:
 		s.Peer, s.Envelope = string(in.Target.Peer), bytes.Clone(in.Envelope)
 	case len(in.Envelope) > 0:
-		return s, fault.At(at+"/envelope", "envelope: a job without a target is signed by nobody: name target.peer")
+		return s, fault.At(at+"/envelope", "envelope: only a job for a peer has one: name the peer in target.peer")
 	}
 	var err error
 	if s.Timeout, err = flow.Seconds(at+"/timeout", in.Timeout, flow.DefaultTimeout); err != nil {
