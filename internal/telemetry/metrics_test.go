@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/internal/coord"
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/machine"
 	"github.com/postern-dev/postern/internal/outbox"
@@ -248,16 +249,30 @@ func TestAFloodOfTypesAndPoolsIsCountedTogether(t *testing.T) {
 	}
 	for name, most := range map[string]int{
 		"transactions_total": 201 * len(outbox.States), "retries_total": 201 * 2, "worker_seconds_count": 5,
-		"senders": 201, "senders_held": 201, "deliveries": 3, "state_seconds_count": len(outbox.States) + len(outbox.QueueStates) + len(processor.Machine.States()) + len(leader.Event.States())} {
+		"senders": 201, "senders_held": 201, "deliveries": 3, "state_seconds_count": statesMeasured()} {
 		if n := strings.Count(text, "\npostern_"+name+"{"); n > most || n == 0 {
 			t.Errorf("%d series of %s, want at most %d", n, name, most)
 		}
 	}
 }
 
+// measured returns the machine tables whose states have a time.
+func measured() []machine.Table {
+	return slices.Concat(sequencer.Tables(), processor.Tables(),
+		[]machine.Table{leader.Event, coord.OriginatorTransaction, coord.CoordinatorTransaction})
+}
+
+// statesMeasured returns the number of their states.
+func statesMeasured() (n int) {
+	for _, table := range measured() {
+		n += len(table.States())
+	}
+	return n
+}
+
 func TestEveryStateOfTheMachinesIsMeasuredOrEnds(t *testing.T) {
 	text := scrape(t, telemetry.New())
-	for _, table := range slices.Concat(sequencer.Tables(), processor.Tables(), []machine.Table{leader.Event}) {
+	for _, table := range measured() {
 		for _, s := range table.States() {
 			ends := slices.Contains(table.Terminal, s) || table.Name == "queue" && s == string(outbox.FREE)
 			if strings.Contains(text, fmt.Sprintf(`postern_state_seconds_count{machine=%q,state=%q}`, table.Name, s)) == ends {
