@@ -1,16 +1,21 @@
 // Command report reads what `go test -json` prints and shows what people want of it: a line per package,
-// the output of what failed, and at the end every skip with its reason, since what no run has shown is
-// not tested. It ends with 1 if anything failed.
+// the output of what failed, and at the end the tests that took longest and every skip with its reason,
+// since what no run has shown is not tested. It ends with 1 if anything failed.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
+
+// longest is the number of tests that are named with their times.
+const longest = 25
 
 // event is one line of test2json.
 type event struct {
@@ -27,6 +32,7 @@ func main() { os.Exit(report(os.Stdin, os.Stdout)) }
 func report(in io.Reader, out io.Writer) int {
 	output := map[name][]string{}
 	var skips []string
+	var ended []event
 	failed, passed, seen := 0, 0, false
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 16<<20)
@@ -56,6 +62,9 @@ func report(in io.Reader, out io.Writer) int {
 			} else if e.Action == "skip" {
 				skips = append(skips, fmt.Sprintf("%s %s: %s", e.Package, e.Test, reason(output[n])))
 			}
+			if e.Test != "" && !strings.Contains(e.Test, "/") {
+				ended = append(ended, e)
+			}
 			if e.Action == "fail" {
 				failed++
 			} else if e.Action == "pass" && e.Test != "" {
@@ -71,10 +80,25 @@ func report(in io.Reader, out io.Writer) int {
 	for _, s := range skips {
 		fmt.Fprintln(out, "  "+s)
 	}
+	showLongest(out, ended)
 	if failed > 0 || !seen || lines.Err() != nil {
 		return 1
 	}
 	return 0
+}
+
+// showLongest names the tests that took longest, in seconds, without those below one.
+func showLongest(out io.Writer, ended []event) {
+	slices.SortStableFunc(ended, func(a, b event) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
+	for i, e := range ended {
+		if i == longest || e.Elapsed < 1 {
+			return
+		}
+		if i == 0 {
+			fmt.Fprintln(out, "\nseconds of the longest tests:")
+		}
+		fmt.Fprintf(out, "%7.1f  %s %s\n", e.Elapsed, e.Package, e.Test)
+	}
 }
 
 // last is what a package says of itself: its ok line, or all of its output if it failed.

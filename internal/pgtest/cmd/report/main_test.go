@@ -8,7 +8,10 @@ import (
 func TestTheReportShowsFailuresAndLeavesOutTheRest(t *testing.T) {
 	in := `{"Action":"run","Package":"p","Test":"TestGood"}
 {"Action":"output","Package":"p","Test":"TestGood","Output":"noise\n"}
-{"Action":"pass","Package":"p","Test":"TestGood"}
+{"Action":"pass","Package":"p","Test":"TestGood","Elapsed":2.5}
+{"Action":"pass","Package":"p","Test":"TestGood/part","Elapsed":2.4}
+{"Action":"pass","Package":"p","Test":"TestLong","Elapsed":61}
+{"Action":"pass","Package":"p","Test":"TestShort","Elapsed":0.9}
 {"Action":"output","Package":"p","Test":"TestAway","Output":"=== RUN   TestAway\n"}
 {"Action":"output","Package":"p","Test":"TestAway","Output":"    a_test.go:3: no chromium: apt-get install chromium\n"}
 {"Action":"skip","Package":"p","Test":"TestAway"}
@@ -19,7 +22,9 @@ func TestTheReportShowsFailuresAndLeavesOutTheRest(t *testing.T) {
 	if code := report(strings.NewReader(in), &out); code != 0 {
 		t.Errorf("exit code %d for a run without failures", code)
 	}
-	want := "ok  \tp\t0.1s\n\n1 tests passed, 0 tests and packages failed, 1 skipped (not tried)\n  p TestAway: a_test.go:3: no chromium: apt-get install chromium\n"
+	want := "ok  \tp\t0.1s\n\n4 tests passed, 0 tests and packages failed, 1 skipped (not tried)\n" +
+		"  p TestAway: a_test.go:3: no chromium: apt-get install chromium\n" +
+		"\nseconds of the longest tests:\n   61.0  p TestLong\n    2.5  p TestGood\n"
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}
