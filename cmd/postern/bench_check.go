@@ -18,7 +18,7 @@ var errSlower = errors.New("slower than the interval of the baseline: look at it
 
 func benchCheckCommand() *cobra.Command {
 	c := bench.Config{Sizes: bench.CheckSizes()}
-	var baseline string
+	var baseline, beside string
 	var update bool
 	cmd := &cobra.Command{
 		Use:   "check",
@@ -28,12 +28,21 @@ func benchCheckCommand() *cobra.Command {
 			--connections, one narrow row each, by pgbench where it is installed. Compare what part of these commits a scenario
 			reaches with the part that the baseline says, since rates of two machines or days cannot be compared.
 			The exit code is 1 if one is wrong, or slower: its median lies below the interval of the baseline, and
-			its interval below the median of the baseline. --update writes the baseline instead.`),
+			its interval below the median of the baseline. --update writes the baseline instead.
+
+			A machine whose disk is of another kind than that of the baseline reaches other parts in all scenarios. There,
+			--beside PROGRAM compares with another build of postern (say the one before a change): both run in turns.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
+			}
+			if err := c.Validate(); err != nil {
+				return usage(cmd, err)
+			}
+			if beside != "" {
+				return checkBeside(cmd, c, beside, asked)
 			}
 			var old *bench.Baseline
 			text, err := os.ReadFile(baseline)
@@ -45,16 +54,16 @@ func benchCheckCommand() *cobra.Command {
 			case !update:
 				return usage(cmd, fmt.Errorf("%w: --update writes one", err))
 			}
-			if err := c.Validate(); err != nil {
-				return usage(cmd, err)
-			}
 			return checkBench(cmd, c, old, baseline, update, asked)
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&baseline, "baseline", "bench/baseline.json", "the file to compare with")
+	f.StringVar(&beside, "beside", "", "another build of postern to compare with, instead of a baseline")
 	f.BoolVar(&update, "update", false, "write the baseline")
+	cmd.MarkFlagsMutuallyExclusive("beside", "update")
+	cmd.MarkFlagsMutuallyExclusive("beside", "baseline")
 	f.IntVar(&c.Runs, "runs", c.Runs, "runs of each scenario")
 	f.IntVar(&c.Queues, "queues", c.Queues, "queues")
 	f.IntVar(&c.Depth, "depth", c.Depth, "transactions per queue")
@@ -105,20 +114,9 @@ func checkBench(cmd *cobra.Command, c bench.Config, old *bench.Baseline, file st
 	if err != nil {
 		return err
 	}
-	rows := [][]string{{"scenario", "of", "part", "interval", "baseline", "its interval", "change", "verdict"}}
-	slower, wrong := false, false
-	for _, r := range list {
-		slower, wrong = slower || r.Slower, wrong || r.Violations > 0
-		if asJSON {
-			if err := printJSON(cmd, r); err != nil {
-				return err
-			}
-			continue
-		}
-		rows = append(rows, checkRow(r))
-	}
-	if !asJSON {
-		printTable(cmd, rows)
+	slower, wrong, err := printCheck(cmd, list, "baseline", asJSON)
+	if err != nil {
+		return err
 	}
 	switch {
 	case wrong:
@@ -133,4 +131,24 @@ func checkBench(cmd *cobra.Command, c bench.Config, old *bench.Baseline, file st
 		return errSlower
 	}
 	return nil
+}
+
+// printCheck writes the table of a check, or its JSON lines, and says whether something was slower or wrong. The name
+// is of what it was compared with.
+func printCheck(cmd *cobra.Command, list []bench.Comparison, name string, asJSON bool) (slower, wrong bool, err error) {
+	rows := [][]string{{"scenario", "of", "part", "interval", name, "its interval", "change", "verdict"}}
+	for _, r := range list {
+		slower, wrong = slower || r.Slower, wrong || r.Violations > 0
+		if asJSON {
+			if err := printJSON(cmd, r); err != nil {
+				return false, false, err
+			}
+			continue
+		}
+		rows = append(rows, checkRow(r))
+	}
+	if !asJSON {
+		printTable(cmd, rows)
+	}
+	return slower, wrong, nil
 }

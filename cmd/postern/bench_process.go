@@ -128,6 +128,14 @@ func attachedRun(cmd *cobra.Command, url string, run func(context.Context) error
 	return run(ctx)
 }
 
+// thisProgram is the path of the running program. What `go run` built may be gone by its name.
+func thisProgram() (string, error) {
+	if runtime.GOOS == "linux" {
+		return "/proc/self/exe", nil
+	}
+	return os.Executable()
+}
+
 // launcher starts this program once more as a process of a benchmark, with the settings of cmd.
 func launcher(cmd *cobra.Command) bench.Launch {
 	var flags []string
@@ -137,12 +145,9 @@ func launcher(cmd *cobra.Command) bench.Launch {
 		}
 	})
 	return func(ctx context.Context, p bench.Part) (*bench.Process, error) {
-		self, err := os.Executable()
+		self, err := thisProgram()
 		if err != nil {
 			return nil, err
-		}
-		if runtime.GOOS == "linux" {
-			self = "/proc/self/exe" // what `go run` built may be gone by its name
 		}
 		child := exec.Command(self, append([]string{"bench", "process", p.Role, "--listen=127.0.0.1:0"}, flags...)...)
 		child.Env = append(os.Environ(), "DATABASE_URL="+p.Database)

@@ -84,4 +84,26 @@ func TestBenchCheckFlagsWhatBecameSlower(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("-o", "table").want(t, 1, "SLOWER", "slower than the interval of the baseline")
+	check("--beside", binary).want(t, 2, "postern bench check takes one of --baseline and --beside, not both")
+}
+
+func TestBenchCheckComparesWithAnotherBuild(t *testing.T) {
+	beside := func(program string) result {
+		return postern(t, database(pgtest.New(t).URL), "bench", "check", "--beside", program, "--runs", "1",
+			"--queues", "20", "--depth", "2", "--length", "100ms", "--connections", "4", "-o", "json")
+	}
+	got := beside(binary)
+	lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
+	if got.code > 1 || len(lines) != 5 {
+		t.Fatalf("exit code %d\n%s%s", got.code, got.stdout, got.stderr)
+	}
+	for _, line := range lines {
+		var c bench.Comparison
+		if err := json.Unmarshal([]byte(line), &c); err != nil || c.Baseline == nil || c.Baseline.Median <= 0 ||
+			c.Ratio.Pairs != 1 || c.Violations > 0 {
+			t.Errorf("%s, %v", line, err)
+		}
+	}
+	beside("/bin/false").want(t, 1, "/bin/false bench check: exit status 1")
+	beside("/none").want(t, 1, "/none")
 }

@@ -112,6 +112,43 @@ func (b *Bench) Check(ctx context.Context, old *Baseline) (list []Comparison, no
 	return list, now, b.reset(ctx)
 }
 
+// Beside makes one list of the runs of two builds that took turns, one check of one run each: what part of the commits
+// ours reached, compared with the other build as with a baseline. On a machine that is not like that of the committed
+// baseline this alone tells whether a change made something slower.
+func Beside(ours, theirs [][]Comparison) (list []Comparison) {
+	other := &Baseline{Ratios: map[string]Ratio{}}
+	for _, c := range together(theirs) {
+		other.Ratios[c.Scenario] = c.Ratio
+	}
+	for _, c := range together(ours) {
+		if c.Violations == 0 {
+			c.against(other)
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// together makes one line of each scenario of several runs.
+func together(runs [][]Comparison) (list []Comparison) {
+	at, parts := map[string]int{}, map[string][]float64{}
+	for _, run := range runs {
+		for _, c := range run {
+			if _, ok := at[c.Scenario]; !ok {
+				at[c.Scenario] = len(list)
+				list = append(list, Comparison{Scenario: c.Scenario, To: c.To})
+			}
+			all := &list[at[c.Scenario]]
+			all.Violations, all.Wrong = all.Violations+c.Violations, append(all.Wrong, c.Wrong...)
+			parts[c.Scenario] = append(parts[c.Scenario], c.Ratio.Median)
+		}
+	}
+	for i, c := range list {
+		list[i].Ratio = ratioOf(parts[c.Scenario])
+	}
+	return list
+}
+
 // against compares with the baseline of the same name.
 func (c *Comparison) against(old *Baseline) {
 	if old == nil {
