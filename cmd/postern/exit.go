@@ -69,7 +69,7 @@ func report(cmd *cobra.Command, err error) int {
 			f.code = exitWaited
 		case strings.HasPrefix(err.Error(), "unknown command"), strings.HasPrefix(err.Error(), "accepts "),
 			strings.HasPrefix(err.Error(), "requires "), strings.HasPrefix(err.Error(), "required flag"),
-			strings.HasPrefix(err.Error(), "invalid argument"):
+			strings.HasPrefix(err.Error(), "invalid argument"), excluded.MatchString(err.Error()):
 			f.code, f.next, err = exitUsage, "see `"+cmd.CommandPath()+" -h`", plainer(cmd, err)
 		}
 	}
@@ -104,12 +104,19 @@ func nextOf(err error) string {
 	return ""
 }
 
+// excluded finds the flags that were given together and exclude one another.
+var excluded = regexp.MustCompile(`^if any flags in the group .*; \[(.+)\] were all set$`)
+
 var requiredFlag = regexp.MustCompile(`"([^"]+)"`)
 
 // plainer says in our words which arguments or flags a command wants, where the library that reads them refused them.
 func plainer(cmd *cobra.Command, err error) error {
 	_, wants, _ := strings.Cut(cmd.Use, " ")
 	got := len(cmd.Flags().Args())
+	if both := excluded.FindStringSubmatch(err.Error()); both != nil {
+		return fmt.Errorf("%s takes one of --%s, not both", cmd.CommandPath(),
+			strings.Join(strings.Fields(both[1]), " and --"))
+	}
 	switch said := err.Error(); {
 	case strings.HasPrefix(said, "required flag"):
 		var list []string
