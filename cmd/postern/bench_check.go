@@ -30,8 +30,9 @@ func benchCheckCommand() *cobra.Command {
 			The exit code is 1 if one is wrong, or slower: its median lies below the interval of the baseline, and
 			its interval below the median of the baseline. --update writes the baseline instead.
 
-			A machine whose disk is of another kind than that of the baseline reaches other parts in all scenarios. There,
-			--beside PROGRAM compares with another build of postern (say the one before a change): both run in turns.`),
+			A machine whose disk is of another kind than that of the baseline reaches other parts in all
+			scenarios. There, --beside PROGRAM compares with another build of postern (say the one before a
+			change): both run in turns.`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asked, err := asJSON(cmd)
@@ -136,7 +137,9 @@ func checkBench(cmd *cobra.Command, c bench.Config, old *bench.Baseline, file st
 // printCheck writes the table of a check, or its JSON lines, and says whether something was slower or wrong. The name
 // is of what it was compared with.
 func printCheck(cmd *cobra.Command, list []bench.Comparison, name string, asJSON bool) (slower, wrong bool, err error) {
-	rows := [][]string{{"scenario", "of", "part", "interval", name, "its interval", "change", "verdict"}}
+	rows := [][]string{
+		{"scenario", "of", "part", "interval", name, "its interval", "change", "verdict"},
+	}
 	for _, r := range list {
 		slower, wrong = slower || r.Slower, wrong || r.Violations > 0
 		if asJSON {
