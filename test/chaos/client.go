@@ -208,8 +208,12 @@ func (c *client) send(ctx context.Context, api, uid string, body []byte) (int, [
 	return c.do(r)
 }
 
+// do sends a request in the context that it names, or in default: the key is one of system.
 func (c *client) do(r *http.Request) (int, []byte) {
 	r.Header.Set("Authorization", "Bearer "+c.key)
+	if r.Header.Get("Postern-Context") == "" {
+		r.Header.Set("Postern-Context", "default")
+	}
 	a, err := c.http.Do(r)
 	if err != nil {
 		return 0, nil
