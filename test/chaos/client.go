@@ -28,6 +28,7 @@ type post struct {
 	ID       string    `json:"id,omitempty"`
 	Tries    int       `json:"tries"`
 	Unknown  int       `json:"unknown"`            // tries whose end is unknown
+	Left     bool      `json:"left,omitempty"`     // it ended without an acknowledgement: it may be there or not
 	Refused  string    `json:"refused,omitempty"`  // the last answer that said that nothing was stored
 	Bad      string    `json:"bad,omitempty"`      // an answer that is neither success nor retryable
 	No       string    `json:"no,omitempty"`       // it was refused, and known at the next try
@@ -184,13 +185,16 @@ func (c *client) try(ctx context.Context, p *post, n int, extra bool) (over bool
 	case said.Retryable:
 		e.What = "fail"
 		p.Refused = said.Code
+	case p.On != "" && status < 500 && p.Unknown > 0: // a try before may still be stored as it was: no other body now
+		e.What = "unknown"
+		p.Left = true
 	case p.On != "" && status < 500: // what it depends on is not there, or it stands before it
 		p.On = ""
 	case !extra:
 		e.What = "fail"
 		p.Bad = fmt.Sprintf("%d %s", status, answer)
 	}
-	return p.Acked || p.Bad != ""
+	return p.Acked || p.Bad != "" || p.Left
 }
 
 func retryable(answer []byte) bool {
