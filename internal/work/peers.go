@@ -185,7 +185,7 @@ func (p *Peers) look(ctx context.Context) (list []messages.Following, n int, err
 	if !p.Store.Has(messages.Messages) || p.Store.QuarantinedWhole() {
 		return nil, 0, nil
 	}
-	if n, err = p.Store.Messages.Recarry(ctx); err != nil {
+	if n, err = p.Store.Messages.Carry(ctx); err != nil {
 		return nil, n, err
 	}
 	list, err = p.Store.Messages.Follow(ctx, p.holder, followFor)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,19 +18,11 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
-	"github.com/postern-dev/postern/internal/pg/peers"
 )
 
-// carrier carries messages to peers. Each goes out as a transaction of the type of its peer, which names the message
-// alone.
-type carrier struct {
-	s     *Store
-	peers *peers.Store
-}
-
-// Knows refuses a peer that is not there, or is not called.
-func (c carrier) Knows(ctx context.Context, contextID int32, peer string) error {
-	p, err := c.peers.Peer(ctx, contextID, peer)
+// knowsPeer refuses a peer that is not there, or is not called.
+func (s *Store) knowsPeer(ctx context.Context, contextID int32, peer string) error {
+	p, err := s.installations.Peer(ctx, contextID, peer)
 	switch {
 	case fault.KindOf(err) == fault.NotFound:
 		return noPeer(peer)
@@ -39,94 +32,147 @@ func (c carrier) Knows(ctx context.Context, contextID int32, peer string) error 
 	return err
 }
 
-// Route posts the transaction of a message.
-func (c carrier) Route(ctx context.Context, m *Message) error { return c.s.carry(ctx, m, 0) }
-
-// carriedUID names the transaction that carries a message; again counts those before it.
-func carriedUID(id uuid.UUID, again int) string {
-	if again == 0 {
-		return ":message:" + id.String()
-	}
-	return fmt.Sprintf(":message:%s:%d", id, again+1)
+// uncarried is a message that was let go to a peer, and that no transaction carries.
+type uncarried struct {
+	ID      uuid.UUID
+	Context int32
+	Peer    string
+	Actor   string
+	Type    string
+	Again   int // how often it was delivered again, since its peer had lost it
 }
 
-// carriedQueue is the queue of what an actor writes to a peer. Jobs have none: they need no order.
-func carriedQueue(m *Message) string {
-	if m.Type == message.Job {
+// uid names the transaction that carries a message.
+func (u *uncarried) uid() string {
+	if u.Again == 0 {
+		return ":message:" + u.ID.String()
+	}
+	return fmt.Sprintf(":message:%s:%d", u.ID, u.Again+1)
+}
+
+// queue is that of what an actor writes to a peer. Jobs have none: they need no order.
+func (u *uncarried) queue() string {
+	if u.Type == message.Job {
 		return ""
 	}
-	actor := m.Actor
+	actor := u.Actor
 	if len(actor) > 64 { // the name of a queue has an end
 		sum := sha256.Sum256([]byte(actor))
 		actor = hex.EncodeToString(sum[:16])
 	}
-	return "peer:" + m.Peer + ":" + actor
+	return "peer:" + u.Peer + ":" + actor
 }
 
-// carry posts the transaction of a message that was let go to a peer. A process that dies before it leaves a message
-// without one, which Recarry posts under the same uid. A refusal by the core ends the message.
-func (s *Store) carry(ctx context.Context, m *Message, again int) error {
-	data, err := json.Marshal(map[string]string{"message": m.ID.String()})
-	if err != nil {
-		return err
-	}
-	sum := sha256.Sum256(append([]byte("message\x00"), data...))
-	out, err := s.Ingest(ctx, []*pg.Submission{{
-		Held:      true,
-		ContextID: m.Context,
-		Queue:     carriedQueue(m),
-		UID:       carriedUID(m.ID, again),
-		Hash:      sum[:],
-		Actor:     m.Actor,
-		Poster:    outbox.ByPeers,
-		Type:      outbox.PeerType(m.Peer),
-		Data:      data,
-	}}, true)
-	if err == nil {
-		err = out[0].Err
-	}
-	switch fault.KindOf(err) {
-	case "":
-		s.RingHere()
-		_, err := s.Exec(ctx, `UPDATE postern.message SET peer_tx = $2 WHERE message_id = $1`, m.ID, out[0].ID.String())
-		return err
-	case fault.Retry, fault.Internal:
-		s.Log.Warn("post the transaction of a message: the next look does", "message", m.ID, "error", err)
-		return nil
-	}
-	f := fault.As(err)
-	return s.AtPeer(ctx, m.ID, &Refusal{f.Code, f.Detail})
-}
+// carriedAtOnce is how many transactions one commit posts, and carriedMost how many one call.
+const (
+	carriedAtOnce = 100
+	carriedMost   = 10 * carriedAtOnce
+)
 
-// carriedAfter is how old a message without a transaction is before another process posts it.
-const carriedAfter = 2 * time.Second
-
-// Recarry posts the transactions of messages whose process died before it did.
-func (s *Store) Recarry(ctx context.Context) (n int, err error) {
-	list, err := s.query(ctx, `WHERE m.peer IS NOT NULL AND m.context_id IS NOT NULL AND m.peer_tx IS NULL
-			AND m.routed_at < coalesce($1::timestamptz, clock_timestamp()) - $2::interval AND m.ended_at IS NULL
-		ORDER BY m.message_id
-		LIMIT $3`, s.Clock(), carriedAfter, routedAtOnce)
-	if err != nil {
-		return 0, err
-	}
-	for _, m := range list {
-		again, err := s.carriedBefore(ctx, m.ID)
-		if err == nil {
-			err = s.carry(ctx, m, again)
+// Carry posts the transactions of messages that were let go to peers and have none, the oldest first; it returns how
+// many.
+//
+// It reads all such messages, not those alone that this process has let go: of one queue an older one is committed
+// before, or in the same commit, whichever process lets go of the younger one, and whichever dies. Two processes that
+// post the same ones do it under the same uids: the second finds those of the first. Where the core cannot take one
+// now, those behind it in its queue are left to the next look, too.
+func (s *Store) Carry(ctx context.Context) (n int, err error) {
+	waits := map[string]bool{} // queues that have no room for one
+	for after, more := (uuid.UUID{}), true; more && n < carriedMost; {
+		var list []uncarried
+		rows, err := s.Db(ctx).Query(ctx, `SELECT m.message_id, m.context_id, m.peer, m.actor, m.type, m.redelivered
+			FROM postern.message m
+			WHERE m.peer_tx IS NULL
+				AND m.peer IS NOT NULL
+				AND m.context_id IS NOT NULL
+				AND m.routed_at IS NOT NULL
+				AND m.ended_at IS NULL
+				AND m.message_id > $1
+			ORDER BY m.message_id
+			LIMIT $2`, after, carriedAtOnce)
+		if err != nil {
+			return n, db.Known(err)
 		}
+		if list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[uncarried]); err != nil {
+			return n, db.Known(err)
+		}
+		if more = len(list) == carriedAtOnce; more {
+			after = list[len(list)-1].ID
+		}
+		list = slices.DeleteFunc(list, func(u uncarried) bool { return waits[u.in()] })
+		if len(list) == 0 {
+			continue
+		}
+		posted, err := s.carry(ctx, list, waits)
+		n += posted
 		if err != nil {
 			return n, err
 		}
-		n++
 	}
 	return n, nil
 }
 
-// carriedBefore is how often a message was delivered again, since its peer had lost it.
-func (s *Store) carriedBefore(ctx context.Context, id uuid.UUID) (n int, err error) {
-	err = s.Db(ctx).QueryRow(ctx, `SELECT redelivered FROM postern.message WHERE message_id = $1`, id).Scan(&n)
-	return n, db.Known(err)
+// in names the queue of a message over all contexts.
+func (u *uncarried) in() string { return fmt.Sprint(u.Context, " ", u.queue()) }
+
+// carry posts the transactions of messages in one commit, and returns how many. A refusal by the core ends its message;
+// what it cannot take now goes into waits.
+func (s *Store) carry(ctx context.Context, list []uncarried, waits map[string]bool) (n int, err error) {
+	subs := make([]*pg.Submission, 0, len(list))
+	for _, u := range list {
+		data, err := json.Marshal(map[string]string{"message": u.ID.String()})
+		if err != nil {
+			return 0, err
+		}
+		sum := sha256.Sum256(append([]byte("message\x00"), data...))
+		subs = append(subs, &pg.Submission{
+			Held:      true,
+			ContextID: u.Context,
+			Queue:     u.queue(),
+			UID:       u.uid(),
+			Hash:      sum[:],
+			Actor:     u.Actor,
+			Poster:    outbox.ByPeers,
+			Type:      outbox.PeerType(u.Peer),
+			Data:      data,
+		})
+	}
+	out, err := s.Ingest(ctx, subs, false)
+	if err != nil {
+		s.Log.Warn("post the transactions of messages: the next look does", "messages", len(list), "error", err)
+		for _, u := range list {
+			waits[u.in()] = true
+		}
+		return 0, nil
+	}
+	var ids []uuid.UUID
+	var carriers []string
+	for i, u := range list {
+		switch err := out[i].Err; fault.KindOf(err) {
+		case "":
+			ids, carriers = append(ids, u.ID), append(carriers, out[i].ID.String())
+		case fault.Retry, fault.Internal:
+			s.Log.Warn("post the transaction of a message: the next look does", "message", u.ID, "error", err)
+			if u.queue() != "" {
+				waits[u.in()] = true
+			}
+		default:
+			f := fault.As(err)
+			if err := s.AtPeer(ctx, u.ID, &Refusal{f.Code, f.Detail}); err != nil {
+				return n, err
+			}
+			n++
+		}
+	}
+	if len(ids) == 0 {
+		return n, nil
+	}
+	s.RingHere()
+	_, err = s.Exec(ctx, `UPDATE postern.message m
+		SET peer_tx = n.tx
+		FROM ROWS FROM (unnest($1::uuid[]), unnest($2::text[])) n(message_id, tx)
+		WHERE m.message_id = n.message_id`, ids, carriers)
+	return n + len(ids), err
 }
 
 // Carried is the message that the data of a transaction names; nil where it is not here any more.

@@ -31,8 +31,8 @@
 //   - A receiver dies: its lease ends, and the message is handed to another one under a higher fence. What the first
 //     one says afterwards has an old fence, changes nothing, and is kept as late.
 //   - A receiver dies after its acknowledgement: timeout_result ends the message, or its sender cancels it.
-//   - A process dies between the commit that lets a message go and the post of its transaction: the look of another
-//     one posts it under the same uid.
+//   - A process dies between the commit that lets a message go and the post of its transaction: another one posts it
+//     under the same uid, in front of what it lets go itself.
 //   - The answer of a peer is lost: the call is made again, and the peer knows the message by its id.
 //   - A peer loses messages, as by a restore: it calls them unknown, and they are delivered again, three times at most.
 //   - Two processes follow a peer at one time: a word that is known changes nothing.

@@ -386,12 +386,10 @@ const lostMost = 3
 // time it ends in error.
 func (s *Store) Lost(ctx context.Context, f Following, id uuid.UUID) error {
 	var again int
-	var m *Message
 	err := s.Run(ctx, func(t *db.Txn) error {
 		again = 0
-		var now time.Time
-		var err error
-		if m, now, err = s.lock(ctx, t, id); err != nil {
+		m, now, err := s.lock(ctx, t, id)
+		if err != nil {
 			return err
 		}
 		if m == nil || m.Context != f.Context || m.Peer != f.Peer || m.Status.Ended() || m.DeliveredAt == nil {
@@ -421,10 +419,10 @@ func (s *Store) Lost(ctx context.Context, f Following, id uuid.UUID) error {
 			WHERE message_id = $1`, id, again)
 		return t.Commit(ctx, b)
 	})
-	if err != nil || again == 0 {
-		return err
+	if err == nil && again > 0 {
+		_, err = s.Carry(ctx)
 	}
-	return s.carry(ctx, m, again)
+	return err
 }
 
 // CodeLost is that of a message which its peer has lost again and again.

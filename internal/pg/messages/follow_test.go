@@ -1,6 +1,8 @@
 package messages_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/postern-dev/postern/internal/message"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/messages"
 	"github.com/postern-dev/postern/internal/pg/peers"
 )
@@ -124,5 +127,71 @@ func TestAMessageThatAPeerLosesIsDeliveredAgainThreeTimes(t *testing.T) {
 	w.Must(s.Lost(w.Ctx, f, id))
 	if m, err := s.Get(w.Ctx, w.ID, id); err != nil || m.Code != messages.CodeLost || carried() != 4 {
 		t.Error(m, err)
+	}
+}
+
+// carried lists the messages that transactions carry to the peer far, in the order in which they go there.
+func (w *world) carried() (list []uuid.UUID) {
+	w.T.Helper()
+	w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT array_agg((data ->> 'message')::uuid ORDER BY queue_id, seq)
+		FROM postern.task
+		WHERE type = 'peer.far'`).Scan(&list))
+	return list
+}
+
+// leave lets messages to the peer far go, as a process does that dies behind that commit.
+func (w *world) leave(bodies ...string) (ids []uuid.UUID) {
+	w.T.Helper()
+	for _, body := range bodies {
+		ids = append(ids, w.post(w.chat(body, func(p *messages.Posted) {
+			p.Target, p.To = 0, message.To{Peer: "far", Context: "c"}
+		}))...)
+	}
+	_, err := w.S.Pool().Exec(w.Ctx, `UPDATE postern.message SET routed_at = created_at WHERE message_id = ANY ($1)`,
+		ids)
+	w.Must(err)
+	return ids
+}
+
+// What a process let go before it died stays in front of what another one lets go.
+func TestAMessageOfADeadProcessKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.far()
+	ids := append(w.leave("1"), w.toFar("2"))
+	if got := w.carried(); !slices.Equal(got, ids) {
+		t.Errorf("%v go to the peer, want %v", got, ids)
+	}
+}
+
+// Of two processes that post transactions for the same messages, the second waits, and finds those of the first.
+func TestTwoProcessesCarryAMessageOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.far()
+	ids := w.leave("1", "2")
+	other := w.Another(4)
+	w.Must(other.Refresh(w.Ctx))
+	second, waited := w.Beside(func() error { _, err := w.S.Messages.Carry(w.Ctx); return err }, func() string {
+		n, err := other.Messages.Carry(w.Ctx)
+		return fmt.Sprint(n, " ", said(err))
+	})
+	if got := w.carried(); !slices.Equal(got, ids) || second != "2 ok" || !waited {
+		t.Errorf("%v go to the peer, want %v; the second posts %q, and waited: %v", got, ids, second, waited)
+	}
+}
+
+// Where the core cannot take a message now, those of its queue stay behind it, and others go.
+func TestAMessageThatMustWaitHoldsThoseBehindIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.far()
+	_, err := w.S.PutContext(w.Ctx, w.By, pg.Tenant{Context: pg.Context{Name: "default", MaxDepth: 2}}, 0)
+	w.Must(err)
+	ids := w.leave("1", "2", "3", "4")
+	for range 2 {
+		if n, err := w.S.Messages.Carry(w.Ctx); err != nil || !slices.Equal(w.carried(), ids[:2]) {
+			t.Fatalf("%d are posted, and %v go to the peer, want %v: %v", n, w.carried(), ids[:2], err)
+		}
 	}
 }

@@ -62,10 +62,7 @@ func (p *Posted) sums() ([]byte, error) {
 // same message. Conflict "idempotency_conflict", with what differs.
 func (s *Store) Post(ctx context.Context, by db.By, p Posted) (*Message, error) {
 	if p.To.Peer != "" {
-		if s.Peers == nil {
-			return nil, noPeer(p.To.Peer)
-		}
-		if err := s.Peers.Knows(ctx, by.Context, p.To.Peer); err != nil {
+		if err := s.knowsPeer(ctx, by.Context, p.To.Peer); err != nil {
 			return nil, err
 		}
 	}

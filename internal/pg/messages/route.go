@@ -64,22 +64,32 @@ func (s *Store) Route(ctx context.Context) (n int, err error) {
 		return 0, err
 	}
 	s.heardOf()
+	n, away := s.ringFor(routed)
 	var failed error
-	for _, m := range routed {
-		switch {
-		case m.RoutedAt == nil:
-			continue
-		case m.Peer != "" && s.Peers != nil:
-			failed = errors.Join(failed, s.Peers.Route(ctx, m))
-		default:
-			s.bells.ring(m.Target)
-		}
-		n++
+	if away {
+		_, failed = s.Carry(ctx)
 	}
 	for _, made := range jobs {
 		failed = errors.Join(failed, s.flows.Taken(ctx, made))
 	}
 	return n, failed
+}
+
+// ringFor wakes those who wait for messages that were delivered here, and says how many were routed, and whether any
+// goes away.
+func (s *Store) ringFor(list []*Message) (n int, away bool) {
+	for _, m := range list {
+		switch {
+		case m.RoutedAt == nil:
+			continue
+		case m.Peer != "":
+			away = true
+		default:
+			s.bells.ring(m.Target)
+		}
+		n++
+	}
+	return n, away
 }
 
 // unrouted locks the oldest messages that are to be routed, without those of contexts in quarantine.

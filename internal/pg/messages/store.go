@@ -27,8 +27,6 @@ type Store struct {
 	Passed func(code string)
 	// Open says that each caller may do everything, as in development without authentication.
 	Open bool
-	// Peers carries messages to other installations; nil: there are none.
-	Peers Peers
 
 	flows         *flows.Store
 	installations *peers.Store
@@ -37,21 +35,12 @@ type Store struct {
 	told          atomic.Bool // subscriptions may have heard since they were last waited for
 }
 
-// Peers carries messages to other installations.
-type Peers interface {
-	// Knows refuses a peer that a context does not have: Invalid.
-	Knows(ctx context.Context, contextID int32, peer string) error
-	// Route is told, after its commit, that a message was let go to a peer.
-	Route(ctx context.Context, m *Message) error
-}
-
 // Messages is a kind that most installations have none of.
 const Messages pg.Kind = "messages"
 
 // New registers messages with a store that has not started.
 func New(core *pg.Store, jobs *flows.Store, installations *peers.Store, told *deliveries.Store) *Store {
 	s := &Store{Store: core, flows: jobs, installations: installations, deliveries: told}
-	s.Peers = carrier{s, installations}
 	core.Make(peersMade())
 	jobs.MessageEnded, jobs.CountDown, jobs.Away = s.ring, countDown, away{s}
 	installations.Removing = s.peerRemoved
