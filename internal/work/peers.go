@@ -19,11 +19,11 @@ import (
 	"github.com/postern-dev/postern/internal/safe"
 )
 
-// How a node follows what peers have: it looks each second for peers at which something is open, has each for a time
-// that is longer than a question takes, and asks with a long poll.
+// How a node follows what peers have: it looks each second for peers at which something is open, has each for its TTL
+// from then on, as it has queues, and asks with a long poll.
 const (
 	followEvery = time.Second
-	followFor   = 60 * time.Second
+	followLong  = 50 * time.Second // after which the next look begins anew
 	followWait  = 10 * time.Second
 	followPage  = time.Second           // where more is open than one question names
 	followRest  = 50 * time.Millisecond // between two questions to a peer that has said something
@@ -188,14 +188,14 @@ func (p *Peers) look(ctx context.Context) (list []messages.Following, n int, err
 	if n, err = p.Store.Messages.Carry(ctx); err != nil {
 		return nil, n, err
 	}
-	list, err = p.Store.Messages.Follow(ctx, p.holder, followFor)
+	list, err = p.Store.Messages.Follow(ctx, p.holder, p.TTL)
 	return list, n + len(list), err
 }
 
 // follow asks a peer until nothing is open there, or the question fails.
 func (p *Peers) follow(ctx context.Context, f messages.Following) {
 	began := time.Now()
-	for after := (uuid.UUID{}); ctx.Err() == nil && time.Since(began) < followFor-followWait; {
+	for after := (uuid.UUID{}); ctx.Err() == nil && time.Since(began) < followLong; {
 		n, last, err := p.followOnce(ctx, f, after, followWait)
 		switch {
 		case err != nil:
