@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -66,25 +67,22 @@ func (s *Store) Post(ctx context.Context, by db.By, p Posted) (*Message, error) 
 			return nil, err
 		}
 	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return nil, err
-	}
 	hash, err := p.sums()
 	if err != nil {
 		return nil, err
 	}
 	var m *Message
 	err = s.Run(ctx, func(t *db.Txn) error {
-		m = &Message{ID: id, Context: by.Context, Target: p.Target, Peer: p.To.Peer, ToContext: p.To.Context,
+		m = &Message{Context: by.Context, Target: p.Target, Peer: p.To.Peer, ToContext: p.To.Context,
 			ToActor: p.To.Actor, Topic: p.To.Topic, Actor: by.Actor, CallerKey: p.CallerKey, Ref: p.Ref,
 			ReplyTo: p.ReplyTo,
 			Type:    p.Type, Format: p.Format, Body: p.Body, Jobs: p.Jobs, Timeouts: p.Timeouts, Envelope: p.Envelope,
 			hash: hash, key: p.Key}
-		there, now, err := s.same(ctx, t, by, p.Ref, p.Key)
+		there, now, at, err := s.same(ctx, t, by, p.Ref, p.Key)
 		if err != nil {
 			return err
 		}
+		m.ID = idAt(at)
 		if there != nil {
 			if !bytes.Equal(there.hash, hash) {
 				return p.differs(there, hash)
@@ -113,11 +111,23 @@ func noPeer(name string) error {
 	return fault.At("/to/peer", "to.peer %q: this context has no peer of that name", fault.Clip(name))
 }
 
+// idAt is an id of version 7 that says a time. Messages are routed in the order of their ids, and what one sender posts
+// one after the other, through whichever processes, has times of one clock: that of the database.
+func idAt(at time.Time) uuid.UUID {
+	id := uuid.New()
+	ms, rest := at.UnixMilli(), at.Nanosecond()%int(time.Millisecond)
+	part := uint64(rest) << 12 / uint64(time.Millisecond)
+	binary.BigEndian.PutUint64(id[:8], uint64(ms)<<16|7<<12|part)
+	return id
+}
+
 // same finds the message that a request of an actor with a key has made, or to which it has given a ref; nil for none.
-func (s *Store) same(ctx context.Context, t *db.Txn, by db.By, ref *int64, key string) (there *Message, now time.Time,
-	err error) {
+// at is the time of the database, which no debug clock moves.
+func (s *Store) same(ctx context.Context, t *db.Txn, by db.By, ref *int64, key string) (there *Message,
+	now, at time.Time, err error) {
 	b := &pgx.Batch{}
 	s.ReadNow(b, &now)
+	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&at) })
 	if ref != nil || key != "" {
 		var found []*Message
 		b.Queue(`SELECT `+messageColumns+`
@@ -135,7 +145,7 @@ func (s *Store) same(ctx context.Context, t *db.Txn, by db.By, ref *int64, key s
 				return err
 			})
 	}
-	return there, now, t.Send(ctx, b)
+	return there, now, at, t.Send(ctx, b)
 }
 
 // differs refuses a key or a ref that names another message, and says in what that differs.
