@@ -72,4 +72,24 @@ var messages = []Invariant{
 		GROUP BY m.message_id
 		HAVING m.jobs_open <> count(j.job_id)`,
 	},
+
+	// S5.10
+	{
+		Name: "what is sent is on its way",
+		Sentence: "a try that was sent is carried by a message that has not ended, and a message that goes to a peer " +
+			"by a transaction that has not",
+		SQL: `
+		SELECT 'try ' || t.try_id || ' was sent, and the message that carries it is ' || coalesce(m.status, 'not there')
+		FROM postern.job_try t
+		LEFT JOIN postern.message m ON m.message_id = t.try_id AND m.carries_job
+		WHERE t.state = 'Sent' AND (m.message_id IS NULL OR m.ended_at IS NOT NULL)
+		UNION ALL SELECT 'message ' || m.message_id || ' goes to peer ' || m.peer || ' by transaction ' || m.peer_tx
+			|| ', which is ' || coalesce(o.state, 'not there')
+		FROM postern.message m
+		LEFT JOIN postern.idempotency i ON i.context_id = m.context_id AND i.key = ':message:' || m.message_id
+			|| CASE WHEN m.redelivered > 0 THEN ':' || m.redelivered + 1 ELSE '' END
+		LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (i.queue_id, i.seq, i.day)
+		WHERE m.peer_tx IS NOT NULL AND m.ended_at IS NULL AND (m.delivered_at IS NULL OR m.redelivering)
+			AND (i.key IS NULL OR o.state IS NOT NULL)`,
+	},
 }
