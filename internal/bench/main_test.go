@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 func open(t *testing.T) *Bench {
 	t.Helper()
 	b, err := Open(t.Context(), Config{Database: pgtest.New(t).URL, Launch: inside, Progress: func(line string) { t.Log(line) },
-		Sizes: Sizes{Runs: 2, Queues: 20, Depth: 3, Connections: 4, Batch: 10, Length: 300 * time.Millisecond, Waiting: 30, Rate: 50, Samples: 10, Processors: 5, Batches: 20, Events: 30,
+		Sizes: Sizes{Runs: 2, Queues: 20, Depth: 3, Connections: 4, Batch: 10, Length: 300 * time.Millisecond, Waiting: 30, Rate: 50, MessageRate: 200, Samples: 10, Processors: 5, Batches: 20, Events: 30,
 			Finished: []int{40}, Behind: 80, Hold: 3 * time.Second, Free: 300 * time.Millisecond, Shapes: []string{"3x2", "senders"}}})
 	if err != nil {
 		t.Fatal(err)

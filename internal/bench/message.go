@@ -26,9 +26,28 @@ const (
 	lineDelay     = 25 * time.Millisecond // in each direction
 )
 
+// messageSteady measures how long messages take that are posted at a steady rate, below what messageRuns measures.
+func messageSteady(ctx context.Context, b *Bench) ([]*Result, error) {
+	each := max(1, int(b.MessageRate*b.Length.Seconds())/messageActors)
+	pace := time.Duration(float64(messageActors) / b.MessageRate * float64(time.Second))
+	return b.messages(ctx, "messages-steady", messageLoad{each, pace})
+}
+
+// messageLoad is how many messages each actor posts, and how long it takes from one to the next; 0: no longer than its
+// post takes.
+type messageLoad struct {
+	each int
+	pace time.Duration
+}
+
 // messageRuns measures how many messages a second reach another installation, which has a database of its own, and how
 // long each takes from its post until the answer that it is stored there: over the loopback, and with a line between.
 func messageRuns(ctx context.Context, b *Bench) (all []*Result, err error) {
+	return b.messages(ctx, "messages", messageLoad{each: messagesEach})
+}
+
+// messages measures a load over the loopback, and over a line.
+func (b *Bench) messages(ctx context.Context, name string, l messageLoad) (all []*Result, err error) {
 	far, drop, err := b.fork(ctx, "far")
 	if err != nil {
 		return nil, err
@@ -37,16 +56,19 @@ func messageRuns(ctx context.Context, b *Bench) (all []*Result, err error) {
 	for _, delay := range []time.Duration{0, lineDelay} {
 		var trials []*trial
 		for i := range b.Runs {
-			t, err := b.messageRun(ctx, far, delay)
+			t, err := b.messageRun(ctx, far, delay, l)
 			if err != nil {
 				return all, err
 			}
-			b.told(fmt.Sprintf("messages, %s of line", 2*delay), i, t)
+			b.told(fmt.Sprintf("%s, %s of line", name, 2*delay), i, t)
 			trials = append(trials, t)
 		}
-		r := b.summary("messages", "postern", trials)
+		r := b.summary(name, "postern", trials)
 		r.timed(trials, "delivery")
-		r.Settings["actors"], r.Settings["messages_of_each"] = messageActors, messagesEach
+		r.Settings["actors"], r.Settings["messages_of_each"] = messageActors, l.each
+		if l.pace > 0 {
+			r.Settings["posts_a_second"] = b.MessageRate
+		}
 		r.Settings["line_ms"] = (2 * delay).Milliseconds()
 		all = append(all, r)
 	}
@@ -55,7 +77,8 @@ func messageRuns(ctx context.Context, b *Bench) (all []*Result, err error) {
 
 // messageRun starts both installations, makes them known to each other, and has each actor post one message after the
 // other.
-func (b *Bench) messageRun(ctx context.Context, other *Bench, delay time.Duration) (_ *trial, err error) {
+func (b *Bench) messageRun(ctx context.Context, other *Bench, delay time.Duration, l messageLoad) (_ *trial,
+	err error) {
 	var at [2]*Process
 	for i, of := range []*Bench{b, other} {
 		if err := of.reset(ctx); err != nil {
@@ -85,10 +108,10 @@ func (b *Bench) messageRun(ctx context.Context, other *Bench, delay time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	if err := post(ctx, at[0].URL, senders, to); err != nil {
+	if err := post(ctx, at[0].URL, senders, to, l); err != nil {
 		return nil, err
 	}
-	t := &trial{n: messageActors * messagesEach, times: map[string]*histogram{"delivery": {}}}
+	t := &trial{n: messageActors * l.each, times: map[string]*histogram{"delivery": {}}}
 	if err := b.delivered(ctx, t); err != nil {
 		return nil, err
 	}
@@ -137,12 +160,15 @@ func meetFar(ctx context.Context, near, far, door string) (keys []ed25519.Privat
 }
 
 // post has each actor post its messages, one after the other.
-func post(ctx context.Context, near string, keys []ed25519.PrivateKey, to message.Audience) error {
+func post(ctx context.Context, near string, keys []ed25519.PrivateKey, to message.Audience, l messageLoad) error {
 	var wg sync.WaitGroup
 	failed := make(chan error, len(keys))
-	for _, key := range keys {
+	began := time.Now()
+	for k, key := range keys {
 		wg.Go(func() {
-			for i := range messagesEach {
+			for i := range l.each {
+				turn := float64(i) + float64(k)/float64(len(keys)) // actors do not begin at one time
+				time.Sleep(time.Until(began.Add(time.Duration(turn * float64(l.pace)))))
 				envelope, err := message.Write(message.Signed{Audience: to, CreatedAt: time.Now().UTC(),
 					Type: message.Chat, Body: fmt.Sprint(i)}, key)
 				if err == nil {
@@ -193,6 +219,9 @@ func (b *Bench) delivered(ctx context.Context, t *trial) error {
 	return err
 }
 
+// messageClient keeps a connection for each actor.
+var messageClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: messageActors}}
+
 // call makes one request, signed by a key if there is one.
 func call(ctx context.Context, key ed25519.PrivateKey, method, at string, in, out any) error {
 	text, err := json.Marshal(in)
@@ -209,7 +238,7 @@ func call(ctx context.Context, key ed25519.PrivateKey, method, at string, in, ou
 			return err
 		}
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := messageClient.Do(req)
 	if err != nil {
 		return err
 	}

@@ -33,12 +33,13 @@ type Sizes struct {
 	Batches     int           // processor: over all of them; batch-insert: in the long line
 	Events      int           // leader
 	Flows       int           // flow
+	MessageRate float64       // messages-steady: posts a second
 }
 
 // DefaultSizes are those that the figures of this project are made with.
 var DefaultSizes = Sizes{Runs: 5, Queues: 1000, Depth: 10, Connections: 64, Waiting: 10000, Finished: []int{1000000, 10000000}, Behind: 10000000,
 	Hold: 10 * time.Minute, Free: 20 * time.Second, Shapes: []string{"1xn", "1000x10", "1000x10" + inTurns, "20000x1", bySenders}, Rate: 1, Samples: 60, Batch: 100, Length: 5 * time.Second, Processors: 1000, Batches: 100000, Events: 10000,
-	Flows: 1000}
+	Flows: 1000, MessageRate: 100}
 
 // Validate says which size nothing can be measured with, by the name of its flag.
 func (s Sizes) Validate() error {
@@ -55,8 +56,11 @@ func (s Sizes) Validate() error {
 			return fmt.Errorf("--%s %s: want more than 0", name, above[name])
 		}
 	}
-	if s.Rate <= 0 {
-		return fmt.Errorf("--rate %g: want more than 0", s.Rate)
+	rates := map[string]float64{"rate": s.Rate, "message-rate": s.MessageRate}
+	for _, name := range sorted(rates) {
+		if rates[name] <= 0 {
+			return fmt.Errorf("--%s %g: want more than 0", name, rates[name])
+		}
 	}
 	if len(s.Finished) == 0 {
 		return fmt.Errorf("--finished: want at least one number")
@@ -117,7 +121,8 @@ func init() {
 		Scenario{"flow", "flows of 20 jobs that do nothing, for a runner of 8 slots over HTTP", flowRuns},
 		Scenario{"flow-latency", "a chain of 20 jobs: from one job's finish to the claim of the next", flowLatency},
 		Scenario{"messages", "from 32 actors to another installation, over the loopback and over a line of 50 ms",
-			messageRuns})
+			messageRuns},
+		Scenario{"messages-steady", "the same, posted at a steady rate", messageSteady})
 	for _, c := range []int{1, 16, 64} {
 		Scenarios = append(Scenarios, commits(c))
 	}
