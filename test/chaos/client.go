@@ -218,6 +218,11 @@ func (c *client) do(r *http.Request) (int, []byte) {
 	if r.Header.Get("Postern-Context") == "" {
 		r.Header.Set("Postern-Context", "default")
 	}
+	return c.doAs(r)
+}
+
+// doAs makes a request with the credential that it has.
+func (c *client) doAs(r *http.Request) (int, []byte) {
 	a, err := c.http.Do(r)
 	if err != nil {
 		return 0, nil

@@ -2,13 +2,11 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,15 +30,20 @@ const (
 
 // flows is what there is besides the processes where flows are posted.
 type flows struct {
-	ledger *ledger
-	n      int
-	posts  []*flowPost
+	ledger   *ledger
+	n        int
+	sendAway func(job, env map[string]any) // makes a job one of the other installation; nil: there is none
+
+	mu    sync.Mutex
+	posts []*flowPost
 }
 
 // flowPost is one flow as it was posted.
 type flowPost struct {
 	ref     int
+	body    []byte
 	id      string
+	at      time.Time // when it was acknowledged
 	tries   int
 	unknown int
 	bad     string
@@ -149,21 +152,32 @@ func (f *flows) flowBody(n int) []byte {
 		if (n*flowJobs+ref)%10 == 0 {
 			fails = "1"
 		}
-		jobs = append(jobs, map[string]any{"ref": ref, "script": script, "script_type": "bash", "timeout": 60,
-			"retries": 20, "network": true, "dependends": needs,
-			"env_vars": map[string]string{"FAILS": fails, "TAKES": fmt.Sprintf("%.3f", takes)}})
+		env := map[string]any{"FAILS": fails, "TAKES": fmt.Sprintf("%.3f", takes)}
+		job := map[string]any{"ref": ref, "script": script, "script_type": "bash", "timeout": 60, "retries": 20,
+			"network": true, "dependends": needs, "env_vars": env}
+		if f.sendAway != nil && roll(fmt.Sprint("away", n, ".", ref), 2) == 0 {
+			env["LEDGER"] = fmt.Sprint(f.ledger.port()) // what the flow gives to its jobs does not go there
+			f.sendAway(job, env)
+		}
+		jobs = append(jobs, job)
 	}
 	b, _ := json.Marshal(map[string]any{"ref": n, "start": true, "jobs": jobs,
 		"env_vars": map[string]string{"LEDGER": fmt.Sprint(f.ledger.port())}})
 	return b
 }
 
-// startFlows makes the script type and starts the runners.
+// startFlows opens the ledger and starts the runners.
 func (w *world) startFlows(ctx context.Context, o options) (err error) {
 	w.flows = &flows{n: o.flows}
 	if w.flows.ledger, err = newLedger(filepath.Join(w.dir, "ledger.jsonl")); err != nil {
 		return err
 	}
+	return w.startRunners(ctx, o, 0)
+}
+
+// startRunners makes the script type and starts the runners. before are those of another installation, whose users of
+// scripts are others.
+func (w *world) startRunners(ctx context.Context, o options, before int) error {
 	if _, err := w.client.ask(ctx, "PUT", "/dispatchers/job.bash", `{"worker_url":"run:"}`); err != nil {
 		return err
 	}
@@ -180,7 +194,7 @@ func (w *world) startFlows(ctx context.Context, o options) (err error) {
 		p := &process{name: name, bin: w.bin, dir: w.dir, proxies: []*proxy{x}}
 		p.args = []string{"runner", "--name", name, "--types", "bash", "--slots", "4", "--interpreter",
 			"bash=/bin/bash {file}", "--state", filepath.Join(w.dir, name), "--drain", "2s",
-			"--first-uid", fmt.Sprint(64000 + 10*i)}
+			"--first-uid", fmt.Sprint(64000 + 10*(before+i))}
 		if !o.box {
 			p.args = append(p.args, "--isolation", "off")
 		}
@@ -201,8 +215,9 @@ func (w *world) startFlows(ctx context.Context, o options) (err error) {
 }
 
 // breakFlows is a run: flows are posted over at least the time of the run, with few open at a time, and things are
-// broken until the last is posted; in a brief run for its time alone.
-func (w *world) breakFlows(ctx context.Context, o options) (*result, error) {
+// broken until the last is posted; in a brief run for its time alone. healed is called once nothing is broken any more,
+// and returns from when on all is to end.
+func (w *world) breakFlows(ctx context.Context, o options, healed func() time.Time) (*result, error) {
 	began := time.Now()
 	breaking, heal := context.WithCancel(ctx)
 	if o.brief {
@@ -221,11 +236,14 @@ func (w *world) breakFlows(ctx context.Context, o options) (*result, error) {
 	heal()
 	<-broken
 	w.heal(ctx)
-	healed := time.Now()
-	w.awaitEnd(ctx, healed.Add(o.settle))
-	settled := time.Since(healed)
+	from := healed()
+	w.awaitEnd(ctx, from.Add(o.settle))
+	settled := time.Since(from)
 	w.behind.Wait()
-	return w.judge(ctx, o, healed.Sub(began), settled)
+	if w.pair != nil {
+		w.pair.far.behind.Wait()
+	}
+	return w.judge(ctx, o, from.Sub(began), settled)
 }
 
 // awaitRoom waits until few flows are open.
@@ -239,31 +257,41 @@ func (w *world) awaitRoom(ctx context.Context) {
 	}
 }
 
-// postFlow posts a flow until that is acknowledged.
+// postFlow posts the n-th flow.
 func (w *world) postFlow(ctx context.Context, n int) {
-	p := &flowPost{ref: n}
+	p := &flowPost{ref: n, body: w.flows.flowBody(n)}
+	w.flows.mu.Lock()
 	w.flows.posts = append(w.flows.posts, p)
-	body := w.flows.flowBody(n)
-	for p.id == "" && p.bad == "" {
-		r, err := http.NewRequestWithContext(ctx, "POST", w.client.apis[(n+p.tries)%len(w.client.apis)]+"/flows",
-			bytes.NewReader(body))
-		if err != nil {
-			return
+	w.flows.mu.Unlock()
+	w.sendFlow(ctx, p)
+}
+
+// sendFlow posts a flow until that is acknowledged. One of which jobs go away is posted by the actor who signed these.
+func (w *world) sendFlow(ctx context.Context, p *flowPost) {
+	for {
+		url := w.client.apis[(p.ref+p.tries)%len(w.client.apis)] + "/flows"
+		var status int
+		var answer []byte
+		if w.pair != nil {
+			status, answer = w.pair.actors[0].ask(ctx, w.client, url, p.body)
+		} else {
+			status, answer = w.client.say(ctx, url, string(p.body), "")
 		}
-		r.Header.Set("Content-Type", "application/json")
-		p.tries++
-		status, answer := w.client.do(r)
 		var told struct{ ID, Code string }
 		json.Unmarshal(answer, &told)
+		w.flows.mu.Lock()
+		p.tries++
 		switch {
 		case status == 200 || status == 201:
-			p.id = told.ID
+			p.id, p.at = told.ID, time.Now()
 		case status == 0 || told.Code == "commit_unknown":
 			p.unknown++
 		case !retryable(answer):
 			p.bad = fmt.Sprintf("%d %.300s", status, answer)
 		}
-		if p.id == "" && !wait(ctx, 200*time.Millisecond) {
+		over := p.id != "" || p.bad != ""
+		w.flows.mu.Unlock()
+		if over || !wait(ctx, 200*time.Millisecond) {
 			return
 		}
 	}

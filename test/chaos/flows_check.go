@@ -32,6 +32,16 @@ type flowJob struct {
 	nonce            string // of the recorded result
 	needs            []string
 	tries            []flowTry
+	peer             string // that it is for
+	script           string // what its script calls it, where that is of another installation
+}
+
+// names is what its script calls it.
+func (j *flowJob) names() string {
+	if j.script != "" {
+		return j.script
+	}
+	return j.id
 }
 
 // flowTry is what it says of a try.
@@ -49,6 +59,8 @@ type flowEvidence struct {
 	jobs   []flowJob
 	starts map[string]int // by try and fence: how often runners began it
 	losses map[string]int // by try and fence: how often a runner killed it, since it could not renew or was told to
+
+	restored bool // a store was restored, which may have lost and repeated executions
 }
 
 // check compares them.
@@ -56,6 +68,7 @@ func (e *flowEvidence) check(say found) (n flowCounts) {
 	byID, finished := map[string]*flowJob{}, map[string]int{}
 	for i := range e.jobs {
 		byID[e.jobs[i].id] = &e.jobs[i]
+		byID[e.jobs[i].names()] = &e.jobs[i]
 	}
 	for i, l := range e.lines {
 		if l.What == "finish" {
@@ -70,6 +83,7 @@ func (e *flowEvidence) check(say found) (n flowCounts) {
 	for i, l := range e.lines {
 		j := byID[l.Job]
 		switch {
+		case j == nil && e.restored:
 		case j == nil:
 			say("scripts are those of jobs", "%s says that it is job %s", l.Nonce, l.Job)
 		case l.What == "failed":
@@ -77,10 +91,15 @@ func (e *flowEvidence) check(say found) (n flowCounts) {
 		case l.What == "start":
 			n.Executions++
 			began[l.Token]++
-			checkBegin(i, l, j, byID, finished, say)
+			if !e.restored {
+				checkBegin(i, l, j, byID, finished, say)
+			}
 		}
 	}
 	for i := range e.jobs {
+		if e.restored {
+			break
+		}
 		e.explain(&e.jobs[i], began, &n, say)
 	}
 	return n
@@ -106,7 +125,7 @@ func checkRecorded(j *flowJob, finished map[string]int, say found) {
 	}
 	if j.status != "finished" || good != 1 {
 		say(invariant, "job %d of %s (%s) is %s, and %d of its tries have finished", j.ref, j.flow, j.id, j.status, good)
-	} else if _, told := finished[j.id+j.nonce]; !told {
+	} else if _, told := finished[j.names()+j.nonce]; !told {
 		say(invariant, "job %d of %s has the result %q, which no execution has told", j.ref, j.flow, j.nonce)
 	}
 }
@@ -121,7 +140,7 @@ func checkBegin(at int, l said, j *flowJob, byID map[string]*flowJob, finished m
 		if need == nil {
 			continue
 		}
-		if end, told := finished[need.id+need.nonce]; !told || end > at {
+		if end, told := finished[need.names()+need.nonce]; !told || end > at {
 			say("no job starts before what it needs has finished", "job %d of %s began at %s as %s; %d had not ended",
 				j.ref, j.flow, clock(l.At), l.Nonce, need.ref)
 		}
@@ -188,12 +207,19 @@ const openSQL = `SELECT 'flow ' || f.ref || ' is ' || f.status AS what FROM post
 
 // judgeFlows reads what scripts, runners and rows say, and compares.
 func (w *world) judgeFlows(ctx context.Context, c *pgx.Conn, out *result, say found) error {
-	e := &flowEvidence{lines: w.flows.ledger.lines}
+	e := &flowEvidence{lines: w.flows.ledger.lines, starts: map[string]int{}, losses: map[string]int{}}
 	var err error
 	if e.jobs, err = readJobs(ctx, c); err != nil {
 		return err
 	}
-	e.starts, e.losses = w.readRunners()
+	w.readRunners(e)
+	if w.pair != nil {
+		w.pair.far.readRunners(e)
+		e.restored = w.pair.restored
+		if err := w.judgePair(ctx, c, e.jobs, out, say); err != nil {
+			return err
+		}
+	}
 	n := e.check(say)
 	n.Flows = len(w.flows.posts)
 	for _, p := range w.flows.posts {
@@ -205,15 +231,11 @@ func (w *world) judgeFlows(ctx context.Context, c *pgx.Conn, out *result, say fo
 	if n.Jobs != n.Flows*flowJobs {
 		say("nothing acknowledged is lost", "%d jobs of %d flows", n.Jobs, n.Flows)
 	}
-	rows, err := c.Query(ctx, openSQL+` LIMIT 50`)
+	open, err := listOf(ctx, c, openSQL+` LIMIT 50`)
 	if err != nil {
 		return err
 	}
-	open, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return err
-	}
-	out.Stalled = open
+	out.Stalled = append(out.Stalled, open...)
 	out.Stalled = append(out.Stalled, rowsOpen(ctx, c)...)
 	out.Flows = &n
 	return c.QueryRow(ctx, `SELECT count(*) FROM postern.try_late`).Scan(&n.Late)
@@ -233,19 +255,22 @@ func rowsOpen(ctx context.Context, c *pgx.Conn) []string {
 	return list
 }
 
+// triesSQL reads the tries of a job j.
+const triesSQL = `coalesce((SELECT json_agg(json_build_object('ID', t.try_id, 'Token', t.token, 'State', t.state,
+		'Nonce', coalesce(t.result ->> 'nonce', ''), 'Lapses', t.lapses, 'EndedAt', t.ended_at,
+		'Code', t.error_code, 'ExitCode', coalesce(t.exit_code, 0)) ORDER BY t.attempt)
+	FROM postern.job_try t WHERE t.job_id = j.job_id), '[]')`
+
 func readJobs(ctx context.Context, c *pgx.Conn) (list []flowJob, err error) {
 	rows, err := c.Query(ctx, `SELECT j.job_id::text, f.ref::text, j.ref::int, j.status, coalesce(j.result ->> 'nonce', ''),
 			ARRAY(SELECT e.needs::text FROM postern.job_edge e WHERE e.job_id = j.job_id),
-			coalesce((SELECT json_agg(json_build_object('ID', t.try_id, 'Token', t.token, 'State', t.state,
-				'Nonce', coalesce(t.result ->> 'nonce', ''), 'Lapses', t.lapses, 'EndedAt', t.ended_at,
-				'Code', t.error_code, 'ExitCode', coalesce(t.exit_code, 0)) ORDER BY t.attempt)
-				FROM postern.job_try t WHERE t.job_id = j.job_id), '[]')
+			`+triesSQL+`, coalesce(j.peer, '')
 		FROM postern.job j JOIN postern.flow f USING (flow_id)`)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (j flowJob, err error) {
-		if err := row.Scan(&j.id, &j.flow, &j.ref, &j.status, &j.nonce, &j.needs, &j.tries); err != nil {
+		if err := row.Scan(&j.id, &j.flow, &j.ref, &j.status, &j.nonce, &j.needs, &j.tries, &j.peer); err != nil {
 			return j, err
 		}
 		return j, nil
@@ -253,8 +278,7 @@ func readJobs(ctx context.Context, c *pgx.Conn) (list []flowJob, err error) {
 }
 
 // readRunners reads from the logs of runners under which fences they began tries, and how often they lost one.
-func (w *world) readRunners() (starts, losses map[string]int) {
-	starts, losses = map[string]int{}, map[string]int{}
+func (w *world) readRunners(e *flowEvidence) {
 	for _, p := range w.runners {
 		f, err := os.Open(filepath.Join(w.dir, p.name+".log"))
 		if err != nil {
@@ -274,12 +298,11 @@ func (w *world) readRunners() (starts, losses map[string]int) {
 			hold := l.Try + " " + l.Fence.String()
 			switch l.Msg {
 			case "starts":
-				starts[hold]++
+				e.starts[hold]++
 			case "lost":
-				losses[hold]++
+				e.losses[hold]++
 			}
 		}
 		f.Close()
 	}
-	return starts, losses
 }

@@ -48,6 +48,7 @@ type result struct {
 	Dir          string              `json:"dir,omitempty"`
 	Flows        *flowCounts         `json:"flows,omitempty"`
 	Systems      *systemCounts       `json:"systems,omitempty"`
+	Pair         *pairCounts         `json:"peers,omitempty"`
 
 	times map[string][]time.Duration // of Recovery
 	late  map[string]int
@@ -71,13 +72,14 @@ type options struct {
 	drips    int
 	settings string // of PostgreSQL
 	worker   workerSettings
-	load     string // transactions, flows or systems
-	flows    int    // of the load flows: how many
-	runners  int    // and how many runners
-	box      bool   // and whether their scripts are in a sandbox
-	brief    bool   // and whether nothing is broken any more after the seconds
-	bare     bool   // nothing is left standing
-	plain    bool   // nothing is sent twice
+	load     string        // transactions, flows, systems or peers
+	flows    int           // of the loads flows and peers: how many
+	runners  int           // and how many runners
+	box      bool          // and whether their scripts are in a sandbox
+	back     time.Duration // of the load peers: how old the backup is that is restored
+	brief    bool          // and whether nothing is broken any more after the seconds
+	bare     bool          // nothing is left standing
+	plain    bool          // nothing is sent twice
 }
 
 // has says whether the schedule has one of these kinds.
@@ -85,9 +87,12 @@ func (o *options) has(names ...string) bool {
 	return slices.ContainsFunc(o.schedule, func(p planned) bool { return slices.Contains(names, p.kind.name) })
 }
 
-// processes are the names of those of Postern. Flows have one installation of two.
+// hasFlows says whether flows are posted.
+func (o *options) hasFlows() bool { return o.load == "flows" || o.load == "peers" }
+
+// processes are the names of those of Postern. An installation that executes flows has two.
 func (o *options) processes() []string {
-	if o.load == "flows" {
+	if o.hasFlows() {
 		return []string{"serve-1-work", "serve-2-work"}
 	}
 	return []string{"serve-1", "serve-2-work", "work-1", "work-2", "work-3"}
@@ -99,10 +104,11 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "what fixes the schedule")
 	flag.IntVar(&o.rate, "rate", 60, "posts a second")
 	flag.IntVar(&o.queues, "queues", 40, "queues that are posted to")
-	flag.StringVar(&o.load, "load", "transactions", "what is posted: transactions, flows of jobs for real runners, or systems: batches and events in two contexts")
-	flag.IntVar(&o.flows, "flows", 500, "with -load flows: flows of 20 jobs; things are broken until all are posted")
-	flag.IntVar(&o.runners, "runners", 3, "with -load flows: runners, of four slots each")
-	flag.BoolVar(&o.box, "box", true, "with -load flows: scripts run in a sandbox; false: where the kernel gives none")
+	flag.StringVar(&o.load, "load", "transactions", "what is posted: transactions, flows of jobs for real runners, systems: batches and events in two contexts, or peers: flows and messages between two installations")
+	flag.IntVar(&o.flows, "flows", 500, "with -load flows and peers: flows of 20 jobs; things are broken until all are posted")
+	flag.IntVar(&o.runners, "runners", 3, "with -load flows and peers: runners of each installation, of four slots each")
+	flag.BoolVar(&o.box, "box", true, "with -load flows and peers: scripts run in a sandbox; false: where the kernel gives none")
+	flag.DurationVar(&o.back, "back", 2*time.Minute, "with -load peers: how old the backup is that restore-near and restore-far put in place")
 	flag.DurationVar(&o.every, "every", 2*time.Second, "from one fault to the next, on average")
 	names := flag.String("faults", "", "kinds of faults, with commas between (all that can be mixed): "+known())
 	without := flag.String("without", "", "kinds of faults that are left out, with commas between")
@@ -117,8 +123,8 @@ func main() {
 	table := flag.String("table", "", "file that -twins writes its table into")
 	flag.Parse()
 	var err error
-	if !slices.Contains([]string{"transactions", "flows", "systems"}, o.load) {
-		fail(2, fmt.Errorf("-load %q: want transactions, flows or systems", o.load))
+	if !slices.Contains([]string{"transactions", "flows", "systems", "peers"}, o.load) {
+		fail(2, fmt.Errorf("-load %q: want transactions, flows, systems or peers", o.load))
 	}
 	if o.faults, err = chosenFor(o.load, *names, *without); err != nil {
 		fail(2, err)
@@ -155,8 +161,11 @@ func chaos(ctx context.Context, o options) (*result, error) {
 	defer w.end()
 	w.client.doubly = !o.plain
 	began := time.Now()
-	if o.load == "flows" {
-		return w.breakFlows(ctx, o)
+	switch o.load {
+	case "flows":
+		return w.breakFlows(ctx, o, time.Now)
+	case "peers":
+		return w.breakPair(ctx, o)
 	}
 	breaking, heal := context.WithTimeout(ctx, time.Duration(o.seconds)*time.Second)
 	defer heal()

@@ -34,7 +34,7 @@ func plan(seed uint64, seconds int, every time.Duration, list []fault) (schedule
 // plan draws the schedule of a run. Flows are posted for as long as it takes.
 func (o *options) plan() []planned {
 	seconds := o.seconds
-	if o.load == "flows" {
+	if o.hasFlows() {
 		seconds += 10 * o.flows
 	}
 	return plan(o.seed, seconds, o.every, o.faults)
@@ -49,8 +49,12 @@ func print(out io.Writer, schedule []planned) {
 
 // chosenFor returns the faults of a load: without names those of transactions that can be mixed, or those of flows.
 func chosenFor(load, names, without string) ([]fault, error) {
-	if load == "flows" && names == "" {
+	switch {
+	case names != "":
+	case load == "flows":
 		names = flowFaults
+	case load == "peers":
+		names = peerFaults
 	}
 	return chosen(names, without)
 }
@@ -110,9 +114,18 @@ func (w *world) run(ctx context.Context, schedule []planned) {
 		w.counts[p.kind.name]++
 		fmt.Fprintf(os.Stderr, "%s %6.1f %s\n", time.Now().Format("15:04:05.0"), time.Since(began).Seconds(), p.kind.name)
 		life, cancel := context.WithTimeout(context.WithoutCancel(ctx), 120*time.Second)
-		p.kind.do(life, w, rand.New(rand.NewPCG(p.seed, 1)))
+		p.kind.do(life, w.struck(p), rand.New(rand.NewPCG(p.seed, 1)))
 		cancel()
 	}
+}
+
+// struck is what a fault breaks: of two installations one of them, and the line between them by the first.
+func (w *world) struck(p planned) *world {
+	if w.pair == nil || p.seed%2 == 0 || strings.HasPrefix(p.kind.name, "line-") ||
+		strings.HasPrefix(p.kind.name, "restore-") {
+		return w
+	}
+	return w.pair.far
 }
 
 // wait waits for d; false is the end of ctx.

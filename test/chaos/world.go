@@ -28,6 +28,7 @@ type world struct {
 	runners   []*process // of the load flows
 	flows     *flows     // nil but for the load flows
 	systems   *systems   // nil but for the load systems
+	pair      *pair      // nil but for the load peers
 	standing  []standing
 	before    usage
 
@@ -93,6 +94,8 @@ func begin(ctx context.Context, o options) (w *world, err error) {
 	switch {
 	case o.load == "flows":
 		err = w.startFlows(ctx, o)
+	case o.load == "peers":
+		err = w.startPair(ctx, o)
 	case o.load == "systems":
 		err = w.startSystems(ctx)
 	case !o.bare:
@@ -278,6 +281,10 @@ func (w *world) heal(ctx context.Context) {
 		p.signal(syscall.SIGCONT)
 		p.eachProxy((*proxy).heal)
 	}
+	if w.pair != nil {
+		w.pair.far.heal(ctx)
+		w.pair.line.heal()
+	}
 }
 
 // findOut is the operator who looks at the worker after what is held, since its answers were lies until the retries
@@ -316,13 +323,16 @@ func (w *world) awaitEnd(ctx context.Context, until time.Time) {
 				AND coalesce(uid, '') NOT LIKE 'poison-%'`)
 		untold, e := w.query(ctx, `SELECT count(*)::text FROM postern.delivery WHERE state IN ('queued', 'pending')
 			AND url = $1 AND attempts = 0`, w.client.told)
-		if err == nil && e == nil && left == "0" && untold == "0" && w.flows.ended(ctx, w) && w.systems.ended(ctx, w) {
+		if err == nil && e == nil && left == "0" && untold == "0" && w.flows.ended(ctx, w) && w.systems.ended(ctx, w) && w.pair.ended(ctx, w) {
 			return
 		}
 	}
 }
 
 func (w *world) end() {
+	if w.pair != nil {
+		w.pair.far.end()
+	}
 	for _, p := range slices.Concat(w.runners, w.processes) {
 		if p.ended != nil {
 			p.end()

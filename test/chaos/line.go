@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// line is the way from one installation to the processes of another. Its front loses and delays bytes; behind that it
+// knows requests, which it may send twice, or late.
+type line struct {
+	front   *proxy
+	server  *http.Server
+	targets []string // URLs; each request goes to the next one
+	client  http.Client
+	next    atomic.Uint64
+
+	mu      sync.Mutex
+	doubles bool
+	holds   bool // each third request for up to five seconds
+	doubled int
+	held    int
+}
+
+func newLine(targets []string) (*line, error) {
+	l := &line{targets: targets, client: http.Client{Timeout: time.Minute, CheckRedirect: func(*http.Request,
+		[]*http.Request) error {
+		return http.ErrUseLastResponse
+	}}}
+	at, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	l.server = &http.Server{Handler: l}
+	go l.server.Serve(at)
+	l.front, err = newProxy(at.Addr().String())
+	return l, err
+}
+
+// ServeHTTP passes a request on. One that is held up, or comes twice, gets there also if its sender has given it up.
+func (l *line) ServeHTTP(out http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	n := l.next.Add(1)
+	l.mu.Lock()
+	double, hold := l.doubles, l.holds && n%3 == 0
+	if double {
+		l.doubled++
+	}
+	if hold {
+		l.held++
+	}
+	l.mu.Unlock()
+	if hold {
+		time.Sleep(time.Duration(rand.Int64N(int64(5 * time.Second))))
+	}
+	ctx := context.WithoutCancel(r.Context())
+	if double {
+		go l.send(ctx, r, body, n+1)
+	}
+	status, header, answer := l.send(ctx, r, body, n)
+	for name, values := range header {
+		out.Header()[name] = values
+	}
+	out.WriteHeader(status)
+	out.Write(answer)
+}
+
+// send sends a request to the n-th target, or to the next one that takes the connection.
+func (l *line) send(ctx context.Context, r *http.Request, body []byte, n uint64) (int, http.Header, []byte) {
+	for i := range l.targets {
+		target := l.targets[(n+uint64(i))%uint64(len(l.targets))]
+		q, err := http.NewRequestWithContext(ctx, r.Method, target+r.URL.RequestURI(), bytes.NewReader(body))
+		if err != nil {
+			break
+		}
+		q.Header = r.Header.Clone()
+		a, err := l.client.Do(q)
+		if err != nil && strings.Contains(err.Error(), "connection refused") {
+			continue
+		}
+		if err != nil {
+			break
+		}
+		defer a.Body.Close()
+		answer, err := io.ReadAll(a.Body)
+		if err != nil {
+			break
+		}
+		return a.StatusCode, a.Header, answer
+	}
+	return http.StatusBadGateway, nil, []byte("the line is bad")
+}
+
+// set says what it does with requests.
+func (l *line) set(doubles, holds bool) {
+	l.mu.Lock()
+	l.doubles, l.holds = doubles, holds
+	l.mu.Unlock()
+}
+
+// heal lets everything pass again.
+func (l *line) heal() {
+	l.set(false, false)
+	l.front.heal()
+}
+
+// lineDoes breaks the line for some seconds.
+func lineDoes(most time.Duration, how func(*line, *rand.Rand)) func(context.Context, *world, *rand.Rand) {
+	return func(ctx context.Context, w *world, r *rand.Rand) {
+		if w.pair == nil {
+			return
+		}
+		how(w.pair.line, r)
+		wait(ctx, time.Second+time.Duration(r.Int64N(int64(most))))
+		w.pair.line.heal()
+	}
+}
+
+func lineDrops(requests, answers bool) func(context.Context, *world, *rand.Rand) {
+	return lineDoes(8*time.Second, func(l *line, _ *rand.Rand) { l.front.drop(requests, answers) })
+}
+
+func lineCut(_ context.Context, w *world, _ *rand.Rand) {
+	if w.pair != nil {
+		w.pair.line.front.cut()
+	}
+}
+
+func lineSlow(l *line, r *rand.Rand) {
+	l.front.slow(time.Duration(20+r.Int64N(400)) * time.Millisecond)
+}
+
+func lineDoubles(l *line, _ *rand.Rand) { l.set(true, false) }
+
+func lineHolds(l *line, _ *rand.Rand) { l.set(false, true) }
