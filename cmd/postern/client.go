@@ -103,8 +103,15 @@ func (d *door) raw(method, path string, body []byte, more ...string) (status int
 }
 
 // get reads a resource: the bytes as they came, and the object in them.
-func (d *door) get(path string) ([]byte, record, error) {
-	_, _, b, err := d.raw(http.MethodGet, path, nil)
+func (d *door) get(path string) ([]byte, record, error) { return d.object(http.MethodGet, path, nil) }
+
+// posted posts something, and reads what is answered as get does.
+func (d *door) posted(path string, body []byte, header ...string) ([]byte, record, error) {
+	return d.object(http.MethodPost, path, body, header...)
+}
+
+func (d *door) object(method, path string, body []byte, header ...string) ([]byte, record, error) {
+	_, _, b, err := d.raw(method, path, body, header...)
 	if err != nil {
 		return nil, nil, err
 	}

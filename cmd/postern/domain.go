@@ -128,11 +128,7 @@ func submitIntents(cmd *cobra.Command, domain string, body []byte, wait time.Dur
 			return usage(cmd, fmt.Errorf("INTENT: %w", err))
 		}
 	}
-	_, _, b, err := d.raw(http.MethodPost, path, body)
-	if err != nil {
-		return err
-	}
-	i, err := parse(b)
+	b, i, err := d.posted(path, body)
 	if err != nil {
 		return err
 	}

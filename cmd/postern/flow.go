@@ -141,11 +141,7 @@ func flowMade(cmd *cobra.Command, path string, body []byte, signs string, wait t
 		}
 		return usage(cmd, err)
 	}
-	_, _, b, err := d.raw(http.MethodPost, path, body, more...)
-	if err != nil {
-		return err
-	}
-	f, err := parse(b)
+	b, f, err := d.posted(path, body, more...)
 	if err != nil {
 		return err
 	}

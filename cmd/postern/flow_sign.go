@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"time"
 
@@ -98,11 +97,7 @@ func (d *door) audience(peer string) (to message.Audience, err error) {
 	if to.Installation != "" {
 		return to, nil
 	}
-	_, _, b, err := d.raw(http.MethodPost, objectPath("peers/"+peer)+"/check", nil)
-	if err != nil {
-		return to, err
-	}
-	checked, err := parse(b)
+	_, checked, err := d.posted(objectPath("peers/"+peer)+"/check", nil)
 	if err != nil {
 		return to, err
 	}

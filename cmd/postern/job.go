@@ -86,11 +86,7 @@ func (r *running) run(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return err
 	}
-	_, _, b, err := d.raw(http.MethodPost, "/jobs", body, keyed(r.key)...)
-	if err != nil {
-		return err
-	}
-	j, err := parse(b)
+	b, j, err := d.posted("/jobs", body, keyed(r.key)...)
 	if err != nil {
 		return err
 	}

@@ -85,11 +85,7 @@ func (s *sending) send(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	_, _, b, err := d.raw(http.MethodPost, "/messages", body)
-	if err != nil {
-		return err
-	}
-	m, err := parse(b)
+	b, m, err := d.posted("/messages", body)
 	if err != nil {
 		return err
 	}
@@ -283,12 +279,8 @@ func judging(use, short, long, verb string, args cobra.PositionalArgs,
 					return err
 				}
 			}
-			_, _, b, err := d.raw(http.MethodPost, "/messages/"+url.PathEscape(args[0])+"/"+verb, raw,
+			_, r, err := d.posted("/messages/"+url.PathEscape(args[0])+"/"+verb, raw,
 				"Postern-Fence", strconv.FormatInt(fence, 10))
-			if err != nil {
-				return err
-			}
-			r, err := parse(b)
 			if err != nil {
 				return err
 			}

@@ -349,31 +349,20 @@ func (s *Store) Await(ctx context.Context, contextID int32, name string, length 
 	lanes := r.lanes()
 	rung, down := s.bells.hang(contextID, lanes)
 	defer down()
-	over := time.NewTimer(length)
-	defer over.Stop()
-	look := time.NewTicker(fullLook)
-	defer look.Stop()
-	for {
-		var there bool
-		err := s.Db(ctx).QueryRow(ctx, `SELECT EXISTS (
-			SELECT FROM unnest($2::text[]) n(lane)
-			CROSS JOIN LATERAL (
-				SELECT FROM postern.job_try t
-				WHERE t.context_id = $1 AND t.lane = n.lane AND t.state = 'Offered'
-				LIMIT 1) x)`, contextID, lanes).Scan(&there)
-		if err != nil || there {
-			return db.Known(err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-end:
-			return nil
-		case <-over.C:
-			return nil
-		case <-rung:
-			return nil
-		case <-look.C:
-		}
-	}
+	return db.Await(ctx, db.Waiting{
+		Length: length,
+		Every:  fullLook,
+		End:    end,
+		Rung:   func() <-chan struct{} { return rung },
+		First:  true,
+		There: func(ctx context.Context) (there bool, err error) {
+			err = s.Db(ctx).QueryRow(ctx, `SELECT EXISTS (
+				SELECT FROM unnest($2::text[]) n(lane)
+				CROSS JOIN LATERAL (
+					SELECT FROM postern.job_try t
+					WHERE t.context_id = $1 AND t.lane = n.lane AND t.state = 'Offered'
+					LIMIT 1) x)`, contextID, lanes).Scan(&there)
+			return there, err
+		},
+	})
 }

@@ -133,28 +133,14 @@ func (s *Store) knowsTypes(ctx context.Context, contextID int32, at string, jobs
 	return nil
 }
 
+var madeFlows = db.Made[Flow]{Columns: flowColumns, From: "postern.flow f", As: "f", Scan: scanFlow}
+
 // sameFlow finds the flow that a request of an actor with a key has made, or to which it has given a ref; nil for none.
 func (s *Store) sameFlow(ctx context.Context, t *db.Txn, by db.By, ref *int64, key string) (there *Flow,
 	now time.Time, err error) {
 	b := &pgx.Batch{}
 	s.ReadNow(b, &now)
-	if ref != nil || key != "" {
-		var found []*Flow
-		b.Queue(`SELECT `+flowColumns+`
-			FROM postern.flow f
-			WHERE (f.context_id, f.actor, f.request_key) = ($1, $2, $3)
-			UNION ALL
-			SELECT `+flowColumns+`
-			FROM postern.flow f
-			WHERE (f.context_id, f.actor, f.ref) = ($1, $2, $4)`, by.Context, by.Actor, db.Nullable(key), ref).
-			Query(func(rows pgx.Rows) error {
-				err := collectFlows(&found)(rows)
-				if err == nil && len(found) > 0 {
-					there = found[0]
-				}
-				return err
-			})
-	}
+	madeFlows.Find(b, by, ref, key, &there)
 	return there, now, t.Send(ctx, b)
 }
 

@@ -124,28 +124,20 @@ func hashOf(spec flow.Spec) ([]byte, error) {
 	return sum[:], nil
 }
 
+var madeJobs = db.Made[Job]{
+	Columns: jobColumns,
+	From:    "postern.job j",
+	As:      "j",
+	Refs:    " AND j.flow_id IS NULL",
+	Scan:    scanJob,
+}
+
 // sameJob finds the job that a request of an actor with a key has made, or to which it has given a ref; nil for none.
 func (s *Store) sameJob(ctx context.Context, t *db.Txn, by db.By, ref *int64, key string) (there *Job, now time.Time,
 	err error) {
 	b := &pgx.Batch{}
 	s.ReadNow(b, &now)
-	if ref != nil || key != "" {
-		var found []*Job
-		b.Queue(`SELECT `+jobColumns+`
-			FROM postern.job j
-			WHERE (j.context_id, j.actor, j.request_key) = ($1, $2, $3)
-			UNION ALL
-			SELECT `+jobColumns+`
-			FROM postern.job j
-			WHERE (j.context_id, j.actor, j.ref) = ($1, $2, $4) AND j.flow_id IS NULL`,
-			by.Context, by.Actor, db.Nullable(key), ref).Query(func(rows pgx.Rows) error {
-			err := collectJobs(&found)(rows)
-			if err == nil && len(found) > 0 {
-				there = found[0]
-			}
-			return err
-		})
-	}
+	madeJobs.Find(b, by, ref, key, &there)
 	return there, now, t.Send(ctx, b)
 }
 

@@ -121,6 +121,13 @@ func idAt(at time.Time) uuid.UUID {
 	return id
 }
 
+var made = db.Made[Message]{
+	Columns: messageColumns,
+	From:    "postern.message m",
+	As:      "m",
+	Scan:    scanMessage,
+}
+
 // same finds the message that a request of an actor with a key has made, or to which it has given a ref; nil for none.
 // at is the time of the database, which no debug clock moves.
 func (s *Store) same(ctx context.Context, t *db.Txn, by db.By, ref *int64, key string) (there *Message,
@@ -128,23 +135,7 @@ func (s *Store) same(ctx context.Context, t *db.Txn, by db.By, ref *int64, key s
 	b := &pgx.Batch{}
 	s.ReadNow(b, &now)
 	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&at) })
-	if ref != nil || key != "" {
-		var found []*Message
-		b.Queue(`SELECT `+messageColumns+`
-			FROM postern.message m
-			WHERE (m.context_id, m.actor, m.request_key) = ($1, $2, $3)
-			UNION ALL
-			SELECT `+messageColumns+`
-			FROM postern.message m
-			WHERE (m.context_id, m.actor, m.ref) = ($1, $2, $4)`, by.Context, by.Actor, db.Nullable(key), ref).
-			Query(func(rows pgx.Rows) error {
-				err := collect(&found)(rows)
-				if err == nil && len(found) > 0 {
-					there = found[0]
-				}
-				return err
-			})
-	}
+	made.Find(b, by, ref, key, &there)
 	return there, now, at, t.Send(ctx, b)
 }
 

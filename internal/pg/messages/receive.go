@@ -77,27 +77,15 @@ func (s *Store) Receive(ctx context.Context, by db.By, r Receiving) (list []*Mes
 // Await waits until there is a message for a receiver, for a time or until end is closed. It looks once a second, and
 // is woken by deliveries of this process.
 func (s *Store) Await(ctx context.Context, by db.By, topic string, length time.Duration, end <-chan struct{}) error {
-	over := time.NewTimer(length)
-	defer over.Stop()
-	look := time.NewTicker(time.Second)
-	defer look.Stop()
-	for {
-		rung := s.bells.of(by.Context)
-		var there bool
-		err := s.Db(ctx).QueryRow(ctx, `SELECT EXISTS (SELECT `+inboxSQL+`)`, by.Context, by.Actor, topic, s.Clock(),
-			s.LeaseNow()).Scan(&there)
-		if err != nil || there {
-			return db.Known(err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-end:
-			return nil
-		case <-over.C:
-			return nil
-		case <-rung:
-		case <-look.C:
-		}
-	}
+	return db.Await(ctx, db.Waiting{
+		Length: length,
+		Every:  time.Second,
+		End:    end,
+		Rung:   func() <-chan struct{} { return s.bells.of(by.Context) },
+		There: func(ctx context.Context) (there bool, err error) {
+			err = s.Db(ctx).QueryRow(ctx, `SELECT EXISTS (SELECT `+inboxSQL+`)`, by.Context, by.Actor, topic,
+				s.Clock(), s.LeaseNow()).Scan(&there)
+			return there, err
+		},
+	})
 }
