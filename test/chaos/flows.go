@@ -198,7 +198,7 @@ func (w *world) startRunners(ctx context.Context, o options, before int) error {
 		if !o.box {
 			p.args = append(p.args, "--isolation", "off")
 		}
-		p.env = append(os.Environ(), "POSTERN_LOG_FORMAT=json", "POSTERN_API_KEY="+w.client.key,
+		p.env = append(os.Environ(), "POSTERN_LOG_FORMAT=json", "POSTERN_API_KEY="+w.client.key, "POSTERN_CONTEXT=default",
 			fmt.Sprintf("POSTERN_URL=http://127.0.0.1:%d", x.port()))
 		w.runners = append(w.runners, p)
 		p.start()
