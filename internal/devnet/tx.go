@@ -31,7 +31,8 @@ type Tx struct {
 
 // Call is one thing that a transaction does. Without a method it moves money; with one it calls an app,
 // which counts the call, keeps a digest of all that it was ever called with, and takes the amount. The
-// method "create" fails where the app exists, "revert" always; an app is created by its first call.
+// method "create" fails where the app exists, "require" where it does not, "revert" always; an app is created by its
+// first call.
 type Call struct {
 	To     string          `json:"to"` // an address, or the name of an app
 	Method string          `json:"method,omitempty"`

@@ -62,6 +62,8 @@ func (s *state) call(from devnet.Address, c devnet.Call) (reason string) {
 		return "reverted: " + strings.Trim(string(c.Args), `"`)
 	case c.Method == "create" && exists:
 		return "the app exists"
+	case c.Method == "require" && !exists:
+		return "the app does not exist"
 	}
 	sum := sha256.Sum256([]byte(a.root + "\n" + string(from) + "\n" + c.Method + "\n" + string(c.Args)))
 	a.calls, a.balance, a.root = a.calls+1, a.balance+c.Amount, hex.EncodeToString(sum[:])

@@ -53,10 +53,11 @@ func (m *model) Submit(t *rapid.T) {
 		tx.Calls = nil
 		for range rapid.IntRange(0, 3).Draw(t, "calls") {
 			c := devnet.Call{Amount: rapid.Uint64Range(0, 60).Draw(t, "amount"), To: "app"}
-			switch c.Method = rapid.SampledFrom([]string{"", "vote", "create", "revert"}).Draw(t, "method"); c.Method {
+			methods := []string{"", "vote", "create", "require", "revert"}
+			switch c.Method = rapid.SampledFrom(methods).Draw(t, "method"); c.Method {
 			case "":
 				c.To = string(address(rapid.IntRange(0, len(keys)-1).Draw(t, "to")))
-			case "create":
+			case "create", "require":
 				c.To = rapid.SampledFrom([]string{"app", "b", "c"}).Draw(t, "app")
 			}
 			tx.Calls = append(tx.Calls, c)
