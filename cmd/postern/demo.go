@@ -15,32 +15,40 @@ import (
 	"github.com/postern-dev/postern/internal/demo"
 )
 
+const demoLong = `
+	Run everything, as postern dev does, and besides a devnet and its worker; post the samples of
+	testdata/transactions over HTTP, show queues and senders until all have ended, sum up, and keep
+	serving until Ctrl-C. On the way the devnet drops transactions and takes a block out again.
+
+	The exit code is 0 if every sample ended as its file says, and is on the ledger exactly as often
+	as its outcome says, else 1. -o json prints the summary as one line.
+
+	With --processor it sends batches of messages to processors instead: atomic and not, retried,
+	confirmed by a callback, expired, evicted. The ledger must have seen what each result says.
+
+	With --leader requests on the devnet are events that call tools in two processes, one whose calls are
+	signed and one that is a plain script; what the tools answer goes back to the devnet. One tool fails
+	at first, one breaks its schema.
+
+	With --flow three flows of Python scripts are executed by runners that are processes of their own, without
+	a sandbox, since each script appends to a file: a diamond in which one job fails twice, one waits for an
+	approval, and the runner of one is killed with -9; one that a poisonous job ends; and one whose middle
+	another installation executes, with a database of its own that is thrown away. The summary compares the
+	file with what is recorded.
+
+	With --domain three installations, each with a database of its own, share a domain of private tokens: the
+	ledger sees hashes of them alone, and a notary endorses each transfer. One is parked, one is refused at
+	first, the ledger reverts two. At a boundary of blocks another installation coordinates, and in mid-run
+	the one that does is killed with -9 and started again. Receipts, ledger and balances must agree.`
+
 func demoCommand() *cobra.Command {
-	var ephemeral, yes, once, processors, events, flows bool
+	var ephemeral, yes, once bool
+	var which demos
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run everything, post sample transactions and watch them go out",
-		Long: trim(`
-			Run everything, as postern dev does, and besides a devnet and its worker; post the samples of
-			testdata/transactions over HTTP, show queues and senders until all have ended, sum up, and keep
-			serving until Ctrl-C. On the way the devnet drops transactions and takes a block out again.
-
-			The exit code is 0 if every sample ended as its file says, and is on the ledger exactly as often
-			as its outcome says, else 1. -o json prints the summary as one line.
-
-			With --processor it sends batches of messages to processors instead: atomic and not, retried,
-			confirmed by a callback, expired, evicted. The ledger must have seen what each result says.
-
-			With --leader requests on the devnet are events that call tools in two processes, one whose calls are
-			signed and one that is a plain script; what the tools answer goes back to the devnet. One tool fails
-			at first, one breaks its schema.
-
-			With --flow three flows of Python scripts are executed by runners that are processes of their own, without
-			a sandbox, since each script appends to a file: a diamond in which one job fails twice, one waits for an
-			approval, and the runner of one is killed with -9; one that a poisonous job ends; and one whose middle
-			another installation executes, with a database of its own that is thrown away. The summary compares the
-			file with what is recorded.`),
-		Args: cobra.NoArgs,
+		Long:  trim(demoLong),
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asked, err := asJSON(cmd)
 			if err != nil {
@@ -58,7 +66,7 @@ func demoCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			run, err := demonstrationOf(cmd, processors, events, flows)
+			run, err := which.chosen(cmd)
 			if err != nil {
 				return usage(cmd, err)
 			}
@@ -66,26 +74,41 @@ func demoCommand() *cobra.Command {
 		},
 	}
 	addDevSettings(cmd, &ephemeral, &yes)
-	cmd.Flags().BoolVar(&processors, "processor", false, "batches of processors instead of transactions")
-	cmd.Flags().BoolVar(&events, "leader", false, "events and tools instead of transactions")
-	cmd.Flags().BoolVar(&flows, "flow", false, "flows of scripts instead of transactions")
+	cmd.Flags().BoolVar(&which.processors, "processor", false, "batches of processors instead of transactions")
+	cmd.Flags().BoolVar(&which.events, "leader", false, "events and tools instead of transactions")
+	cmd.Flags().BoolVar(&which.flows, "flow", false, "flows of scripts instead of transactions")
+	cmd.Flags().BoolVar(&which.domain, "domain", false,
+		"a domain of three installations instead of transactions")
 	cmd.Flags().BoolVar(&once, "once", false, "end after the summary")
 	return cmd
 }
 
-// demonstrationOf chooses what the demo runs.
-func demonstrationOf(cmd *cobra.Command, processors, events, flows bool) (demonstration, error) {
-	switch {
-	case processors && events, processors && flows, events && flows:
-		return nil, errors.New("--processor, --leader and --flow are demos of their own: choose one")
-	case flows:
-		return func(ctx context.Context, c demo.Config) (*demo.Summary, error) { return runFlows(ctx, cmd, c) }, nil
-	case processors:
-		return demo.RunProcessors, nil
-	case events:
-		return runLeader, nil
+// demos says which one is asked for; transactions if none.
+type demos struct{ processors, events, flows, domain bool }
+
+// chosen is what the demo runs.
+func (d demos) chosen(cmd *cobra.Command) (demonstration, error) {
+	asked := []demonstration{}
+	for _, one := range []struct {
+		asked bool
+		run   demonstration
+	}{
+		{d.processors, demo.RunProcessors},
+		{d.events, runLeader},
+		{d.flows, func(ctx context.Context, c demo.Config) (*demo.Summary, error) { return runFlows(ctx, cmd, c) }},
+		{d.domain, func(ctx context.Context, c demo.Config) (*demo.Summary, error) { return runDomain(ctx, cmd, c) }},
+	} {
+		if one.asked {
+			asked = append(asked, one.run)
+		}
 	}
-	return demo.Run, nil
+	switch len(asked) {
+	case 0:
+		return demo.Run, nil
+	case 1:
+		return asked[0], nil
+	}
+	return nil, errors.New("--processor, --leader, --flow and --domain are demos of their own: choose one")
 }
 
 // errServer is the cause when the installation ended under the demo.

@@ -82,6 +82,23 @@ func TestTheDemoOfFlowsEndsAsItsSamplesSay(t *testing.T) {
 	}
 }
 
+// Each intent of three installations has the receipt that its sample says, whatever is refused, reverted or killed on
+// the way, and receipts, ledger and balances agree.
+func TestTheDemoOfADomainEndsAsItsSamplesSay(t *testing.T) {
+	t.Parallel()
+	r := postern(t, anyPort, "demo", "--domain", "--once", "--ephemeral", "-o", "json")
+	r.want(t, 0, "which coordinates, is killed with", "is started again")
+	var s demo.Summary
+	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil {
+		t.Fatal(err, r.stdout)
+	}
+	if s.Unexpected != 0 || s.Failed != 3 || s.Done+s.Failed != s.Transactions || s.Transactions < 14 ||
+		s.Retries < 1 || s.Domain == nil || len(s.Domain.Receipts) != s.Transactions || len(s.Domain.Balances) != 4 ||
+		len(s.Domain.Coordinators) < 2 || s.Domain.Killed == "" || !s.Ledger.Balanced || s.Ledger.Calls != s.Done {
+		t.Errorf("the summary is %+v of %+v", s, s.Domain)
+	}
+}
+
 func TestTheDemoEndsAsItsSamplesSayAndASecondOneServesUntilInterrupted(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t).URL

@@ -16,29 +16,33 @@ import (
 // privilege, since loopback addresses are allowed whole.
 const workerPorts = "1024-65535"
 
+const devLong = `
+	Run everything for development in one process: a PostgreSQL of its own (kept between runs),
+	migrated, the API without authentication, and the sequencer. The first two lines are
+	DATABASE_URL=... and the address of the API, at which a browser finds the dashboard. The
+	environment names no database here: --database-url does, and --yes takes one that others use.
+
+	Then: curl -X PUT .../dispatchers/MY_TYPE -d '{"worker_url": "http://127.0.0.1:9000"}' with
+	Content-Type: application/json, and POST /transactions. worker_url noop: needs no worker.
+
+	With --devnet there is also a ledger to submit to and its worker: the next two lines are their
+	addresses. Dispatchers take the worker's as worker_url; accounts get their key and money when
+	they first sign. See postern worker devnet for what transactions may say.`
+
 func devCommand() *cobra.Command {
-	var ephemeral, reset, yes, devnet bool
+	var ephemeral, reset, yes, devnet, attached bool
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run everything for development: database, API and sequencer in one",
-		Long: trim(`
-			Run everything for development in one process: a PostgreSQL of its own (kept between runs),
-			migrated, the API without authentication, and the sequencer. The first two lines are
-			DATABASE_URL=... and the address of the API, at which a browser finds the dashboard. The
-			environment names no database here: --database-url does, and --yes takes one that others use.
-
-			Then: curl -X PUT .../dispatchers/MY_TYPE -d '{"worker_url": "http://127.0.0.1:9000"}' with
-			Content-Type: application/json, and POST /transactions. worker_url noop: needs no worker.
-
-			With --devnet there is also a ledger to submit to and its worker: the next two lines are their
-			addresses. Dispatchers take the worker's as worker_url; accounts get their key and money when
-			they first sign. See postern worker devnet for what transactions may say.`),
-		Args: cobra.NoArgs,
+		Long:  trim(devLong),
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asked, err := asJSON(cmd)
 			if err != nil {
 				return err
 			}
+			ctx, stop := attach(cmd.Context(), attached)
+			defer stop()
 			d, err := newDev(cmd, app.DevOptions{Ephemeral: ephemeral, Reset: reset, Yes: yes}, app.Logger)
 			if err != nil {
 				return err
@@ -65,10 +69,12 @@ func devCommand() *cobra.Command {
 				d.Close()
 				return err
 			}
-			return d.Run(cmd.Context())
+			return d.Run(ctx)
 		},
 	}
 	addDevSettings(cmd, &ephemeral, &yes)
+	cmd.Flags().BoolVar(&attached, "attached", false, "end when standard input does")
+	cmd.Flags().MarkHidden("attached")
 	cmd.Flags().BoolVar(&reset, "reset", false, "throw away the kept database, and begin with a new one")
 	cmd.MarkFlagsMutuallyExclusive("reset", "ephemeral")
 	cmd.Flags().BoolVar(&devnet, "devnet", false, "run a ledger to submit to and its worker, too")

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/devpg"
 	"github.com/postern-dev/postern/internal/fault"
@@ -171,6 +174,24 @@ func prepare(ctx context.Context, database string) error {
 	}
 	pool.Close()
 	return migrate.Up(ctx, database, nil)
+}
+
+// DatabaseBeside makes an empty database on the server of another one, and returns its URL.
+func DatabaseBeside(ctx context.Context, database, name string) (string, error) {
+	at, err := url.Parse(database)
+	if err != nil {
+		return "", err
+	}
+	conn, err := pgx.Connect(ctx, database)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()); err != nil {
+		return "", err
+	}
+	at.Path = "/" + name
+	return at.String(), nil
 }
 
 // Run is App.Run; the database is stopped at the end if it is ours.

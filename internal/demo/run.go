@@ -23,6 +23,10 @@ type Config struct {
 	Out     io.Writer // for the table or the lines; nil: silence
 	Redraw  bool      // Out is a terminal: draw the table over itself, else a line a second
 	Columns int       // of the terminal
+
+	// StartNode starts another installation of a domain, or starts one again: its rows are kept. kill ends it as
+	// kill -9 does, and waits until it is gone.
+	StartNode func(ctx context.Context, name string) (api string, kill func(), err error)
 }
 
 // RunName makes the name of a run that begins now.

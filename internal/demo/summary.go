@@ -31,6 +31,7 @@ type Summary struct {
 	Ledger       *Ledger      `json:"ledger"`
 	Senders      int          `json:"senders"`
 	Queues       int          `json:"queues"`
+	Domain       *Domains     `json:"domain,omitempty"`
 
 	kind summaryKind
 }
@@ -43,6 +44,7 @@ const (
 	ofBatches
 	ofEvents
 	ofFlows
+	ofIntents
 )
 
 // StateTime is how long samples stayed in one state, over all visits.
@@ -156,9 +158,10 @@ func (r *run) stays(ctx context.Context, t Transaction, into map[outbox.State][]
 // round keeps two digits behind the point.
 func round(f float64) float64 { return math.Round(f*100) / 100 }
 
-// Print writes the summary for people.
-func (s *Summary) Print(out io.Writer) {
-	what, end, say := "transactions of %d queues", "DONE", "every sample ended as its file in testdata/transactions says it should, and the ledger agrees with each outcome"
+// words are those of what a summary counts: the things, their good end, what is said if all is well, and what carries
+// the things.
+func (s *Summary) words() (what, end, say, through string) {
+	what, end, say = "transactions of %d queues", "DONE", "every sample ended as its file in testdata/transactions says it should, and the ledger agrees with each outcome"
 	switch s.kind {
 	case ofBatches:
 		what, end, say = "batches in %d lines of processors", "executed",
@@ -169,11 +172,23 @@ func (s *Summary) Print(out io.Writer) {
 	case ofFlows:
 		what, end = "jobs of %d flows", "finished"
 		say = "every job ended as it should, and what its script wrote to a file is what is recorded of it"
+	case ofIntents:
+		what, end = "intents of %d domain", "success"
+		say = "every intent ended as it should, each success is on the ledger once, and the balances agree"
 	}
-	through := "senders"
-	if s.kind == ofFlows {
+	through = "senders"
+	switch s.kind {
+	case ofFlows:
 		through = "runners"
+	case ofIntents:
+		through = "installations"
 	}
+	return what, end, say, through
+}
+
+// Print writes the summary for people.
+func (s *Summary) Print(out io.Writer) {
+	what, end, say, through := s.words()
 	fmt.Fprintf(out, "\n%d "+what+" through %d "+through+
 		" in %.1f s (%.1f a second): %d done, %d ended otherwise, %d retries\n",
 		s.Transactions, s.Queues, s.Senders, s.Seconds, s.PerSecond, s.Done, s.Failed, s.Retries)
@@ -191,6 +206,9 @@ func (s *Summary) Print(out io.Writer) {
 		fmt.Fprintf(w, "  %s\t%d\t%.2f s\t%.2f s\n", t.State, t.Visits, t.P50, t.Max)
 	}
 	w.Flush()
+	if s.Domain != nil {
+		s.Domain.print(out)
+	}
 	if l := s.Ledger; l != nil && s.kind != ofTransactions {
 		fmt.Fprintf(out, "\nread back from the ledger (height %d): %d calls of %d apps, fees %s\n",
 			l.Height, l.Calls, l.Apps, l.Fees)
@@ -225,6 +243,15 @@ func (s *Summary) Further(api, database string) []string {
 			"curl -s -H 'Accept: text/vnd.mermaid' " + api + "/" + s.Example + "/dag",
 			"psql " + quote(database) +
 				" -c \"SELECT flow, ref, status, tries, error_code FROM report.jobs ORDER BY flow, ref\"",
+		}
+	}
+	if s.kind == ofIntents {
+		at, _, _ := strings.Cut(s.Example, "/intents/")
+		return []string{
+			"curl -s " + api + "/" + at,
+			"curl -s '" + api + "/" + at + "/intents?receipt=failure'",
+			"curl -s " + api + "/" + s.Example + "/history",
+			"psql " + quote(database) + " -c \"SELECT domain, uid, state, receipt, text FROM report.intents\"",
 		}
 	}
 	if s.kind == ofEvents {
@@ -264,6 +291,8 @@ func (s *Summary) Try(program, api, database string) []string {
 	switch s.kind {
 	case ofFlows:
 		why, lever = program+" why "+s.Example+at, program+" pause dispatchers/job.python --dry-run"+at
+	case ofIntents:
+		why, lever = program+" why "+s.Example+at, program+" pause dispatchers/"+tokenType+" --dry-run"+at
 	case ofEvents:
 		why, lever = program+" why "+s.Example+at, program+" pause dispatchers/leader.tool --dry-run"+at
 	case ofBatches:
