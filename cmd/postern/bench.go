@@ -77,6 +77,7 @@ func addBenchFlags(cmd *cobra.Command, c *bench.Config) {
 	f.IntVar(&c.Events, "events", c.Events, "leader: how many")
 	f.IntVar(&c.Flows, "flows", c.Flows, "flow: how many, of 20 jobs each")
 	f.Float64Var(&c.MessageRate, "message-rate", c.MessageRate, "messages-steady: posts a second")
+	f.IntVar(&c.Intents, "intents", c.Intents, "domain: intents over all domains")
 	f.IntVar(&c.Batches, "batches", c.Batches, "processor: over all of them; batch-insert: in the long line")
 	f.IntVar(&c.Waiting, "waiting", c.Waiting, "senders: queues")
 	f.IntSliceVar(&c.Finished, "finished", c.Finished, "backlog: so many have ended before")

@@ -161,7 +161,9 @@ var history = []string{"task", "outcome", "attempt", "delivery", "mark", "redriv
 	"processor", "batch", "batch_line", "batch_place", "batch_action", "batch_step", "batch_callback",
 	"event", "event_move", "event_drop", "channel_message", "channel_message_end", "dependency",
 	"runner", "flow", "flow_step", "job", "job_edge", "job_need", "job_due", "job_try", "try_late", "try_log",
-	"message", "message_step", "message_late", "message_log"}
+	"message", "message_step", "message_late", "message_log",
+	"domain", "coord_state", "coord_intent", "coord_permit", "coord_work", "coord_spend", "coord_activity",
+	"coord_payload", "coord_call", "coord_step", "coord_in", "coord_out"}
 
 // reset empties a database that was empty before us, so that each run begins with the same pages.
 func (b *Bench) reset(ctx context.Context) error {
@@ -228,6 +230,22 @@ func (b *Bench) launch(ctx context.Context, role string) (*Process, error) {
 	p, err := b.Launch(ctx, Part{Role: role, Database: b.url})
 	if err != nil {
 		return nil, fmt.Errorf("start the process %s: %w", role, err)
+	}
+	return p, nil
+}
+
+// serving starts a process on our database, and returns it once it serves.
+func (b *Bench) serving(ctx context.Context, role string) (*Process, error) {
+	p, err := b.launch(ctx, role)
+	if err != nil {
+		return nil, err
+	}
+	if err = p.Go(); err == nil {
+		err = ready(ctx, p.URL)
+	}
+	if err != nil {
+		_ = p.Stop() // the first error counts
+		return nil, err
 	}
 	return p, nil
 }

@@ -172,17 +172,11 @@ func (b *Bench) ingest(ctx context.Context, role string, tr *traffic) (*trial, e
 	if err := b.calm(ctx); err != nil {
 		return nil, err
 	}
-	p, err := b.launch(ctx, role)
+	p, err := b.serving(ctx, role)
 	if err != nil {
 		return nil, err
 	}
 	defer p.Stop()
-	if err := p.Go(); err != nil {
-		return nil, err
-	}
-	if err := ready(ctx, p.URL); err != nil {
-		return nil, err
-	}
 	tr.url, tr.prefix, tr.counts = p.URL, b.name(), make([]int, max(b.Queues, tr.connections))
 	first := *tr
 	first.length, first.batch = 0, 0 // make the queues

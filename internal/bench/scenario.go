@@ -34,17 +34,18 @@ type Sizes struct {
 	Events      int           // leader
 	Flows       int           // flow
 	MessageRate float64       // messages-steady: posts a second
+	Intents     int           // domain: over all domains
 }
 
 // DefaultSizes are those that the figures of this project are made with.
 var DefaultSizes = Sizes{Runs: 5, Queues: 1000, Depth: 10, Connections: 64, Waiting: 10000, Finished: []int{1000000, 10000000}, Behind: 10000000,
 	Hold: 10 * time.Minute, Free: 20 * time.Second, Shapes: []string{"1xn", "1000x10", "1000x10" + inTurns, "20000x1", bySenders}, Rate: 1, Samples: 60, Batch: 100, Length: 5 * time.Second, Processors: 1000, Batches: 100000, Events: 10000,
-	Flows: 1000, MessageRate: 100}
+	Flows: 1000, MessageRate: 100, Intents: 600}
 
 // Validate says which size nothing can be measured with, by the name of its flag.
 func (s Sizes) Validate() error {
 	least := map[string]int{"runs": s.Runs, "queues": s.Queues, "depth": s.Depth, "connections": s.Connections, "batch": s.Batch, "waiting": s.Waiting, "samples": s.Samples, "processors": s.Processors, "batches": s.Batches, "events": s.Events,
-		"flows": s.Flows}
+		"flows": s.Flows, "intents": s.Intents}
 	for _, name := range sorted(least) {
 		if least[name] < 1 {
 			return fmt.Errorf("--%s %d: want at least 1", name, least[name])
@@ -122,7 +123,10 @@ func init() {
 		Scenario{"flow-latency", "a chain of 20 jobs: from one job's finish to the claim of the next", flowLatency},
 		Scenario{"messages", "from 32 actors to another installation, over the loopback and over a line of 50 ms",
 			messageRuns},
-		Scenario{"messages-steady", "the same, posted at a steady rate", messageSteady})
+		Scenario{"messages-steady", "the same, posted at a steady rate", messageSteady},
+		Scenario{"domain",
+			"intents of one domain and of 50 that three installations share, with services that do nothing",
+			domainRuns})
 	for _, c := range []int{1, 16, 64} {
 		Scenarios = append(Scenarios, commits(c))
 	}
