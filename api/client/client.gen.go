@@ -5894,6 +5894,9 @@ type ListIntentsParamsReceipt string
 type ListIntentsParams struct {
 	State   ListIntentsParamsState   `query:"state"`
 	Receipt ListIntentsParamsReceipt `query:"receipt"`
+	Limit   int64                    `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
 }
 
 // PostIntentParams are the parameters of PostIntent; what is zero is not sent.
@@ -8096,7 +8099,7 @@ var Operations = []Operation{
 	{Name: "PatchDomain", Method: "PATCH", Path: "/domains/{name}", Summary: "Change the settings of a domain", Query: []string{"reason", "dry_run"}},
 	{Name: "PutDomain", Method: "PUT", Path: "/domains/{name}", Summary: "Create a domain or replace its settings", Query: []string{"reason", "dry_run"}},
 	{Name: "PutDomainHeight", Method: "PUT", Path: "/domains/{name}/height", Summary: "Raise the block height of a domain", Query: []string{"reason", "dry_run"}},
-	{Name: "ListIntents", Method: "GET", Path: "/domains/{name}/intents", Summary: "List intents, the newest first", Query: []string{"state", "receipt"}},
+	{Name: "ListIntents", Method: "GET", Path: "/domains/{name}/intents", Summary: "List intents, the newest first", Query: []string{"state", "receipt", "limit", "cursor"}},
 	{Name: "PostIntent", Method: "POST", Path: "/domains/{name}/intents", Summary: "Have something done once", Query: []string{"reason", "dry_run"}},
 	{Name: "GetIntent", Method: "GET", Path: "/domains/{name}/intents/{id}", Summary: "Read one intent"},
 	{Name: "CancelIntent", Method: "POST", Path: "/domains/{name}/intents/{id}/cancel", Summary: "End an intent that has sent nothing yet", Query: []string{"reason", "dry_run"}},

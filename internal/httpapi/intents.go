@@ -179,13 +179,15 @@ type listIntentsInput struct {
 	Name    name   `path:"name"`
 	State   string `query:"state" enum:"Pending,Delegated,Assembling,Signing,EndorsementGathering,Prepared,Dispatched,Sequenced,Submitted,Confirmed,Reverted,Parked"`
 	Receipt string `query:"receipt" enum:"success,failure"`
-	namedPage
+	Limit   int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
+	Cursor  string `query:"cursor" doc:"next of the page before."`
 }
 
 func (a *API) listIntents(ctx context.Context, in *listIntentsInput) (*pageOf[intentView], error) {
 	var err error
 	out := &pageOf[intentView]{}
-	out.Body, out.Link, err = listBy(ctx, a, &in.namedPage, []any{"intents", in.Name, in.State, in.Receipt},
+	out.Body, out.Link, err = listBy(ctx, a, &namedPage{in.Limit, in.Cursor},
+		[]any{"intents", in.Name, in.State, in.Receipt},
 		func(before int64, limit int) ([]*domains.Intent, error) {
 			return a.Store.Domains.Intents(ctx, contextID(ctx), string(in.Name),
 				domains.IntentFilter{State: in.State, Receipt: in.Receipt, Before: before, Limit: limit})
