@@ -45,7 +45,8 @@ func (a *App) measure(version string) (err error) {
 	a.store.Count, a.store.Batches.BatchLeft = a.metrics.Entered, a.metrics.BatchLeft
 	a.store.Flows.Lapsed = a.metrics.RunnerLapsed
 	a.store.Messages.Passed = a.metrics.MessageDeadline
-	a.store.Domains.Left = a.metrics.IntentLeft
+	a.store.Domains.Left, a.store.Domains.Ended = a.metrics.IntentLeft, a.metrics.IntentEnded
+	a.store.Domains.Counted = a.metrics.CoordMessage
 	a.metrics.Watch(telemetry.Sources{
 		Sample: a.sample,
 		Waits: func() telemetry.Waits {
@@ -94,6 +95,11 @@ func (a *App) sample(ctx context.Context) (telemetry.Sample, error) {
 	}
 	peers, err := a.store.Installations.TakeSample(ctx)
 	v.Peers = telemetry.Peers(peers)
+	if err != nil {
+		return v, err
+	}
+	domains, err := a.store.Domains.TakeSample(ctx)
+	v.Domains = telemetry.Domains(domains)
 	return v, err
 }
 

@@ -59,6 +59,8 @@ type Metrics struct {
 	untold       prometheus.Counter
 	lapsed       prometheus.Counter
 	deadlines    *prometheus.CounterVec
+	intents      *prometheus.CounterVec
+	coordination *prometheus.CounterVec
 	panics       *prometheus.CounterVec
 
 	left  map[outbox.State]prometheus.Observer
@@ -170,8 +172,16 @@ func (m *Metrics) makeCounters() {
 	for _, name := range []string{"timeout", "timeout_ack", "timeout_result"} {
 		m.deadlines.WithLabelValues(name)
 	}
+	m.intents = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_intents_total",
+		Help: "Intents of domains that ended here, by how."}, []string{"outcome"})
+	for _, outcome := range []string{coord.Success, coord.Failure} {
+		m.intents.WithLabelValues(outcome)
+	}
+	m.coordination = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_coord_messages_total",
+		Help: "Messages between nodes of domains: delivered to another node, or refused by it and dropped; taken " +
+			"from another node, and those of them that changed nothing."}, []string{"kind", "outcome"})
 	m.registry.MustRegister(m.refused, m.handedBack, m.rejections, m.events, m.stale, m.untold, m.lapsed, m.panics,
-		m.deadlines)
+		m.deadlines, m.intents, m.coordination)
 }
 
 // makeStates makes the times in the states of the machine tables.
@@ -289,6 +299,20 @@ func (m *Metrics) IntentLeft(machine string, s coord.State, d time.Duration) {
 	}
 	if o := m.intent[machine+"/"+string(s)]; o != nil {
 		o.Observe(max(0, d.Seconds()))
+	}
+}
+
+// IntentEnded counts an intent that has its receipt.
+func (m *Metrics) IntentEnded(outcome string) {
+	if m != nil {
+		m.intents.WithLabelValues(outcome).Inc()
+	}
+}
+
+// CoordMessage counts a message between nodes of a domain: delivered, refused, taken or ignored.
+func (m *Metrics) CoordMessage(kind coord.Kind, outcome string) {
+	if m != nil && kind.Known() {
+		m.coordination.WithLabelValues(string(kind), outcome).Inc()
 	}
 }
 

@@ -51,6 +51,8 @@ func exercise(m *telemetry.Metrics) {
 	m.Refused()
 	m.RunnerLapsed(3)
 	m.MessageDeadline("timeout_ack")
+	m.IntentEnded("success")
+	m.CoordMessage(coord.Heartbeat, "taken")
 	m.Delivered("delivered")
 	m.Served("GET /queues/{name}", 200, time.Millisecond)
 }
@@ -67,7 +69,10 @@ func sources() telemetry.Sources {
 					Stranded: map[string]float64{"python": 0}, Runners: map[string]int64{"live": 1}},
 				Messages: telemetry.Messages{Open: map[string]int64{"result": 2},
 					Oldest: map[string]float64{"result": 7.5}},
-				Peers: telemetry.Peers{States: map[string]int64{"refuses": 1}, Refused: 8.5}}, nil
+				Peers: telemetry.Peers{States: map[string]int64{"refuses": 1}, Refused: 8.5},
+				Domains: telemetry.Domains{Intents: map[string]int64{"Submitted": 3},
+					Oldest:       map[string]float64{"Submitted": 9.5},
+					Coordinators: map[string]int64{"Active": 1}}}, nil
 		},
 		Waits:    func() telemetry.Waits { return telemetry.Waits{Count: 2, Total: time.Second} },
 		LeaseAge: func() (time.Duration, bool) { return time.Second / 2, true },
@@ -183,6 +188,9 @@ func TestWhatIsSampledIsServed(t *testing.T) {
 		`postern_runner_lapses_total 3`,
 		`postern_messages_open{waits_for="result"} 2`, `postern_oldest_message_seconds{waits_for="result"} 7.5`,
 		`postern_peers{state="refuses"} 1`,
+		`postern_intents_open{state="Submitted"} 3`, `postern_oldest_intent_seconds{state="Submitted"} 9.5`,
+		`postern_coordinators{state="Active"} 1`, `postern_intents_total{outcome="success"} 1`,
+		`postern_coord_messages_total{kind="Heartbeat",outcome="taken"} 1`,
 		`postern_peer_refused_seconds 8.5`,
 		`postern_message_deadlines_total{deadline="timeout_ack"} 1`,
 		`postern_waiting 7`, `postern_oldest_head_seconds 1.5`, `postern_queues{state="FREE"} 3`, `postern_senders{pool="p",state="FREE"} 4`,

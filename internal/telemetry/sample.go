@@ -25,6 +25,15 @@ type Sample struct {
 	Jobs           Jobs
 	Messages       Messages
 	Peers          Peers
+	Domains        Domains
+}
+
+// Domains is what is read of domains: intents that have not ended and how long the oldest has been in its state, by
+// state, and seats by the state of their coordinator.
+type Domains struct {
+	Intents      map[string]int64
+	Oldest       map[string]float64
+	Coordinators map[string]int64
 }
 
 // Peers is what is read of other installations: how many take calls or refuse them, and for how long the one has
@@ -160,6 +169,11 @@ var (
 	descPeerRefused = describe("peer_refused_seconds",
 		"How long the other installation has refused calls that has refused them longest.")
 
+	descIntents      = describe("intents_open", "Intents of domains that have not ended, to 100,000 in all.", "state")
+	descOldestIntent = describe("oldest_intent_seconds",
+		"How long the oldest intent has been in a state, of those that have not ended.", "state")
+	descCoordinators = describe("coordinators", "Domains, by the state of this node as their coordinator.", "state")
+
 	descWaits    = describe("db_wait_seconds", "Waiting for a database connection: how often, and how long in all.")
 	descLeaseAge = describe("lease_age_seconds", "Since the last heartbeat that reached the database; at the TTL the leases are lost.")
 )
@@ -167,7 +181,7 @@ var (
 // Describe lists what Collect may bring.
 func (s *sampler) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descHeldByType, descOffers, descOldestOffer, descStrandedOffer, descRunners,
-		descMessages, descOldestMessage, descPeers, descPeerRefused,
+		descMessages, descOldestMessage, descPeers, descPeerRefused, descIntents, descOldestIntent, descCoordinators,
 		descHeadByState, descHeld, descForgotten, descOverdue, descStalled, descNodes, descOldestDelivery, descStaged, descRiverRunning, descUpdates, descDaysAhead, descGates, descQuarantine, descSlotBytes, descSourcesFailed, descSourceLag, descWaiting, descOldestHead, descQueues, descSenders, descDeliveries, descRiverLag, descOldestSnapshot, descWaits, descLeaseAge} {
 		c <- d
 	}
@@ -201,6 +215,19 @@ func (s *sampler) Collect(c chan<- prometheus.Metric) {
 	collectJobs(c, v.Jobs)
 	collectMessages(c, v.Messages)
 	collectPeers(c, v.Peers)
+	collectDomains(c, v.Domains)
+}
+
+// collectDomains brings the numbers of domains and their intents.
+func collectDomains(c chan<- prometheus.Metric, d Domains) {
+	gauge := gauges(c)
+	for state, n := range d.Intents {
+		gauge(descIntents, float64(n), state)
+		gauge(descOldestIntent, d.Oldest[state], state)
+	}
+	for state, n := range d.Coordinators {
+		gauge(descCoordinators, float64(n), state)
+	}
 }
 
 // collectPeers brings the numbers of other installations.

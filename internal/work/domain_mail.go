@@ -180,6 +180,7 @@ func (d *Domains) deliver(ctx context.Context, to domains.Busy, l *line, part []
 	switch got.Class {
 	case "":
 		d.opened(l, false)
+		d.counted(part, "delivered")
 		return true, store.Delivered(end, part)
 	case outbox.ClassRejected:
 		at := whichRefused(got.Body)
@@ -192,6 +193,7 @@ func (d *Domains) deliver(ctx context.Context, to domains.Busy, l *line, part []
 		}
 		d.Log.Warn("a node of a domain refuses a message, which is dropped", "domain", part[at].Parcel.Domain, "node",
 			to.Node, "kind", part[at].Kind, "why", got.Message)
+		d.counted(part[at:at+1], "refused")
 		if err := store.Delivered(end, part[at:at+1]); err != nil {
 			return true, err
 		}
@@ -200,6 +202,14 @@ func (d *Domains) deliver(ctx context.Context, to domains.Busy, l *line, part []
 	}
 	d.failed(l, got.After)
 	return false, store.Undelivered(end, part, got.Code+": "+got.Message)
+}
+
+func (d *Domains) counted(list []*domains.Mail, outcome string) {
+	if count := d.Store.Domains.Counted; count != nil {
+		for _, m := range list {
+			count(m.Kind, outcome)
+		}
+	}
 }
 
 func (d *Domains) opened(l *line, alone bool) {

@@ -54,7 +54,10 @@ type Stepped struct {
 	Moves   []coord.Move
 	Ignored []coord.Ignored
 	read    []int64 // the numbers of messages that it took
-	left    []leaving
+
+	left     []leaving
+	receipts []coord.Receipt
+	kinds    []coord.Kind // of the messages that it took
 }
 
 // Step takes a step of a domain with what happened to it, and looks at what is due. It takes nothing where another
@@ -162,6 +165,9 @@ func (s *Store) step(ctx context.Context, id int32, take taking) (out Stepped, e
 		if err != nil {
 			return err
 		}
+		for _, e := range brought {
+			out.kinds = append(out.kinds, e.Message.Kind)
+		}
 		all, out.read, out.More = slices.Concat(all, brought), numbers, take.most > 0 && len(numbers) == take.most
 		all, err = s.fenced(ctx, t, h, all)
 		if err != nil {
@@ -213,7 +219,7 @@ func (s *Store) decide(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch, ev
 	}
 	out.Calls, out.Posts, out.Moves, out.Ignored, out.Still = len(st.Calls), len(st.Posts)+len(st.Recalls), st.Moves,
 		st.Ignored, st.Domain.Still()
-	out.Sent = len(st.Messages)
+	out.Sent, out.receipts = len(st.Messages), st.Receipts
 	return t.Commit(ctx, b)
 }
 

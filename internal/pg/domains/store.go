@@ -16,6 +16,11 @@ type Store struct {
 	Self func() int64
 	// Left is told, after the commit, how long an intent or a work had been in a state that it left; nil: it is not.
 	Left func(machine string, state coord.State, took time.Duration)
+	// Ended is told, after the commit, how an intent ended; nil: it is not.
+	Ended func(outcome string)
+	// Counted is told, after the commit, what came of a message between nodes: delivered, refused, taken, or ignored
+	// by the step that took it; nil: it is not.
+	Counted func(kind coord.Kind, outcome string)
 	// Stepped is told, after the commit, of each step; nil: it is not. It must not wait.
 	Stepped func(Stepped)
 	// Bell wakes the loops of domains in this process; nil: they look by the clock alone. It must not wait.
@@ -51,6 +56,17 @@ func (s *Store) heard(h *seat, out *Stepped) {
 			s.Left(l.machine, l.state, l.took)
 		}
 	}
+	if s.Ended != nil {
+		for _, r := range out.receipts {
+			s.Ended(r.Outcome)
+		}
+	}
+	for _, kind := range out.kinds {
+		s.count(kind, "taken")
+	}
+	for _, i := range out.Ignored {
+		s.count(coord.Kind(i.What), "ignored")
+	}
 	for _, m := range out.Moves {
 		s.Log.Debug("transition", "machine", m.Machine, "domain", h.name, "intent", m.ID, "from", m.From, "on", m.On,
 			"to", m.To,
@@ -58,6 +74,13 @@ func (s *Store) heard(h *seat, out *Stepped) {
 	}
 	if s.Stepped != nil {
 		s.Stepped(*out)
+	}
+}
+
+// count tells what came of a message between nodes.
+func (s *Store) count(kind coord.Kind, outcome string) {
+	if s.Counted != nil && kind.Known() {
+		s.Counted(kind, outcome)
 	}
 }
 
