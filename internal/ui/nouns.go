@@ -125,6 +125,15 @@ var nouns = []noun{
 			"sent", "created_at", "deadline", "deadline", "error", "error"),
 	},
 	{
+		name:     "domains",
+		question: "Who coordinates, were the other nodes heard, and what do intents wait for?",
+		id:       "name",
+		columns: cols("domain", "name", "state", "state", "mode", "mode", "node", "self", "coordinator", "coordinator",
+			"originator", "originator", "height", "height"),
+		parts: []part{{"intents", "id", cols("intent", "id", "uid", "uid", "party", "party", "state", "state",
+			"since", "since", "coordinated by", "delegate", "receipt", "receipt.outcome", "created", "created_at")}},
+	},
+	{
 		name:     "peers",
 		question: "Which other installations are known, and which refuse calls?",
 		id:       "name",

@@ -45,6 +45,8 @@ func special(at string) func(*visit) (*screen, error) {
 		return job
 	case "runners/{id}":
 		return runner
+	case "domains/{id}":
+		return domain
 	case "machines":
 		return machines
 	case "machines/{id}":

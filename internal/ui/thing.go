@@ -53,6 +53,9 @@ func (v *visit) thing(path string, parts []part) (*thingPage, error) {
 			return nil, err
 		}
 		t.History = h.items()
+		if seconds := h.doc["seconds"]; seconds != nil { // of an intent
+			t.Facts = append(t.Facts, property{Name: "seconds in each state", Long: pretty(seconds)})
+		}
 	}
 	for _, p := range parts {
 		l, err := v.partOf(path, p)
