@@ -15,7 +15,7 @@ import (
 func domainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "domain",
-		Short: "Domains and their intents: put, submit, resume, cancel, release",
+		Short: "Domains and their intents: put, rm, height, submit, resume, cancel, release",
 		Long: trim(`
 			An intent is something that is to be done once. The service of its domain assembles, signs, endorses
 			and prepares it over HTTP; then its public transaction goes out, and the intent has one receipt.
@@ -23,13 +23,15 @@ func domainCommand() *cobra.Command {
 			  postern domain put tok '{"types": ["PAY"], "service_url": "http://127.0.0.1:9000"}'
 			  postern domain submit tok '{"party": "alice", "data": {"pay": 5}}' --wait 1m
 			  postern domain show tok
-			  postern ls domains/tok/intents`),
+			  postern ls domains/tok/intents
+			  postern pause domains/tok`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usage(cmd, errors.New("want ls, show, put, submit, resume, cancel or release"))
+			return usage(cmd, errors.New("want ls, show, put, rm, height, submit, resume, cancel or release"))
 		},
 	}
-	cmd.AddCommand(listOf("domains", "List domains"), domainShowCommand(), domainPutCommand(), intentSubmitCommand(),
+	cmd.AddCommand(listOf("domains", "List domains"), domainShowCommand(), domainPutCommand(), domainRemoveCommand(),
+		domainHeightCommand(), intentSubmitCommand(),
 		intentLeverCommand("resume", "Have a parked intent go on"),
 		intentLeverCommand("cancel", "End an intent that has sent nothing yet"), intentReleaseCommand())
 	return cmd
@@ -87,6 +89,39 @@ func domainPutCommand() *cobra.Command {
 			return printed(cmd, b)
 		},
 	})
+}
+
+func domainRemoveCommand() *cobra.Command {
+	return asClient(&cobra.Command{
+		Use:   "rm NAME",
+		Short: "Remove a domain whose intents have all ended",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return ask(cmd, http.MethodDelete, objectPath("domains/"+args[0]), nil)
+		},
+	})
+}
+
+func domainHeightCommand() *cobra.Command {
+	var force bool
+	cmd := asClient(&cobra.Command{
+		Use:   "height NAME HEIGHT",
+		Short: "Raise the block height of a domain",
+		Long: trim(`
+			The height says whose turn it is to coordinate. Where the service answers /height, it is raised by itself.
+
+			  postern domain height tok 4711`),
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{"height": args[1]}
+			if force {
+				body["force"] = true
+			}
+			return ask(cmd, http.MethodPut, objectPath("domains/"+args[0])+"/height", body)
+		},
+	})
+	cmd.Flags().BoolVar(&force, "force", false, "also where it rises by more than ten ranges of blocks")
+	return cmd
 }
 
 func intentSubmitCommand() *cobra.Command {
@@ -172,16 +207,25 @@ func intentLeverCommand(verb, short string) *cobra.Command {
 func intentReleaseCommand() *cobra.Command {
 	var outcome, reason string
 	cmd := asClient(&cobra.Command{
-		Use:   "release NAME INTENT",
-		Short: "Say what became of an intent whose transaction may have landed",
+		Use:   "release NAME [INTENT]",
+		Short: "Say what became of an intent whose transaction may have landed, or let a domain go on",
 		Long: trim(`
+			Without INTENT a domain goes on that waits since this store may have lost something.
+
 			Where it cannot be known whether the public transaction of an intent has landed, the intent waits.
 			Look at the ledger, and say: done ends the intent with success; not_done has it done again, and where
 			that was wrong, twice.
 
 			  postern domain release tok order-7 --outcome done --reason "in block 4711"`),
-		Args: cobra.ExactArgs(2),
+		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if outcome != "" {
+					return usage(cmd, errors.New("--outcome is about an INTENT: name it"))
+				}
+				return ask(cmd, http.MethodPost, objectPath("domains/"+args[0])+"/release",
+					map[string]string{"reason": reason})
+			}
 			if outcome == "" || reason == "" {
 				return usage(cmd, errors.New("want --outcome done or not_done, and --reason"))
 			}
