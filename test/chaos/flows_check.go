@@ -36,6 +36,9 @@ type flowJob struct {
 	script           string // what its script calls it, where that is of another installation
 }
 
+// anyJob stands for the name of a job that the other installation has forgotten.
+const anyJob = "any"
+
 // names is what its script calls it.
 func (j *flowJob) names() string {
 	if j.script != "" {
@@ -72,7 +75,7 @@ func (e *flowEvidence) check(say found) (n flowCounts) {
 	}
 	for i, l := range e.lines {
 		if l.What == "finish" {
-			finished[l.Job+l.Nonce] = i
+			finished[l.Job+l.Nonce], finished[anyJob+l.Nonce] = i, i
 		}
 	}
 	n.Jobs = len(e.jobs)

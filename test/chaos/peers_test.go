@@ -48,6 +48,11 @@ func TestTheCheckerOfTwoInstallationsFindsWhatIsWrong(t *testing.T) {
 	if n, wrong := look(good); len(wrong) > 0 || n.Letters != 2 || n.Away != 1 || good.jobs[0].names() != "b" {
 		t.Fatalf("nothing is wrong, and it finds %v, and counts %+v", wrong, n)
 	}
+	lost := goodPair() // by the other installation, which was restored
+	lost.far, lost.farJobs, lost.restored = lost.far[:1], nil, true
+	if _, wrong := look(lost); len(wrong) > 0 || lost.jobs[0].names() != anyJob {
+		t.Errorf("what another installation has lost is known here, and it finds %v", wrong)
+	}
 	for _, c := range []struct {
 		invariant string
 		spoil     func(*pairEvidence)
