@@ -64,7 +64,7 @@ const MostIntents = 1000
 // names the ledger's entry by it is met there.
 func (s *Store) Submit(ctx context.Context, by db.By, domain string, list []NewIntent,
 	pointer func(int) string) ([]*Intent, error) {
-	d, err := s.Domain(ctx, by.Context, domain)
+	d, err := s.known(ctx, by.Context, domain)
 	if err != nil {
 		return nil, err
 	}
@@ -332,7 +332,7 @@ func (s *Store) intents(ctx context.Context, domain int32, which string, args ..
 
 // Intent returns one intent by its id or uid, or NotFound.
 func (s *Store) Intent(ctx context.Context, contextID int32, domain, called string) (*Intent, error) {
-	d, err := s.Domain(ctx, contextID, domain)
+	d, err := s.known(ctx, contextID, domain)
 	if err != nil {
 		return nil, err
 	}
@@ -364,7 +364,7 @@ func (i *Intent) Seq() int64 { return i.seq }
 
 // Intents lists intents of a domain, the newest first.
 func (s *Store) Intents(ctx context.Context, contextID int32, domain string, f IntentFilter) ([]*Intent, error) {
-	d, err := s.Domain(ctx, contextID, domain)
+	d, err := s.known(ctx, contextID, domain)
 	if err != nil {
 		return nil, err
 	}
