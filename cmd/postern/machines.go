@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postern-dev/postern/internal/coord"
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/leader"
@@ -70,7 +71,8 @@ func machinesCommand() *cobra.Command {
 
 // pick returns the tables of that name, or all.
 func pick(args []string) ([]machine.Table, error) {
-	tables := slices.Concat(sequencer.Tables(), leader.Tables(), processor.Tables(), flow.Tables(), message.Tables())
+	tables := slices.Concat(sequencer.Tables(), leader.Tables(), processor.Tables(), flow.Tables(), message.Tables(),
+		coord.Tables())
 	if len(args) == 0 {
 		return tables, nil
 	}

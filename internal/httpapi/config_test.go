@@ -188,7 +188,8 @@ func TestTheServiceDescribesItself(t *testing.T) {
 	for _, m := range d.want(200, "GET", "/machines", "").body["items"].([]any) {
 		names = append(names, m.(map[string]any)["name"].(string))
 	}
-	const want = "transaction queue event channel_message batch flow job job_try message"
+	const want = "transaction queue event channel_message batch flow job job_try message " +
+		"originator originator_transaction coordinator coordinator_transaction"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("the machines are %s", got)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/postern-dev/postern/internal/coord"
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/leader"
@@ -60,7 +61,8 @@ type machinesOutput struct {
 
 // tables lists the machines of all systems.
 func tables() []machine.Table {
-	return slices.Concat(sequencer.Tables(), leader.Tables(), processor.Tables(), flow.Tables(), message.Tables())
+	return slices.Concat(sequencer.Tables(), leader.Tables(), processor.Tables(), flow.Tables(), message.Tables(),
+		coord.Tables())
 }
 
 func (a *API) listMachines(context.Context, *struct{}) (*machinesOutput, error) {
@@ -117,7 +119,7 @@ func viewMachine(t machine.Table) machineView {
 	for _, s := range t.States() {
 		v.States = append(v.States, stateView{s, cmp.Or(sequencer.Meanings[t.Name+"."+s], leader.Meanings[t.Name+"."+s],
 			processor.Meanings[t.Name+"."+s], flow.Meanings[t.Name+"."+s],
-			message.Meanings[t.Name+"."+s])})
+			message.Meanings[t.Name+"."+s], coord.Meanings[t.Name+"."+s])})
 	}
 	for _, r := range t.Rules {
 		v.Rules = append(v.Rules, ruleView{r.From, r.On, r.When, r.To, list(r.Do)})

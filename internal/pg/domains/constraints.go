@@ -5,9 +5,48 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
+// newest are the states of the seats of domains, of intents, and of the works that are a part of an image, which the
+// settings of a domain bound.
+var newest = map[string]string{
+	"originator": `SELECT s.originator AS state
+		FROM postern.domain d
+		JOIN postern.coord_state s ON s.domain_id = d.domain_id
+		WHERE d.context_id = $1 AND d.removed_at IS NULL
+		LIMIT $2`,
+	"coordinator": `SELECT s.coordinator AS state
+		FROM postern.domain d
+		JOIN postern.coord_state s ON s.domain_id = d.domain_id
+		WHERE d.context_id = $1 AND d.removed_at IS NULL
+		LIMIT $2`,
+	"originator_transaction": `SELECT x.state
+		FROM (SELECT d.domain_id
+			FROM postern.domain d
+			WHERE d.context_id = $1 AND d.removed_at IS NULL
+			LIMIT $3) d
+		CROSS JOIN LATERAL (SELECT i.state, i.created_at
+			FROM postern.coord_intent i
+			WHERE i.domain_id = d.domain_id
+			ORDER BY i.seq DESC
+			LIMIT $2) x
+		ORDER BY x.created_at DESC
+		LIMIT $2`,
+	"coordinator_transaction": `SELECT x.state
+		FROM (SELECT d.domain_id
+			FROM postern.domain d
+			WHERE d.context_id = $1 AND d.removed_at IS NULL
+			LIMIT $3) d
+		CROSS JOIN LATERAL (SELECT w.state, w.since
+			FROM postern.coord_work w
+			WHERE w.domain_id = d.domain_id AND w.held
+			LIMIT $2) x
+		ORDER BY x.since DESC
+		LIMIT $2`,
+}
+
 // init registers what the constraints of the tables of this package mean.
 func init() {
 	db.Register(db.Tables{
+		Newest: newest,
 		Constraints: map[string]fault.Kind{
 			"one_domain_per_name":              fault.Conflict,
 			"one_seat_per_domain":              fault.Internal,
