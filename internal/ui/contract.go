@@ -198,7 +198,7 @@ func (x *operation) plain() bool {
 	switch x.segments[len(x.segments)-1] {
 	case "rotate", "rotate-secret", "send", "batches", "insert", "messages", "receive", "ack", "evict", "invoke",
 		"jobs", "prerequisites", "claim", "register", "renew", "replay", "processed", "reply",
-		"reject":
+		"reject", "intents", "intents:batch":
 		return false
 	}
 	return true

@@ -1,10 +1,15 @@
 package ui
 
-// heartbeats are the other nodes of a domain, as they were heard.
-var heartbeats = cols("node", "name", "heard", "heard_at", "coordinator", "state", "height", "height",
-	"agrees", "agrees")
+// domainPage is a domain: which node coordinates, and when each was heard.
+type domainPage struct {
+	*thingPage
 
-// domain loads the page of one, with its other nodes.
+	D      doc
+	Active string // the node that coordinates, as far as this one knows; "" for none
+	Nodes  []doc  // the other ones
+}
+
+// domain loads the page of one.
 func domain(v *visit) (*screen, error) {
 	name := v.r.PathValue("name")
 	path := pathTo("domains", name)
@@ -16,11 +21,22 @@ func domain(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	if others := docs(a.doc["others"]); len(others) > 0 {
-		t.Facts = without(t.Facts, "others")
-		a.doc["items"] = a.doc["others"]
-		nodes := v.rows(path, a, heartbeats, "")
-		t.Parts = append([]partPage{{"nodes", v.At("peers"), nodes}}, t.Parts...)
+	p := domainPage{thingPage: t, D: a.doc, Nodes: docs(a.doc["others"])}
+	t.Facts = without(t.Facts, "name", "state", "coordinator", "originator", "height", "others", "intents", "works")
+	heard := ""
+	for _, n := range p.Nodes {
+		if at := str(n, "heard_at"); str(n, "state") == "Active" && at > heard {
+			p.Active, heard = str(n, "name"), at
+		}
 	}
-	return &screen{visit: v, Title: name, Data: t, file: "thing.html"}, nil
+	if str(a.doc, "coordinator") == "Active" {
+		p.Active = str(a.doc, "self")
+	}
+	return &screen{
+		visit: v,
+		Title: name,
+		Data:  p,
+		Live:  v.At("domains", name) + "?live=1",
+		file:  "domain.html",
+	}, nil
 }

@@ -3,6 +3,7 @@ package ui
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 )
 
 // jobPage is a job with its tries and the end of its output.
@@ -53,4 +54,37 @@ func (p *jobPage) cut(lines []doc) {
 		left -= len(str(lines[from], "text"))
 	}
 	p.Log, p.Cut = lines[from:], from > 0 || len(lines) == logLines
+}
+
+// outputPage is a part of the output of a job, as `postern job logs` shows it.
+type outputPage struct {
+	ID    string
+	Log   []doc
+	Next  string // the URL of what comes behind it
+	First string // that of the beginning, where this is not
+	More  bool   // there is something behind it now
+}
+
+// outputLines is how many pieces of output a page has.
+const outputLines = 100
+
+// output loads a page of the output of a job, from its beginning on.
+func output(v *visit) (*screen, error) {
+	p := outputPage{ID: v.r.PathValue("name")}
+	after := v.r.URL.Query().Get("after")
+	query := url.Values{"limit": {fmt.Sprint(outputLines)}}
+	if after != "" {
+		query.Set("after", after)
+		p.First = v.At("jobs", p.ID, "logs")
+	}
+	a, err := v.get(with(pathTo("jobs", p.ID, "logs"), query))
+	if err != nil {
+		return nil, err
+	}
+	p.Log = a.items()
+	p.More = len(p.Log) == outputLines
+	if at := str(a.doc, "after"); at != "" {
+		p.Next = with(v.At("jobs", p.ID, "logs"), url.Values{"after": {at}})
+	}
+	return &screen{visit: v, Title: "output of job " + p.ID, Data: p, file: "output.html"}, nil
 }

@@ -70,7 +70,8 @@ func (l *live) serve(w http.ResponseWriter, v *visit) {
 			if !on {
 				return
 			}
-			if again, err := l.ui.visitor(v.r); err != nil || again == nil { // the session has ended
+			// the session has ended, or its holder may see something else by now: then the browser comes again
+			if again, err := l.ui.visitor(v.r); err != nil || again == nil || again.sees() != v.sees() {
 				return
 			}
 			_ = conn.SetWriteDeadline(time.Now().Add(heard))

@@ -43,6 +43,8 @@ func special(at string) func(*visit) (*screen, error) {
 		return flow
 	case "jobs/{id}":
 		return job
+	case "jobs/{id}/logs":
+		return output
 	case "runners/{id}":
 		return runner
 	case "domains/{id}":
@@ -66,7 +68,8 @@ func parse() map[string]*template.Template {
 		"layout.html", "lever.html", "why.html"))
 	all := map[string]*template.Template{}
 	for _, name := range []string{"now.html", "transactions.html", "transaction.html", "queue.html", "flow.html",
-		"job.html", "machines.html", "list.html", "thing.html", "refused.html", "signin.html", "signedin.html"} {
+		"job.html", "output.html", "domain.html", "machines.html", "list.html", "thing.html", "refused.html",
+		"signin.html", "signedin.html"} {
 		all[name] = template.Must(template.Must(base.Clone()).ParseFS(files, name))
 	}
 	return all
@@ -111,15 +114,18 @@ func (u *UI) page(w http.ResponseWriter, r *http.Request) {
 // load reads what the page of a path shows.
 func (v *visit) load() (*screen, error) {
 	r := v.r
-	noun, name := r.PathValue("noun"), r.PathValue("name")
+	noun, name, sub, id := r.PathValue("noun"), r.PathValue("name"), r.PathValue("sub"), r.PathValue("id")
 	at := noun
 	if name != "" {
 		at += "/{id}"
 	}
-	if load := special(at); load != nil && r.PathValue("sub") == "" {
+	if sub != "" {
+		at += "/" + sub
+	}
+	if load := special(at); load != nil && id == "" {
 		return load(v)
 	}
-	return v.plain(noun, name, r.PathValue("sub"), r.PathValue("id"))
+	return v.plain(noun, name, sub, id)
 }
 
 // whereabouts finds the contexts in which the visitor has a role, and the one that is meant where none is named.

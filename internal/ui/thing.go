@@ -2,6 +2,7 @@ package ui
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -15,6 +16,7 @@ type thingPage struct {
 	Facts   []property
 	Why     *whyPage
 	History []doc
+	Seconds []fact // in each state, in the order in which it was in them
 	Parts   []partPage
 	Levers  []*lever
 }
@@ -53,9 +55,7 @@ func (v *visit) thing(path string, parts []part) (*thingPage, error) {
 			return nil, err
 		}
 		t.History = h.items()
-		if seconds := h.doc["seconds"]; seconds != nil { // of an intent
-			t.Facts = append(t.Facts, property{Name: "seconds in each state", Long: pretty(seconds)})
-		}
+		t.Seconds = seconds(dig(h.doc, "seconds"), t.History)
 	}
 	for _, p := range parts {
 		l, err := v.partOf(path, p)
@@ -66,6 +66,20 @@ func (v *visit) thing(path string, parts []part) (*thingPage, error) {
 	}
 	t.Levers, err = v.leversOf(path, func(verb string) bool { return t.Why.has(path + "/" + verb) })
 	return t, err
+}
+
+// seconds are those in each state, in the order of the history.
+func seconds(in doc, history []doc) (list []fact) {
+	for _, h := range history {
+		state := str(h, "to")
+		n, ok := in[state].(json.Number)
+		if !ok || slices.ContainsFunc(list, func(f fact) bool { return f.Name == state }) {
+			continue
+		}
+		took, _ := n.Float64()
+		list = append(list, fact{state, fmt.Sprintf("%.3f s", took)})
+	}
+	return list
 }
 
 // failed adds to the page of a type which of its transactions failed last, and why.
