@@ -56,6 +56,8 @@ var leastFor = map[string]string{
 	"POST /processors/*/tick":            "reader",
 	"POST /processors/*/retry-execution": "reader",
 	"POST /transactions":                 "executor",
+	"POST /domains/*/intents/*/resume":   "executor",
+	"POST /domains/*/intents/*/cancel":   "executor",
 	"POST /processors/*/pause":           "executor",
 	"POST /processors/*/resume":          "executor",
 	"POST /nodes/*/drain":                "root",

@@ -7,8 +7,8 @@ import (
 )
 
 // throng fills all other tables that grow with so many rows each: jobs, half of them in flows of two, with a try, a
-// step and a line of output each; events; deliveries; messages of a channel; sessions; the audit. It returns the
-// pages of things that have many others.
+// step and a line of output each; events; deliveries; messages of a channel; messages between contexts; intents of a
+// domain, half of them open; sessions; the audit. It returns the pages of things that have many others.
 func (h *house) throng(n int) (pages []string) {
 	h.t.Helper()
 	h.api("PUT", "/subscriptions/hook", `{"kind": "pull", "events": ["transaction.done"]}`)
@@ -16,6 +16,8 @@ func (h *house) throng(n int) (pages []string) {
 	h.api("PUT", "/runners/box", `{"script_types": ["python"]}`)
 	h.api("PUT", "/sources/src", `{"kind": "push", "map": {"fqn": "/tool"}}`)
 	h.api("PUT", "/contexts/keys", `{}`)
+	h.api("PUT", "/domains/notes", `{"types": ["T"], "service_url": "http://127.0.0.1:1"}`)
+	h.api("POST", "/domains/notes/pause", ``)
 	h.key("keys", "reader")
 	for _, sql := range []string{
 		`INSERT INTO postern.flow (flow_id, context_id, actor, env, status, jobs, created_at, updated_at)
@@ -60,6 +62,32 @@ func (h *house) throng(n int) (pages []string) {
 			SELECT l.channel_id, i::text, '{}', 'Queued', 1, i, clock_timestamp(), clock_timestamp()
 			FROM postern.channel l, generate_series(1, $1::int) i
 			WHERE l.name = 'ch'`,
+		`INSERT INTO postern.message (message_id, context_id, target_id, to_context, actor, type, format, body, timeout,
+				timeout_ack, timeout_result, was, status, created_at, routed_at, delivered_at, acked_at, ended_at,
+				updated_at)
+			SELECT ('00000000-0000-7000-a000-' || lpad(i::text, 12, '0'))::uuid, c.id, c.id, 'default', 'a', 'chat',
+				'text', 'x', 0, 0, 0, CASE WHEN i % 2 = 0 THEN 'acknowledged' ELSE 'dispatched' END,
+				CASE WHEN i % 2 = 0 THEN 'processed' ELSE 'dispatched' END, x.at, x.at, x.at,
+				CASE WHEN i % 2 = 0 THEN x.at END, CASE WHEN i % 2 = 0 THEN x.at END, x.at
+			FROM c, generate_series(1, $1::int) i
+			CROSS JOIN LATERAL (SELECT clock_timestamp() - i * interval '1 s' AS at) x`,
+		`INSERT INTO postern.message_step (message_id, n, at, was, event, status)
+			SELECT m.message_id, 1, m.created_at, '', 'Sent', 'dispatched' FROM postern.message m LIMIT $1`,
+		`INSERT INTO postern.coord_intent (domain_id, intent_id, seq, uid, hash, actor, party, was, state, since, held,
+				image, receipt, created_at, ended_at)
+			SELECT d.domain_id, ('00000000-0000-7000-b000-' || lpad(i::text, 12, '0'))::uuid, i, i::text, '', 'a',
+				'ann@self', CASE WHEN i % 2 = 0 THEN 'Submitted' ELSE '' END,
+				CASE WHEN i % 2 = 0 THEN 'Confirmed' ELSE 'Pending' END, clock_timestamp(), i % 2 = 1, '{}',
+				CASE WHEN i % 2 = 0 THEN 'success' END, clock_timestamp(),
+				CASE WHEN i % 2 = 0 THEN clock_timestamp() END
+			FROM c, postern.domain d, generate_series(1, $1::int) i
+			WHERE d.name = 'notes'`,
+		`INSERT INTO postern.coord_payload (domain_id, intent_id, generation, part, data, at)
+			SELECT i.domain_id, i.intent_id, 0, 'intent', '{}', i.created_at FROM postern.coord_intent i LIMIT $1`,
+		`INSERT INTO postern.coord_step (domain_id, object, at, machine, was, event, state)
+			SELECT i.domain_id, i.intent_id::text, i.created_at, 'originator_transaction', '', 'Received', 'Pending'
+			FROM postern.coord_intent i
+			LIMIT $1`,
 		`INSERT INTO postern.audit (context_id, at, actor, via, action, object)
 			SELECT c.id, clock_timestamp() - i * interval '1 s', 'a', 'http', 'pause', '/queues/q' || i
 			FROM c, generate_series(1, $1::int) i`,
@@ -78,13 +106,21 @@ func (h *house) throng(n int) (pages []string) {
 		h.t.Fatal(err)
 	}
 	return []string{"flows/00000000-0000-7000-8000-000000000001", "jobs/00000000-0000-7000-9000-000000000002",
-		"jobs?status=dispatched", "flows?status=finished", "runners/box",
-		"channels/ch", "sources/src", "subscriptions/hook", "audit?actor=a"}
+		"jobs/00000000-0000-7000-9000-000000000002/logs", "jobs?status=dispatched", "flows?status=finished",
+		"runners/box", "channels/ch", "sources/src", "subscriptions/hook", "audit?actor=a", "messages?box=in",
+		"messages/00000000-0000-7000-a000-000000000002", "domains/notes",
+		"domains/notes/intents?receipt=success", "domains/notes/intents/00000000-0000-7000-b000-000000000001"}
 }
 
-// counted are tables that pages of a noun count through today: the events kept of a subscription, and the messages of a
-// channel. A page that is not listed must not read so much, and these must read nothing else.
-var counted = map[string]string{"subscriptions": "delivery", "channels": "channel_message"}
+// counted are tables that pages count through today: the events kept of a subscription, the messages of a channel, and
+// the open intents of a domain. A page that is not listed must not read so much, and these must read nothing else.
+var counted = map[string]string{
+	"subscriptions": "delivery", "subscriptions/hook": "delivery",
+	"channels": "channel_message", "channels/ch": "channel_message",
+	"domains": "coord_intent", "domains/notes": "coord_intent",
+	// the lever that resumes its domain acts on what was seen of that
+	"domains/notes/intents/00000000-0000-7000-b000-000000000001": "coord_intent",
+}
 
 // scanned says which tables a page has read more than so many rows and entries of indexes of, by what the database has
 // counted before and after it.

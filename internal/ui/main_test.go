@@ -39,12 +39,20 @@ type house struct {
 
 	mu    sync.Mutex
 	calls map[string]int // requests to the API, by method and path
+	// plant stands between browsers and pages, where a test plants a fault; nil: nothing does
+	plant func(w http.ResponseWriter, r *http.Request, next http.Handler)
 }
 
 func newHouse(t *testing.T, auth string, providers ...*idp) *house {
 	t.Helper()
 	t.Parallel()
-	s := pgtest.New(t).Store(t, 8)
+	return houseOn(t, pgtest.New(t), auth, 50*time.Millisecond, providers...)
+}
+
+// houseOn is a house on a database, whose pages that are looked at are read again every so often.
+func houseOn(t *testing.T, db *pgtest.DB, auth string, every time.Duration, providers ...*idp) *house {
+	t.Helper()
+	s := db.Store(t, 8)
 	h := &house{t: t, store: s, calls: map[string]int{}, stop: make(chan struct{}), said: &logged{}}
 	log := slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), h.said),
 		&slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -84,7 +92,7 @@ func newHouse(t *testing.T, auth string, providers ...*idp) *house {
 		Home:  true,
 		Dev:   true,
 		Log:   log,
-		Every: 50 * time.Millisecond,
+		Every: every,
 		Stop:  h.stop,
 	}
 	if flow := api.CodeFlow(); flow != nil {
@@ -93,7 +101,17 @@ func newHouse(t *testing.T, auth string, providers ...*idp) *house {
 	u := ui.New(pages)
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = api.Server()
-	server.Config.Handler = u.Beside(server.Config.Handler)
+	pagesAndAPI := u.Beside(server.Config.Handler)
+	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.mu.Lock()
+		plant := h.plant
+		h.mu.Unlock()
+		if plant != nil {
+			plant(w, r, pagesAndAPI)
+			return
+		}
+		pagesAndAPI.ServeHTTP(w, r)
+	})
 	server.Start()
 	t.Cleanup(server.Close)
 	h.url = server.URL

@@ -42,6 +42,13 @@ func (h *house) scenario(context string) (ids map[string]string) {
 	ids["flow"] = fmt.Sprint(h.api("POST", "/flows", `{"jobs": [{"ref": 1, "script_type": "python", "script": "1"},
 		{"ref": 2, "script_type": "python", "script": "2", "dependends": [1]}]}`, in)["id"])
 	ids["job"] = fmt.Sprint(h.api("POST", "/jobs", `{"script_type": "python", "script": "`+quoted+`"}`, in)["id"])
+	ids["message"] = fmt.Sprint(h.api("POST", "/messages",
+		`{"to": {"context": "`+context+`"}, "message_type": "chat", "message": "`+quoted+`"}`, in)["id"])
+	h.api("PUT", "/peers/bank", `{"secret": "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}`, in)
+	h.api("PUT", "/domains/notes", `{"types": ["PAY"], "service_url": "http://127.0.0.1:1"}`, in)
+	h.api("POST", "/domains/notes/pause", `{"reason": "`+quoted+`"}`, in)
+	ids["intent"] = fmt.Sprint(h.api("POST", "/domains/notes/intents",
+		`{"party": "ann", "uid": "mint-1", "data": {"note": "`+quoted+`"}}`, in)["id"])
 	return ids
 }
 
@@ -50,15 +57,19 @@ func screens(ids map[string]string) (list []string) {
 	for _, p := range strings.Fields(`now transactions transactions?state=WAITING queues queues?prefix=l queues/line
 		senders senders/acc-1 pools pools/p dispatchers dispatchers/PAY processors processors/proc
 		processors/proc/batches authorizations sources events tools channels subscriptions subscriptions/hook deliveries
-		flows jobs runners peers
+		flows jobs runners messages peers peers/bank domains domains/notes domains/notes/intents
 		machines machines/transaction machines/queue machines/event machines/batch machines/channel_message
-		machines/flow machines/job machines/job_try`) {
+		machines/flow machines/job machines/job_try machines/message machines/originator
+		machines/originator_transaction machines/coordinator machines/coordinator_transaction`) {
 		list = append(list, p)
 	}
+	list = append(list, "jobs/"+ids["job"]+"/logs")
 	for name, id := range ids {
 		switch name {
-		case "job", "flow":
+		case "job", "flow", "message":
 			list = append(list, name+"s/"+id)
+		case "intent":
+			list = append(list, "domains/notes/intents/"+id)
 		default:
 			list = append(list, "transactions/"+id)
 		}
@@ -121,6 +132,9 @@ func TestEachPageShowsTextsOfUsersAsText(t *testing.T) {
 		policy := s.header.Get("Content-Security-Policy")
 		if !strings.HasPrefix(policy, "default-src 'none'; script-src 'self'; ") {
 			t.Errorf("%s: policy %q", p, policy)
+		}
+		if bad := tokenless(s.text); len(bad) > 0 {
+			t.Errorf("%s has forms without a token: %q", p, bad)
 		}
 		if strings.Contains(s.text, " style=") || strings.Contains(s.text, " onclick=") {
 			t.Errorf("%s has styles or scripts in its markup", p)
@@ -244,6 +258,56 @@ func TestNothingIsPulledFromElsewhere(t *testing.T) {
 	if h.api("GET", "/queues/line", "")["paused"] != true {
 		t.Error("the queue was resumed")
 	}
+}
+
+// tokenless are the forms of a page that post without the token of its browser.
+func tokenless(page string) (bad []string) {
+	for _, text := range forms.FindAllString(page, -1) {
+		if len((seen{text: text}).input("token")) != 64 {
+			bad = append(bad, text)
+		}
+	}
+	return bad
+}
+
+// The checks of tokens find a lever whose form has none, and a dashboard that does not ask for it.
+func TestALeverWithoutATokenIsFound(t *testing.T) {
+	h := newHouse(t, "none")
+	b := h.browser()
+	h.scenario("default")
+	const page, lever = "/ui/c/default/queues/line", "POST /queues/line/resume"
+	s := b.get(page)
+	form := s.form(lever)
+	if bad := tokenless(s.text); len(bad) > 0 || form == nil {
+		t.Fatalf("%v %v", bad, form)
+	}
+	without := strings.ReplaceAll(s.text, `name="token"`, `name="taken"`)
+	if bad := tokenless(without); len(bad) != len(forms.FindAllString(s.text, -1)) {
+		t.Errorf("of the forms without a token %d are found", len(bad))
+	}
+	form.Set("do", "do")
+	form.Del("token")
+	if acts := h.acts(b, page, form); acts {
+		t.Error("a lever acts without a token")
+	}
+	token := s.form(lever).Get("token")
+	h.mu.Lock()
+	h.plant = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if r.Method == http.MethodPost && r.FormValue("token") == "" { // the same as to check none
+			r.PostForm.Set("token", token)
+		}
+		next.ServeHTTP(w, r)
+	}
+	h.mu.Unlock()
+	if acts := h.acts(b, page, form); !acts {
+		t.Error("a lever that acts without a token is not found")
+	}
+}
+
+// acts says whether a form has an effect: it resumes the queue of the scenario.
+func (h *house) acts(b *browser, page string, form url.Values) bool {
+	b.post(page, form)
+	return h.api("GET", "/queues/line", "")["paused"] == false
 }
 
 // A bulk does exactly what its try said, also where something has come in the meantime.
