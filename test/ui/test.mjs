@@ -2,6 +2,7 @@
 //
 //   npm ci && POSTERN=../../bin/postern node test.mjs          (skips with one line where there is no Chromium)
 //   UPDATE=1 node test.mjs                                     (writes golden/ and the pictures of docs/dashboard)
+//   SCREENS=queue,job node test.mjs                            (these screens alone)
 //   SHOTS=1 node test.mjs                                      (writes a picture of each screen, as it is looked at, to shots/)
 //
 // It checks each screen, light and dark, 1280 and 375 wide: its text against golden/, axe, reports of the policy and errors
@@ -34,9 +35,18 @@ const check = (ok, what, more = '') => {
 
 const state = fs.mkdtempSync(path.join(os.tmpdir(), 'postern-ui-'));
 fs.chmodSync(state, 0o755); // for the user who runs a server for root
-const port = await new Promise(done => { const s = net.createServer().listen(0, '127.0.0.1', () => { const p = s.address().port; s.close(() => done(p)); }); });
+// The port is none that a system gives by itself: another process would get it while this one has not started, or is away.
+const port = await new Promise(done => {
+  const draw = () => {
+    const p = 12000 + Math.floor(Math.random() * 18000);
+    const s = net.createServer().once('error', draw).listen(p, '127.0.0.1', () => s.close(() => done(p)));
+  };
+  draw();
+});
 const base = `http://127.0.0.1:${port}`;
 let server;
+
+process.on('exit', () => server?.kill()); // also where something is thrown
 
 // start runs the whole installation, on the database of the last one.
 async function start() {
@@ -46,8 +56,8 @@ async function start() {
   let said = '';
   server.stderr.on('data', d => { said += d; });
   for (let i = 0; i < 900; i++) {
-    if (await fetch(base + '/readyz').then(r => r.ok, () => false)) return said;
     if (server.exitCode !== null) throw new Error('postern dev ended: ' + said);
+    if (said.includes('dashboard ' + base) && await fetch(base + '/readyz').then(r => r.ok, () => false)) return said;
     await new Promise(r => setTimeout(r, 200));
   }
   throw new Error('postern dev does not answer: ' + said);
@@ -92,12 +102,30 @@ async function scenario() {
   for (const uid of ['payout-1', 'payout-2', 'payout-3']) {
     ids[uid] = (await api('POST', '/transactions', { queue: 'payouts', type: 'PAY', uid, data: { to: 'ann', note: markup, turn: '\u202egnp.exe', long: 'x'.repeat(uid === 'payout-3' ? 65536 : 1) } })).id;
   }
-  ids.done = (await api('POST', '/transactions?wait=20s', { queue: 'greetings', type: 'HELLO', uid: 'hello-1', data: { to: 'world' } })).id;
+  ids.done = (await api('POST', '/transactions?wait=20s', { queue: 'greetings', type: 'HELLO', uid: 'hello-1', data: { to: 'world' } })).id; // and below until it is DONE
   ids.waits = (await api('POST', '/transactions', { queue: 'after', type: 'HELLO', uid: 'after-1', data: {}, depends_on: ['payout-1', 'hello-1'] })).id;
   await jobs(ids);
   await api('PUT', '/processors/proc', {});
   await api('PUT', '/subscriptions/hook', { kind: 'pull', events: ['transaction.done'] });
+  ids.message = (await api('POST', '/messages', { to: { context: 'default', topic: 'letters' }, message_type: 'chat', message: 'hello ' + markup })).id;
+  await api('PUT', '/peers/bank', { secret: 'whsec_' + Buffer.from('0123456789abcdef0123456789abcdef').toString('base64') });
+  await api('PUT', '/domains/notes', { types: ['HELLO'], service_url: 'http://127.0.0.1:1' });
+  await api('POST', '/domains/notes/pause', { reason: 'the notary is away ' + markup });
+  ids.intent = (await api('POST', '/domains/notes/intents', { party: 'ann', uid: 'mint-1', data: { note: markup } })).id;
+  await calm('the transaction that is done', async () => (await api('GET', '/transactions/' + ids.done)).state === 'DONE');
+  await calm('the message', async () => (await api('GET', '/messages/' + ids.message)).delivered_at);
+  await calm('the counts of the first page', async () => {
+    const now = await api('GET', '/now');
+    return now.waiting === 6 && now.in_flight.REVISION === 1 && now.queues.FREE === 4 && now.hours.length > 0;
+  });
   return ids;
+}
+
+// calm waits until something has come to what the pages are compared with.
+async function calm(what, is) {
+  for (const end = Date.now() + patience; !await is(); await new Promise(r => setTimeout(r, 100))) {
+    if (Date.now() > end) throw new Error('it does not come to ' + what);
+  }
 }
 
 console.log((await start()).split('\n').filter(l => l.startsWith('dashboard')).join());
@@ -110,39 +138,58 @@ const screens = {
   processor: 'processors/proc', batches: 'processors/proc/batches', authorizations: 'authorizations', sources: 'sources',
   events: 'events', tools: 'tools', channels: 'channels', subscriptions: 'subscriptions', subscription: 'subscriptions/hook',
   deliveries: 'deliveries', nodes: 'nodes', node: 'nodes/node-1', audit: 'audit', contexts: 'contexts', context: 'contexts/default',
-  machines: 'machines', machine: 'machines/transaction', missing: 'queues/none', stands: 'queues?stuck_for=10m&prefix=pay',
+  machines: 'machines', machine: 'machines/transaction', missing: 'queues/none', stands: 'queues?stuck_for=24h&prefix=pay',
   flows: 'flows', flow: 'flows/' + ids.flow, jobs: 'jobs', job: 'jobs/' + ids.job, runners: 'runners', runner: 'runners/box',
   'machine-job': 'machines/job',
 };
 
+const only = process.env.SCREENS?.split(',');
+const looked = Object.entries(screens).filter(([name]) => !only || only.includes(name));
+
 const browser = await chromium.launch({ executablePath: browserPath, args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu'] }); // root has no sandbox
 
-// look opens a page in which every report of the policy and every error of the console is a failure.
-async function look(options = {}) {
+// look opens a page in which every report of the policy and every error of the console is a failure, or is given to bad.
+async function look(options = {}, bad = (what, more) => check(false, what, more)) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, timezoneId: 'UTC', ...options });
   const page = await context.newPage();
   page.setDefaultTimeout(patience);
   page.setDefaultNavigationTimeout(patience);
   const quiet = { quiet: false };
   page.on('console', m => {
-    if (['error', 'warning'].includes(m.type()) && !quiet.quiet && !/status of (400|403|404|409|412|422)/.test(m.text())) check(false, 'console: ' + page.url(), m.text());
+    if (['error', 'warning'].includes(m.type()) && !quiet.quiet && !/status of (400|403|404|409|412|422)/.test(m.text())) bad('console: ' + page.url(), m.text());
   });
-  page.on('pageerror', e => check(false, 'error: ' + page.url(), e.message));
-  page.on('dialog', d => { check(false, 'a script of a user runs: ' + page.url()); d.dismiss(); });
+  page.on('pageerror', e => bad('error: ' + page.url(), e.message));
+  page.on('dialog', d => { bad('a script of a user runs: ' + page.url(), ''); d.dismiss(); });
   return { context, page, quiet };
 }
 
 // steady takes out of a text all that differs between two runs.
 const steady = t => t.replace(/whpk_\S+/g, 'KEY').replace(/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/g, 'ID')
   .replace(/(in )?\d+ (s|min|h|days)( ago)?/g, 'TIME').replace(/\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?( UTC)?/g, 'TIME')
+  .replace(/\d+\.\d{3} s\b/g, 'TIME').replace(/^(\S+\tlive\tTIME\t)\d+\t\d+/gm, '$1N\tN').replace(/^(calls|queues)\n\d+$/gm, '$1\nN')
   .replace(/fence\s+\d+/g, 'fence N').replace(/x{200,}/g, 'x…').replace(/\b\d+ ms\b/g, 'N ms').replace(/[ \t]+\n/g, '\n')
   .replace(/(lag seconds|version|epoch|cursor|newest|heartbeat age seconds)(\s+)\S+/g, '$1$2N')
   .replace(/^\d\d:00: .*$/gm, 'HOUR').replace(/(In 24 hours ).*/g, '$1N').replace(/\b\d{15,}\b/g, 'CLOCK');
 
-// 1. each screen: golden text, axe, pictures
+// 0. what is watched for is seen: a script in the page, of a user and of a button, is stopped, and that is told
+{
+  const seen = [];
+  const { context, page } = await look({}, what => seen.push(what));
+  await page.goto(base + c + 'now');
+  await page.evaluate(() => {
+    document.body.insertAdjacentHTML('beforeend', '<p onclick="alert(1)" id="planted">x</p>');
+    document.head.append(Object.assign(document.createElement('script'), { textContent: 'alert(2)' }));
+    document.getElementById('planted').click();
+  });
+  await calm('reports of the policy', () => seen.length >= 2);
+  check(!seen.some(w => w.startsWith('a script')), 'the policy lets a script of a user run');
+  await context.close();
+}
+
+// 1. each screen: golden text, axe, reach, pictures
 for (const scheme of ['light', 'dark']) for (const width of [1280, 375]) {
   const { context, page } = await look({ colorScheme: scheme, viewport: { width, height: 800 }, bypassCSP: false });
-  for (const [name, at] of Object.entries(screens)) {
+  for (const [name, at] of looked) {
     await page.goto(base + c + at, { waitUntil: 'load' });
     const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
     check(wide <= 0, `${name} is ${wide} wider than ${width}`);
@@ -150,6 +197,10 @@ for (const scheme of ['light', 'dark']) for (const width of [1280, 375]) {
       await page.evaluate(axe); // in its own world: the policy of the page holds
       const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
       const bad = found.violations.filter(v => ['serious', 'critical'].includes(v.impact));
+      // what can be used has a place in the order of the keyboard, and none has a place of its own making
+      const away = await page.evaluate(() => [...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, textarea, summary, .wide, pre')]
+        .filter(e => e.tabIndex !== 0).map(e => e.outerHTML.slice(0, 100)));
+      check(away.length === 0, `keyboard: ${name} ${scheme} ${width}`, away.join());
       check(bad.length === 0, `axe: ${name} ${scheme} ${width}`, JSON.stringify(bad.map(v => [v.id, v.nodes.slice(0, 2).map(n => n.html)])));
     }
     const text = steady(await page.evaluate(() => document.querySelector('main').innerText)) + '\n';
@@ -178,6 +229,15 @@ console.log('screens: seen');
   check(reached, 'the button that tries is not reached by keyboard');
   await page.keyboard.press('Enter');
   await page.waitForSelector('.said.dry');
+  // a form that is closed is opened, filled and sent by keys alone
+  await page.goto(base + c + 'senders/acc-1');
+  await page.locator('main summary').first().focus();
+  await page.keyboard.press('Enter');
+  await page.keyboard.press('Tab');
+  await page.keyboard.type('by keys');
+  for (let i = 0; i < 10 && await page.evaluate(() => document.activeElement?.value !== 'try'); i++) await page.keyboard.press('Tab');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('.said');
   await context.close();
 }
 
@@ -185,7 +245,7 @@ console.log('screens: seen');
 {
   const { context, page } = await look({ javaScriptEnabled: false });
   let tried = 0;
-  for (const [name, at] of Object.entries(screens)) {
+  for (const [name, at] of looked) {
     await page.goto(base + c + at);
     check(await page.locator('main h1').count() === 1, 'without script: ' + name);
     const n = await page.locator('button[value=try]').count();
@@ -202,7 +262,7 @@ console.log('screens: seen');
     }
   }
   console.log('levers tried without script:', tried);
-  check(tried > 40, 'few levers: ' + tried);
+  check(only || tried > 40, 'few levers: ' + tried);
   await context.close();
 }
 
