@@ -20,7 +20,7 @@ func TestADomainShowsItsNodesAndAnIntentItsSeconds(t *testing.T) {
 		"domains":             {"tok", "ENDORSER"},
 		"domains/tok":         {"bob", "heard", "/intents/" + fmt.Sprint(i["id"]), "/domains/tok/pause"},
 		"domains/tok/intents": {fmt.Sprint(i["id"]), "ann@alice"},
-		"domains/tok/intents/" + fmt.Sprint(i["id"]): {"seconds in each state", "Pending", "/cancel"},
+		"domains/tok/intents/" + fmt.Sprint(i["id"]): {"Time in each state", "Pending", "/cancel"},
 	} {
 		s := b.get("/ui/c/default/" + page)
 		if s.status != 200 || strings.Contains(s.text, "<script>alert") {
