@@ -140,7 +140,9 @@ const screens = {
   deliveries: 'deliveries', nodes: 'nodes', node: 'nodes/node-1', audit: 'audit', contexts: 'contexts', context: 'contexts/default',
   machines: 'machines', machine: 'machines/transaction', missing: 'queues/none', stands: 'queues?stuck_for=24h&prefix=pay',
   flows: 'flows', flow: 'flows/' + ids.flow, jobs: 'jobs', job: 'jobs/' + ids.job, runners: 'runners', runner: 'runners/box',
-  'machine-job': 'machines/job',
+  'machine-job': 'machines/job', output: 'jobs/' + ids.job + '/logs', messages: 'messages', message: 'messages/' + ids.message,
+  peers: 'peers', peer: 'peers/bank', domains: 'domains', domain: 'domains/notes', intents: 'domains/notes/intents',
+  intent: 'domains/notes/intents/' + ids.intent,
 };
 
 const only = process.env.SCREENS?.split(',');
