@@ -26,8 +26,9 @@ test: ## every test, against a real PostgreSQL that is found or started
 	@# Without what debuggers need, test programs are linked in a third of the time; vet is a step of its own (verify).
 	@# The rules of the house read all files in one goroutine: with the race detector they would take two minutes.
 	$(GO) test $(TESTFLAGS) ./internal
-	$(GO) run ./internal/pgtest/cmd/with-postgres -- $(GO) test $(RACE) $(TESTFLAGS) -p 3 -vet=off -ldflags=-w -timeout 60m -json \
-		./internal/pg ./internal/work ./internal/app ./cmd/postern $$($(GO) list ./... | grep -v '/internal$$') | $(GO) run ./internal/pgtest/cmd/report
+	$(GO) run ./internal/pgtest/cmd/with-postgres -- $(GO) test $(RACE) $(TESTFLAGS) -p 3 \
+		-vet=off -ldflags=-w -timeout 60m -json ./internal/pg ./internal/work ./internal/app ./cmd/postern \
+		$$($(GO) list ./... | grep -v '/internal$$') | $(GO) run ./internal/pgtest/cmd/report
 	cd test && $(GO) test $(TESTFLAGS) ./... # a module of its own: the judges are somebody else's code
 	cd test/kube && $(GO) test $(TESTFLAGS) ./... # so are the types of Kubernetes, which are large
 	cd test/chaos && $(GO) test $(TESTFLAGS) ./... # and the checker, which shares no code with what it checks

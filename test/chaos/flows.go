@@ -266,7 +266,7 @@ func (w *world) postFlow(ctx context.Context, n int) {
 	w.sendFlow(ctx, p)
 }
 
-// sendFlow posts a flow until that is acknowledged. One of which jobs go away is posted by the actor who signed these.
+// sendFlow posts a flow until it is acknowledged. The actor who signed the jobs that go away posts their flow.
 func (w *world) sendFlow(ctx context.Context, p *flowPost) {
 	for {
 		url := w.client.apis[(p.ref+p.tries)%len(w.client.apis)] + "/flows"

@@ -245,7 +245,7 @@ func (p *pair) run(ctx, life context.Context, near *client) (written <-chan stru
 }
 
 // restoreOf puts a backup in the place of the database of an installation, which has done much since. An operator has
-// the workers asked and releases it. Whoever posted to it meanwhile posts again.
+// the workers asked and releases it. Clients that posted to it meanwhile post again.
 func restoreOf(far bool) func(context.Context, *world, *rand.Rand) {
 	return func(_ context.Context, w *world, _ *rand.Rand) {
 		if w.pair == nil {
