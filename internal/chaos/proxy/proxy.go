@@ -39,6 +39,7 @@ type Proxy struct {
 	cancels  atomic.Int64
 	opened   atomic.Int64
 	delay    atomic.Int64
+	rate     atomic.Int64
 
 	mu    sync.Mutex
 	moved *sync.Cond // a connection is to be looked at anew
@@ -142,6 +143,17 @@ func (p *Proxy) Mute() {
 
 // Delay has each answer of the server come later by d.
 func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
+
+// Rate has each connection that is open now take at most so many bytes a second from its client, as a narrow network
+// does; 0: as many as come. What it has not taken lies in the buffers of the client.
+func (p *Proxy) Rate(bytes int) {
+	p.rate.Store(int64(bytes))
+	p.each(func(c *pair) {
+		if tcp, ok := c.client.(*net.TCPConn); ok && bytes > 0 {
+			_ = tcp.SetReadBuffer(64 << 10)
+		}
+	})
+}
 
 // Cancels is how many cancel requests have come.
 func (p *Proxy) Cancels() int64 { return p.cancels.Load() }
@@ -262,6 +274,9 @@ func (p *Proxy) pass(c *pair, from, to net.Conn, way Way) {
 				k.at = time.Now().Add(time.Duration(p.delay.Load()))
 			}
 			queue <- k
+			if rate := p.rate.Load(); rate > 0 && way == ToServer {
+				time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
+			}
 		}
 		if err != nil {
 			return

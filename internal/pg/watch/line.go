@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/postern-dev/postern/internal/twin"
 	"github.com/postern-dev/postern/internal/wire"
@@ -20,7 +22,8 @@ import (
 type link struct {
 	net.Conn
 	moves   atomic.Uint64 // reads and writes that have begun or ended on it
-	busy    atomic.Int32  // reads and writes that are under way
+	busy    atomic.Int32  // writes that are under way, and reads that somebody waits for
+	heard   atomic.Bool   // a hearing says when an answer is waited for
 	listens atomic.Bool   // its read waits for a notification, not for an answer
 	ended   atomic.Pointer[error]
 	onClose func()
@@ -34,6 +37,7 @@ type link struct {
 // wait is how long nothing has moved on a line, as the watch sees it.
 type wait struct {
 	moves uint64
+	sent  int       // bytes that the other side had not acknowledged
 	since time.Time // zero: it waits for nothing
 	known time.Time // when the server was last known to work on it, or since
 	dead  time.Time // when it is closed unless something moves; zero: nothing speaks for that
@@ -45,24 +49,60 @@ type wait struct {
 // errSilent ends a wait on a connection that the server does not answer on.
 var errSilent = errors.New("the server does not answer on this connection")
 
-// Read and Write pass on, and say that they do.
+// Read and Write pass on, and say that they do. Once there is a hearing, a read here may be one that pgx leaves behind
+// a slow write, and that waits for nothing: it stays until the answer to a later question.
 func (l *link) Read(b []byte) (int, error) {
+	if !l.heard.Load() {
+		l.busy.Add(1)
+		defer l.busy.Add(-1)
+	}
 	l.moves.Add(1)
-	l.busy.Add(1)
 	n, err := l.Conn.Read(b)
-	l.busy.Add(-1)
 	l.moves.Add(1)
 	return n, l.why(err)
 }
 
-func (l *link) Write(b []byte) (int, error) {
-	l.moves.Add(1)
-	l.busy.Add(1)
-	n, err := l.Conn.Write(b)
-	l.busy.Add(-1)
-	l.moves.Add(1)
-	return n, l.why(err)
+// hearing reads what the server says, and says that an answer is waited for.
+type hearing struct {
+	link *link
+	from io.Reader
 }
+
+func (h hearing) Read(b []byte) (int, error) {
+	h.link.moves.Add(1)
+	h.link.busy.Add(1)
+	defer h.link.busy.Add(-1)
+	return h.from.Read(b)
+}
+
+// frontend has answers be read by a hearing.
+func frontend(build pgconn.BuildFrontendFunc) pgconn.BuildFrontendFunc {
+	return func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		if l := linkUnder(w); l != nil {
+			l.heard.Store(true)
+			r = hearing{l, r}
+		}
+		return build(r, w)
+	}
+}
+
+func (l *link) Write(b []byte) (n int, err error) {
+	l.busy.Add(1)
+	defer l.busy.Add(-1)
+	for {
+		l.moves.Add(1)
+		part, err := l.Conn.Write(b[n:min(n+writeAtOnce, len(b))])
+		l.moves.Add(1)
+		n += part
+		if err != nil || n == len(b) {
+			return n, l.why(err)
+		}
+	}
+}
+
+// writeAtOnce is how many bytes are written between two moves, so that a long text that a slow network takes bit by bit
+// is seen to move.
+const writeAtOnce = 32 << 10
 
 // why is why the line was closed, where it was.
 func (l *link) why(err error) error {
@@ -115,9 +155,19 @@ func (l *link) talking() bool {
 	return err == nil && wire.Look(raw) == wire.Talking
 }
 
+// unsent is how many bytes are still on their way to the other side: those move although nothing is written or read.
+func (l *link) unsent() int {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	return wire.Unsent(raw)
+}
+
 // linkOf returns the link under a connection, under TLS if there is any; nil: the connection is not watched.
-func linkOf(c *pgconn.PgConn) *link {
-	conn := c.Conn()
+func linkOf(c *pgconn.PgConn) *link { return linkUnder(c.Conn()) }
+
+func linkUnder(conn any) *link {
 	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = t.NetConn()
 	}

@@ -78,6 +78,7 @@ func Configure(cfg *pgx.ConnConfig) *Watch {
 	}
 	w.cfg.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	cfg.DialFunc = w.opened
+	cfg.BuildFrontend = frontend(cfg.BuildFrontend)
 	cfg.Tracer = tracer{&w.open}
 	cfg.AfterConnect = w.identify
 	return w
@@ -244,10 +245,12 @@ func (l *link) look(now time.Time, patience time.Duration) verdict {
 		v.since, v.dead = time.Time{}, time.Time{}
 		return trusted
 	}
-	if v.since.IsZero() || v.moves != moves {
-		v.moves, v.since, v.known, v.dead = moves, now, now, time.Time{}
+	sent := l.unsent()
+	if v.since.IsZero() || v.moves != moves || v.sent > sent {
+		v.moves, v.sent, v.since, v.known, v.dead = moves, sent, now, now, time.Time{}
 		return trusted
 	}
+	v.sent = sent
 	due := !v.dead.IsZero() && now.After(v.dead) || now.Sub(v.known) > time.Duration(l.limit.Load())
 	switch {
 	case due && l.talking():

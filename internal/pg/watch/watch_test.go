@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -195,6 +196,69 @@ func TestASlowServerLosesNoConnection(t *testing.T) {
 		t.Errorf("%d connections were opened in all, want the first 4", n)
 	}
 	t.Logf("%d connections asked after others", p.Opened()-opened)
+}
+
+// A long statement that a narrow network takes bit by bit moves, though the server waits for it: while it is written,
+// and while the last of it lies in the buffers of this machine.
+func TestALongStatementOnANarrowNetworkArrives(t *testing.T) {
+	t.Parallel()
+	for name, size := range map[string]int{"written": 6 << 20, "buffered": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, p, pool := through(t, 1)
+			fill(t, pool)
+			p.Rate(size / 5) // five seconds for all of it
+			var n int
+			must(t, pool.QueryRow(t.Context(), `SELECT length($1::text)`, strings.Repeat("x", size)).Scan(&n))
+			if opened := pool.Stat().NewConnsCount(); n != size || opened != 1 {
+				t.Errorf("%d of %d bytes arrived, on %d connections", n, size, opened)
+			}
+		})
+	}
+}
+
+// starved is a connection of a process that does not go on for a while when it has written.
+type starved struct {
+	net.Conn
+	closed atomic.Bool
+}
+
+func (s *starved) Write(b []byte) (int, error) {
+	n, err := s.Conn.Write(b)
+	time.Sleep(100 * time.Millisecond)
+	return n, err
+}
+
+func (s *starved) Close() error {
+	s.closed.Store(true)
+	return s.Conn.Close()
+}
+
+// A connection whose client computes for seconds is not closed, though pgx has begun to read on it beside a slow write,
+// and has come to the end of the answer before the write returned.
+func TestAClientThatComputesLosesNoConnection(t *testing.T) {
+	t.Parallel()
+	cfg, err := pgx.ParseConfig(pgtest.New(t).URL)
+	must(t, err)
+	var conn *starved
+	cfg.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if conn == nil {
+			conn = &starved{Conn: c}
+			return conn, err
+		}
+		return c, err // asks after the first
+	}
+	watch.Configure(cfg)
+	c, err := pgx.ConnectConfig(t.Context(), cfg)
+	must(t, err)
+	defer func() { _ = c.Close(context.Background()) }()
+	tx, err := c.Begin(t.Context())
+	must(t, err)
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end) && !conn.closed.Load(); {
+		time.Sleep(50 * time.Millisecond)
+	}
+	must(t, tx.Commit(t.Context()))
 }
 
 // The end of a context closes the socket at once, so that the place in the pool is free, and the server goes on with
