@@ -324,7 +324,12 @@ func TestTenThousandDependentsFailWithWhatTheyDependOn(t *testing.T) {
 	if n, _ := ended(); n != 0 || err == nil && out[0].Err == nil {
 		t.Fatalf("%d have ended, %v %+v", n, err, out)
 	}
-	w.Settle(a)
+	for range 5 { // as a node does: the server ends a session whose client computes for 4 s, as under the race detector
+		if out = w.Settle(a); out[0].Err == nil || fault.KindOf(out[0].Err) != fault.Retry {
+			break
+		}
+	}
+	w.Must(out[0].Err)
 	if n, moments := ended(); n != chain+fan+1 || moments != 1 || w.S.Rippling() {
 		t.Errorf("%d have ended at %d times, more are to come: %v", n, moments, w.S.Rippling())
 	}
