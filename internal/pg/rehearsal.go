@@ -10,13 +10,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/sequencer"
@@ -32,11 +30,9 @@ const (
 	Works                  // claims and settles
 )
 
-// A connection that has practised for practiseFor is used without the rest: where the server is slow, or opens many at
-// once, it is wanted.
-const (
-	practiseFor = 2 * time.Second
-)
+// practiseFor is how long a connection practises at a time: where the server is slow, or opens many at once, it is used
+// before it has done all, and goes on where it rests.
+const practiseFor = 2 * time.Second
 
 // rehearsals are the texts of the statements of each combination of parts in a span of days, which some of them name.
 var rehearsals struct {
@@ -80,23 +76,29 @@ func spanOf(ctx context.Context, c *pgx.Conn, day outbox.Day) (db.Span, error) {
 // practise makes a connection ready for what it will be used for. Each statement is planned in a transaction of its
 // own, so that no lock on a table is kept for longer than one plan takes. It ends at the first statement that
 // PostgreSQL refuses, since the database may not have our tables yet, or a pooler may not know prepared statements by
-// their names. The other statements are then planned when they are used.
-func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
+// their names. The other statements are then planned when they are used. It also ends, to go on later with those that
+// are not prepared yet, when a caller wants the connection: after a restart of the server all that were open are gone,
+// and the plans of many would keep its processors from the first answers.
+func (p Part) practise(ctx context.Context, c *pgx.Conn, wanted func() bool) (whole bool, err error) {
 	if p == 0 || c.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement { // else nothing is prepared, or not by name
-		return nil
+		return true, nil
+	}
+	if wanted() {
+		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, db.OpenWithin)
 	defer cancel()
 	began := time.Now()
 	span, err := spanOf(ctx, c, outbox.DayOf(began))
 	if err != nil {
-		return unlessRefused(c, err)
+		return true, unlessRefused(c, err)
 	}
 	list := rehearsed(p, span, began.UTC())
-	for i, sql := range list {
-		if time.Since(began) > practiseFor {
-			hasty(i, len(list), sql)
-			return nil
+	done, _ := c.PgConn().CustomData()["planned"].(int)
+	for n, sql := range list[min(done, len(list)):] {
+		if wanted() || time.Since(began) > practiseFor {
+			c.PgConn().CustomData()["planned"] = done + n
+			return false, nil
 		}
 		d, err := c.Prepare(ctx, sql, sql)
 		if err == nil && len(d.ParamOIDs) > 0 {
@@ -104,43 +106,23 @@ func (p Part) practise(ctx context.Context, c *pgx.Conn) error {
 			_, err = c.PgConn().Exec(ctx, plan).ReadAll()
 		}
 		if err != nil {
-			return unlessRefused(c, err)
+			return true, unlessRefused(c, err)
 		}
 	}
 	if p&Posts == 0 {
-		return nil
+		return true, nil
 	}
 	for sql, args := range reads(span) {
-		if time.Since(began) > practiseFor {
-			return nil
-		}
 		rows, err := c.Query(ctx, sql, args...)
 		if err == nil {
 			rows.Close()
 			err = rows.Err()
 		}
 		if err != nil {
-			return unlessRefused(c, err)
+			return true, unlessRefused(c, err)
 		}
 	}
-	return nil
-}
-
-// hastyEvery is how often it is said that connections are used before they have practised. All connections of a process
-// are opened at once, and are slow for one reason.
-const hastyEvery = time.Minute
-
-var hastySaid atomic.Int64 // when it was said last, in nanoseconds of Unix
-
-// hasty says that a connection has planned so many of its statements, and which one was next.
-func hasty(planned, of int, next string) {
-	now, last := time.Now().UnixNano(), hastySaid.Load()
-	if now-last < int64(hastyEvery) || !hastySaid.CompareAndSwap(last, now) {
-		return
-	}
-	slog.Warn("new connections are used before their statements are planned: "+
-		"the server is slow, or its catalogs are large (postern doctor)",
-		"planned", planned, "of", of, "within", practiseFor.String(), "next", fault.Clip(next))
+	return true, nil
 }
 
 // reads are the questions of a client about its transaction until that has ended, in a span, with arguments that find

@@ -26,6 +26,7 @@ func (w *world) practised() *pgxpool.Pool {
 	pool, err := pg.Connect(w.Ctx, w.S.Pool().Config().ConnString(), 1, pg.Posts, pg.Works)
 	w.Must(err)
 	w.T.Cleanup(pool.Close)
+	db.Fill(w.Ctx, pool)
 	w.S, err = stores.Open(w.Ctx, pool, slog.New(slog.DiscardHandler))
 	w.Must(err)
 	return pool
@@ -234,6 +235,33 @@ func TestConnectionsThatEndAreOpenedAnew(t *testing.T) {
 	}
 	if n := pool.Stat().NewConnsCount(); n != 2*most {
 		t.Errorf("%d connections were opened, want %d twice", n, most)
+	}
+}
+
+// A connection that a caller waits for is used before it has practised, and practises where it rests.
+func TestAConnectionThatIsWantedPractisesLater(t *testing.T) {
+	t.Parallel()
+	pool, err := pg.Connect(t.Context(), pgtest.New(t).URL, 1, pg.Posts, pg.Works)
+	pgworld.OK(t, err)
+	defer pool.Close()
+	planned := func() (n int) {
+		pgworld.OK(t, pool.QueryRow(t.Context(), `SELECT count(*)::int FROM pg_prepared_statements
+			WHERE name LIKE 'stmt\_%' AND generic_plans + custom_plans > 0`, pgx.QueryExecModeSimpleProtocol).Scan(&n))
+		return n
+	}
+	db.Fill(t.Context(), pool)
+	all := planned()
+	pool.Reset()
+	for pool.Stat().TotalConns() > 0 { // the pool opens another by itself only at its next look, a minute later
+		time.Sleep(time.Millisecond)
+	}
+	if n := planned(); n >= all {
+		t.Errorf("a connection that is wanted has planned %d of %d statements", n, all)
+	}
+	for end := time.Now().Add(20 * time.Second); planned() < all; time.Sleep(2 * time.Second) {
+		if time.Now().After(end) {
+			t.Fatalf("a connection that rests has planned %d of %d statements", planned(), all)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postern-dev/postern/internal/pg/session"
+	"github.com/postern-dev/postern/internal/pg/watch"
 	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/wire"
 )
@@ -60,22 +61,42 @@ func poolConfig(url string, conns int32, practise Practice) (*pgxpool.Config, er
 	}
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		c.PgConn().CustomData()["doubt"] = new(atomic.Pointer[pgconn.Notice])
-		// The pool calls this in a goroutine of its own. A connection whose practice panics may still serve the next
-		// caller.
-		if practise == nil {
-			return nil
-		}
-		err := safe.Try("practice of a connection", func() error { return practise(ctx, c) })
-		if _, ok := err.(*safe.Panic); ok && !c.IsClosed() && !c.PgConn().IsBusy() { //nolint:errorlint // as Try returns it
-			return nil
-		}
-		return err
+		return practised(ctx, c, practise)
 	}
 	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
 		return seen(p.Conn.PgConn().Conn()) != wire.Quiet
 	}
 	said.Settle()
 	return cfg, nil
+}
+
+// practised has a new connection practise, unless a caller waits for one: then it is used as it is, and practises where
+// it rests. The pool calls this in a goroutine of its own. A connection whose practice panics may still serve the next
+// caller.
+func practised(ctx context.Context, c *pgx.Conn, practise Practice) error {
+	if practise == nil {
+		return nil
+	}
+	var whole bool
+	err := safe.Try("practice of a connection", func() (err error) {
+		whole, err = practise(ctx, c, watch.Wanted(c))
+		return err
+	})
+	if _, ok := err.(*safe.Panic); ok && !c.IsClosed() && !c.PgConn().IsBusy() { //nolint:errorlint // as Try returns it
+		return nil
+	}
+	c.PgConn().CustomData()["practises"] = err == nil && !whole
+	return err
+}
+
+// askOrPractise pings a connection that rests, or has it go on with its practice, which the server answers as well.
+func askOrPractise(practise Practice) func(context.Context, *pgx.Conn) error {
+	return func(ctx context.Context, c *pgx.Conn) error {
+		if more, _ := c.PgConn().CustomData()["practises"].(bool); more {
+			return practised(ctx, c, practise)
+		}
+		return c.Ping(ctx)
+	}
 }
 
 // seen says what has become of a connection of the pool, under TLS if there is any.
@@ -112,8 +133,9 @@ func warns(n *pgconn.Notice) bool {
 // sooner.
 const AnswerWithin = 40 * time.Second
 
-// Practice makes a new connection ready for what it is used for, before it is used.
-type Practice func(context.Context, *pgx.Conn) error
+// Practice makes a new connection ready for what it is used for, before it is used, or goes on with that. It ends soon
+// when the connection is wanted, and says whether it has done all.
+type Practice func(ctx context.Context, c *pgx.Conn, wanted func() bool) (whole bool, err error)
 
 // OpenWithin bounds what a connection takes to open, and to practise, and a process to open its own.
 const OpenWithin = 10 * time.Second
@@ -123,7 +145,7 @@ const OpenWithin = 10 * time.Second
 // without Fill each burst of the first seconds would. An error of the database is left to the first caller that needs
 // it. Returned is how many are open.
 func Fill(ctx context.Context, pool *pgxpool.Pool) (opened int) {
-	ctx, cancel := context.WithTimeout(ctx, OpenWithin)
+	ctx, cancel := context.WithTimeout(watch.Patient(ctx), OpenWithin)
 	defer cancel()
 	var opening sync.WaitGroup
 	most := pool.Config().MaxConns

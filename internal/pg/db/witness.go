@@ -141,7 +141,7 @@ func (w *Witness) Connect(ctx context.Context, url string, conns int32, practise
 	watched := watch.Configure(cfg.ConnConfig)
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err == nil {
-		watched.Rests(pool)
+		watched.Rests(pool, askOrPractise(practise))
 	}
 	return pool, err
 }

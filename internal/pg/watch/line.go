@@ -28,6 +28,8 @@ type link struct {
 	ended   atomic.Pointer[error]
 	onClose func()
 
+	pinged  atomic.Uint64          // moves, when it was pinged last
+	used    atomic.Int64           // when it last moved but for a ping, in nanoseconds of Unix
 	session atomic.Pointer[string] // the server's, "" if it cannot be told; nil: it is being opened
 	limit   atomic.Int64           // how long it may wait where nothing is known of it
 

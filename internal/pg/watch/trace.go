@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,15 +13,24 @@ import (
 const acquireWithin = 10 * time.Second
 
 // tracer hears of two things that pgx tells only a tracer: that a connection is being opened, on however many sockets,
-// and that a caller waits for one of a pool. It bounds both, and traces nothing.
-type tracer struct{ open *opening }
+// and that a caller waits for one of a pool. It bounds both, counts those that wait, and traces nothing.
+type tracer struct {
+	open  *opening
+	waits *atomic.Int32
+}
 
 type acquireKey struct{}
 
 // TraceAcquireStart returns the context of one wait, which TraceAcquireEnd ends.
-func (tracer) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
+func (t tracer) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool,
+	_ pgxpool.TraceAcquireStartData) context.Context {
+	patient := ctx.Value(patientKey{}) != nil
 	ctx, cancel := context.WithTimeout(ctx, acquireWithin)
-	return context.WithValue(ctx, acquireKey{}, cancel)
+	if patient {
+		return context.WithValue(ctx, acquireKey{}, cancel)
+	}
+	t.waits.Add(1)
+	return context.WithValue(ctx, acquireKey{}, context.CancelFunc(func() { t.waits.Add(-1); cancel() }))
 }
 
 // TraceAcquireEnd ends the context of a wait.
@@ -28,6 +38,17 @@ func (tracer) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.Tr
 	if cancel, ok := ctx.Value(acquireKey{}).(context.CancelFunc); ok {
 		cancel()
 	}
+}
+
+type patientKey struct{}
+
+// Patient is the context of a caller that wants connections that are made ready, however long that takes.
+func Patient(ctx context.Context) context.Context { return context.WithValue(ctx, patientKey{}, true) }
+
+// Wanted says whether a caller that is not patient waits for a connection of the pool that c belongs to.
+func Wanted(c *pgx.Conn) func() bool {
+	t, ok := c.Config().Tracer.(tracer)
+	return func() bool { return ok && t.waits.Load() > 0 }
 }
 
 type attemptKey struct{}

@@ -1,9 +1,12 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"net"
@@ -38,11 +41,14 @@ type Watch struct {
 	dial pgconn.DialFunc
 	open opening
 
+	waits atomic.Int32 // callers that wait for a connection of the pool
+
 	mu      sync.Mutex
 	links   map[*link]bool
 	running bool
 	loops   safe.Loops
 	pool    *pgxpool.Pool
+	ask     func(context.Context, *pgx.Conn) error
 
 	answers chan answer
 	probes  int // that are under way
@@ -79,16 +85,16 @@ func Configure(cfg *pgx.ConnConfig) *Watch {
 	w.cfg.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	cfg.DialFunc = w.opened
 	cfg.BuildFrontend = frontend(cfg.BuildFrontend)
-	cfg.Tracer = tracer{&w.open}
+	cfg.Tracer = tracer{&w.open, &w.waits}
 	cfg.AfterConnect = w.identify
 	return w
 }
 
-// Rests has the connections that rest in a pool be asked.
-func (w *Watch) Rests(pool *pgxpool.Pool) {
+// Rests has the connections that rest in a pool be asked, by a ping or by whatever else has an answer.
+func (w *Watch) Rests(pool *pgxpool.Pool, ask func(context.Context, *pgx.Conn) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.pool = pool
+	w.pool, w.ask = pool, ask
 }
 
 // errCancel is what pgx gets instead of a connection for a cancel request.
@@ -209,7 +215,7 @@ func (w *Watch) look(links []*link, now time.Time) {
 	}
 	if now.Sub(w.asked) >= askEvery {
 		w.asked = now
-		w.askResting(links)
+		w.askResting(links, now)
 	}
 }
 
@@ -315,9 +321,9 @@ func (w *Watch) probe(began time.Time) {
 
 // askResting pings the connections of the pool that have rested since the last time. The watch finds out a connection
 // that does not answer by its wait.
-func (w *Watch) askResting(links []*link) {
+func (w *Watch) askResting(links []*link, now time.Time) {
 	w.mu.Lock()
-	pool := w.pool
+	pool, ask := w.pool, w.ask
 	w.mu.Unlock()
 	if pool == nil {
 		return
@@ -325,17 +331,43 @@ func (w *Watch) askResting(links []*link) {
 	for _, l := range links {
 		moves := l.moves.Load()
 		l.seen.resting = l.seen.rested == moves && l.busy.Load() == 0
+		if l.seen.rested != moves && l.pinged.Load() != moves {
+			l.used.Store(now.UnixNano())
+		}
 		l.seen.rested = moves
 	}
+	var pings sync.WaitGroup
 	for _, c := range pool.AcquireAllIdle(context.Background()) {
-		if l := linkOf(c.Conn().PgConn()); l == nil || !l.seen.resting {
+		l := linkOf(c.Conn().PgConn())
+		if l == nil || !l.seen.resting {
 			c.Release()
 			continue
 		}
-		go safe.Run("ping", func() {
+		pings.Go(safe.Func("ping", func() {
 			defer c.Release()
-			_ = c.Ping(context.Background())
-		})
+			_ = ask(context.Background(), c.Conn())
+			l.pinged.Store(l.moves.Load())
+		}))
+	}
+	go safe.Run("order of the pool", func() {
+		pings.Wait()
+		lastUsedFirst(pool)
+	})
+}
+
+// lastUsedFirst has a pool hand out the connection first that was used last: that has its plans, and a busy process
+// works with few of them. The pool hands out what was given back last, which a ping would make one that rests.
+func lastUsedFirst(pool *pgxpool.Pool) {
+	idle := pool.AcquireAllIdle(context.Background())
+	used := func(c *pgxpool.Conn) int64 {
+		if l := linkOf(c.Conn().PgConn()); l != nil {
+			return l.used.Load()
+		}
+		return 0
+	}
+	slices.SortStableFunc(idle, func(a, b *pgxpool.Conn) int { return cmp.Compare(used(a), used(b)) })
+	for _, c := range idle {
+		c.Release()
 	}
 }
 
