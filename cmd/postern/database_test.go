@@ -172,7 +172,7 @@ func TestEveryParameterOfTheDatabaseURLMeansTheSameToEveryCommand(t *testing.T) 
 		{"statement_timeout=soon", "the server refuses it: invalid value for parameter"},
 	} {
 		for _, args := range commands {
-			if args[0] == "migrate" && args[1] == "down" {
+			if args[0] == "migrate" && args[1] == "down" || !pgtest.Turn(c.parameter+strings.Join(args, " ")) {
 				continue
 			}
 			if args[0] == "migrate" && strings.HasPrefix(c.parameter, "statement_timeout") {

@@ -23,6 +23,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/pgtest/cut"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
@@ -410,6 +411,9 @@ func TestACrashAnywhereInTheRooms(t *testing.T) {
 			oneDay(t, w)
 			r := newRoom(w)
 			for _, o := range ops {
+				if !everyPoint() && !pgtest.Turn(name+" "+o.name) {
+					continue
+				}
 				seen := r.undisturbed(o)
 				points, missed := seen.points(everyPoint()), 0
 				for _, at := range points {
