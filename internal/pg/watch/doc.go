@@ -7,10 +7,15 @@
 // either, a wait ends some seconds after the server's own timeout would have ended it. So a slow database loses no
 // connection, however many wait.
 //
+// Only who waits can be kept waiting: a connection is looked at while its client reads an answer or writes, not while
+// the client computes. A long text moves as long as the other side takes any part of it. Behind a proxy with buffers of
+// megabytes and a narrow network the watch cannot see that, and may close a connection that is only slow.
+//
 // A wait is ended by closing the socket, and by nothing else: a cancel request, as pgx sends one, would end a commit's
 // wait for its synchronous standby, and the commit would be acknowledged without it. The socket is reset, so that bytes
 // that were sent and have not arrived never do.
 //
-// Connections that rest in a pool are asked once a second, and those that listen by Notification. New connections are
+// Connections that rest in a pool are asked every second or two, in an order that has the one which was used last be
+// used next, and those that listen by Notification. New connections are
 // opened a few at a time, and after one that could not be opened there is a pause, with chance in it.
 package watch
