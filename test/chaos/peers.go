@@ -267,23 +267,12 @@ func restoreOf(far bool) func(context.Context, *world, *rand.Rand) {
 
 // goBack restores a backup that is as old as said, and releases the quarantine that follows.
 func (w *world) goBack(ctx context.Context, old time.Duration) bool {
-	backup := *w.pg
-	backup.dir = filepath.Join(w.dir, "backup")
-	os.RemoveAll(backup.dir)
-	w.note(backup.own(backup.dir))
-	if err := w.pg.backup(ctx, &backup); err != nil {
-		w.note(err)
+	backup := w.backup(ctx)
+	if backup == nil {
 		return false
 	}
 	wait(ctx, old)
-	w.note(w.pg.stop(ctx, "immediate"))
-	gone := filepath.Join(w.dir, "gone")
-	os.RemoveAll(gone)
-	w.note(os.Rename(w.pg.data(), gone))
-	w.note(os.Rename(backup.data(), w.pg.data()))
-	w.note(w.pg.start(ctx))
-	if !w.quarantined(ctx) {
-		w.violate("nothing leaves a store that lost something", "there is no quarantine half a minute after the restore")
+	if !w.putBack(ctx, backup) {
 		return true
 	}
 	wait(ctx, w.ttl) // leases of the time before may still begin a call

@@ -13,23 +13,13 @@ import (
 // processes. They have to notice, and nothing may leave until an operator has had the workers asked and releases it.
 // Then the client posts again what was acknowledged meanwhile.
 func restore(ctx context.Context, w *world, r *rand.Rand) {
-	old := *w.pg
-	old.dir = filepath.Join(w.dir, "backup")
-	w.note(old.own(old.dir))
 	began := time.Now()
-	if err := w.pg.backup(ctx, &old); err != nil {
-		w.note(err)
+	backup := w.backup(ctx)
+	if backup == nil {
 		return
 	}
 	wait(ctx, time.Duration(2000+r.Int64N(3000))*time.Millisecond)
-	w.note(w.pg.stop(ctx, "immediate"))
-	gone := filepath.Join(w.dir, "gone")
-	os.RemoveAll(gone)
-	w.note(os.Rename(w.pg.data(), gone))
-	w.note(os.Rename(old.data(), w.pg.data()))
-	w.note(w.pg.start(ctx))
-	if !w.quarantined(ctx) {
-		w.violate("nothing leaves a store that lost something", "there is no quarantine half a minute after the restore")
+	if !w.putBack(ctx, backup) {
 		w.client.repeat(ctx, began)
 		return
 	}
@@ -45,6 +35,34 @@ func restore(ctx context.Context, w *world, r *rand.Rand) {
 	w.quiet = append(w.quiet, span{quiet, time.Now()})
 	w.release(key)
 	w.largest["posts lost by a restore"] += w.client.repeat(ctx, began)
+}
+
+// backup takes a backup of the database; nil: that failed.
+func (w *world) backup(ctx context.Context) *postgres {
+	to := *w.pg
+	to.dir = filepath.Join(w.dir, "backup")
+	w.note(os.RemoveAll(to.dir))
+	w.note(to.own(to.dir))
+	if err := w.pg.backup(ctx, &to); err != nil {
+		w.note(err)
+		return nil
+	}
+	return &to
+}
+
+// putBack puts a backup in the place of the database, and says whether the processes have noticed.
+func (w *world) putBack(ctx context.Context, backup *postgres) bool {
+	w.note(w.pg.stop(ctx, "immediate"))
+	gone := filepath.Join(w.dir, "gone")
+	w.note(os.RemoveAll(gone))
+	w.note(os.Rename(w.pg.data(), gone))
+	w.note(os.Rename(backup.data(), w.pg.data()))
+	w.note(w.pg.start(ctx))
+	if w.quarantined(ctx) {
+		return true
+	}
+	w.violate("nothing leaves a store that lost something", "there is no quarantine half a minute after the restore")
+	return false
 }
 
 // release lets everything go. Nothing is open but what waits for a worker that is not there: all else was learned.
