@@ -13,7 +13,7 @@ import (
 // Several merges at once share the work and lose no row. Some are killed with SIGKILL, and others begun at once.
 func TestMergesAtOnceShareTheWork(t *testing.T) {
 	t.Parallel()
-	db := aged(t, 250, 300)
+	db := aged(t, 300)
 	env, rows := database(db.URL), everyRow(t, db)
 	for range 4 {
 		p := start(t, env, "partitions", "merge", "--width", "week", "-o", "table")
@@ -43,7 +43,7 @@ func TestMergesAtOnceShareTheWork(t *testing.T) {
 // A process that is started while a merge runs does its work, and the merge ends before its next group.
 func TestAMergeGivesWayToAProcessThatStarts(t *testing.T) {
 	t.Parallel()
-	db := aged(t, 250, 20)
+	db := aged(t, 20)
 	rows := everyRow(t, db)
 	var later string
 	mustScan(t, db, `SELECT max(partition)::text FROM postern.spans
@@ -69,7 +69,7 @@ func TestAMergeGivesWayToAProcessThatStarts(t *testing.T) {
 // The session that holds a partition is named once the patience of a merge is over.
 func TestAMergeNamesWhoIsInItsWay(t *testing.T) {
 	t.Parallel()
-	db := aged(t, 100, 2)
+	db := aged(t, 2)
 	hold(t, db, `SELECT FROM postern.task`)
 	postern(t, database(db.URL), "partitions", "merge").want(t, exitBad, "the partitions are locked by session",
 		"pg_terminate_backend")
@@ -78,7 +78,7 @@ func TestAMergeNamesWhoIsInItsWay(t *testing.T) {
 // Partitions belong to the owner of the tables, also where a superuser merges them. Another role is told of the owner.
 func TestMergedPartitionsBelongToTheOwnerOfTheTables(t *testing.T) {
 	t.Parallel()
-	db := aged(t, 100, 2)
+	db := aged(t, 2)
 	owner, other := "owner_"+db.Name[max(0, len(db.Name)-40):], "other_"+db.Name[max(0, len(db.Name)-40):]
 	for _, sql := range []string{
 		fmt.Sprintf(`CREATE ROLE %q; CREATE ROLE %q LOGIN PASSWORD 'test' IN ROLE postern_app`, owner, other),
@@ -126,7 +126,7 @@ func TestMergedPartitionsBelongToTheOwnerOfTheTables(t *testing.T) {
 // A process that starts on a database with many partitions says so, and how it gets few of them, once.
 func TestAStartNamesTheMergeOnce(t *testing.T) {
 	t.Parallel()
-	db := aged(t, 70, 1)
+	db := aged(t, 1)
 	p, _ := serving(t, append(database(db.URL), "POSTERN_AUTH=none"), "serve", "--work")
 	if s := p.stderr(); strings.Count(s, "postern partitions merge") != 1 {
 		t.Errorf("it says: %s", s)

@@ -14,18 +14,26 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest"
 )
 
-// aged is a database of a time when each day had a partition, with so many days and some rows in each.
-func aged(t *testing.T, days, rows int) *pgtest.DB {
+// agedDays is of how many days a database is that has a partition for each.
+const agedDays = 250
+
+var daily = pgtest.Common{Fill: func(t testing.TB, db *pgtest.DB) {
+	if _, err := db.Pool.Exec(context.Background(), `SELECT postern.ensure_days((now() AT TIME ZONE 'UTC')::date - $1::int,
+		(now() AT TIME ZONE 'UTC')::date, 'day')`, agedDays); err != nil {
+		t.Fatal(err)
+	}
+}}
+
+// aged is a database of a time when each day had a partition, with some rows in each.
+func aged(t *testing.T, rows int) *pgtest.DB {
 	t.Helper()
-	db := pgtest.New(t)
+	db := daily.Copy(t)
 	for _, sql := range []string{
-		fmt.Sprintf(`SELECT postern.ensure_days((now() AT TIME ZONE 'UTC')::date - %d,
-			(now() AT TIME ZONE 'UTC')::date, 'day')`, days),
 		fmt.Sprintf(`INSERT INTO postern.task (queue_id, seq, day, context_id, uid, type, data, created_at)
 			SELECT 1000 + i %% 7, i, (now() AT TIME ZONE 'UTC')::date - d, c.context_id, d || '.' || i, 'T',
 				jsonb_build_object('i', i), now() - d * interval '1 d'
 			FROM postern.context c, generate_series(1, %d) i, generate_series(1, %d) d
-				WHERE c.name = 'default'`, rows, days),
+				WHERE c.name = 'default'`, rows, agedDays),
 		`INSERT INTO postern.queue_name (queue_id, context_id, name) SELECT 1000 + i, c.context_id, 'q' || i
 			FROM postern.context c, generate_series(0, 6) i WHERE c.name = 'default'`,
 		`INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, done_at)
@@ -49,7 +57,7 @@ func everyRow(t *testing.T, db *pgtest.DB) (digest string) {
 // leaves few partitions, which a process then reads by their names.
 func TestPartitionsAreMerged(t *testing.T) {
 	t.Parallel()
-	db := aged(t, 250, 20)
+	db := aged(t, 20)
 	env, rows := append(database(db.URL), "POSTERN_AUTH=none"), everyRow(t, db)
 	var plan struct {
 		Width         string

@@ -69,32 +69,36 @@ func (db *DB) NewPool(t testing.TB, max int32) *pgxpool.Pool {
 // Copy makes a copy of the database as it is now, as a restored backup is. It ends all sessions of the original.
 func (db *DB) Copy(t testing.TB) *DB {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
 	s, err := shared()
 	if err != nil {
 		t.Fatalf("no PostgreSQL for the test: %v", err)
 	}
 	name := databaseName(t.Name())
-	_, err = s.admin.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", db.Name)
-	for end := time.Now().Add(30 * time.Second); err == nil; time.Sleep(20 * time.Millisecond) { // until they have gone
-		err = s.exec(ctx,
-			"CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE "+pgx.Identifier{db.Name}.Sanitize())
-		if err == nil {
-			break
-		}
-		if time.Now().Before(end) {
-			_, err = s.admin.Exec(ctx,
-				"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", db.Name)
-		}
-	}
-	if err != nil {
-		t.Fatalf("copy the database %s: %v", db.Name, err)
-	}
+	s.copy(t, db.Name, name)
 	c := &DB{URL: withDatabase(s.url, name), Name: name}
 	t.Cleanup(func() { s.discard(t, c) })
 	c.Pool = c.NewPool(t, 4)
 	return c
+}
+
+// copy copies a database once its sessions have gone, which it ends.
+func (s *server) copy(t testing.TB, from, to string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		_, err := s.admin.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", from)
+		if err == nil {
+			err = s.exec(ctx, "CREATE DATABASE "+pgx.Identifier{to}.Sanitize()+
+				" TEMPLATE "+pgx.Identifier{from}.Sanitize()+" STRATEGY FILE_COPY")
+		}
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("copy the database %s: %v", from, err)
+		}
+	}
 }
 
 // Empty makes a database without migrations; otherwise it is like New. For tests of the migrations themselves.
@@ -178,6 +182,7 @@ func databaseName(test string) string {
 // Main runs the tests of a package and stops the server that they started. Call it from TestMain; it does not return.
 func Main(m interface{ Run() int }) {
 	code := m.Run()
+	dropCommons()
 	stopOwn()
 	os.Exit(code)
 }
