@@ -18,8 +18,9 @@ import (
 const agedDays = 250
 
 var daily = pgtest.Common{Fill: func(t testing.TB, db *pgtest.DB) {
-	if _, err := db.Pool.Exec(context.Background(), `SELECT postern.ensure_days((now() AT TIME ZONE 'UTC')::date - $1::int,
-		(now() AT TIME ZONE 'UTC')::date, 'day')`, agedDays); err != nil {
+	const sql = `SELECT postern.ensure_days((now() AT TIME ZONE 'UTC')::date - $1::int,
+		(now() AT TIME ZONE 'UTC')::date, 'day')`
+	if _, err := db.Pool.Exec(context.Background(), sql, agedDays); err != nil {
 		t.Fatal(err)
 	}
 }}

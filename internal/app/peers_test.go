@@ -273,7 +273,8 @@ func TestOneMessageIsRefusedAndAnotherWaits(t *testing.T) {
 		}
 	}
 	why := ""
-	for end := time.Now().Add(60 * time.Second); !strings.Contains(why, "peer_refused"); time.Sleep(20 * time.Millisecond) {
+	end := time.Now().Add(60 * time.Second)
+	for ; !strings.Contains(why, "peer_refused"); time.Sleep(20 * time.Millisecond) {
 		if why = fmt.Sprint(want(t, 200, "GET", waits+"/why", "")); time.Now().After(end) {
 			t.Fatal(why) // it waits for the look at the rights of its sender at first
 		}
