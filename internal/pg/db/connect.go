@@ -61,6 +61,9 @@ func poolConfig(url string, conns int32, practise Practice) (*pgxpool.Config, er
 	}
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		c.PgConn().CustomData()["doubt"] = new(atomic.Pointer[pgconn.Notice])
+		if practise == nil {
+			return nil
+		}
 		return practised(ctx, c, practise)
 	}
 	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
@@ -70,13 +73,9 @@ func poolConfig(url string, conns int32, practise Practice) (*pgxpool.Config, er
 	return cfg, nil
 }
 
-// practised has a new connection practise, unless a caller waits for one: then it is used as it is, and practises where
-// it rests. The pool calls this in a goroutine of its own. A connection whose practice panics may still serve the next
-// caller.
+// practised has a connection practise, and notes whether it has more to do. The pool calls this in a goroutine of its
+// own. A connection whose practice panics may still serve the next caller.
 func practised(ctx context.Context, c *pgx.Conn, practise Practice) error {
-	if practise == nil {
-		return nil
-	}
 	var whole bool
 	err := safe.Try("practice of a connection", func() (err error) {
 		whole, err = practise(ctx, c, watch.Wanted(c))
@@ -89,10 +88,13 @@ func practised(ctx context.Context, c *pgx.Conn, practise Practice) error {
 	return err
 }
 
-// askOrPractise pings a connection that rests, or has it go on with its practice, which the server answers as well.
+// askOrPractise pings a connection that rests, or has it go on with its practice, which the server answers as well. One
+// connection of a process practises at a time: after a restart of the server all have to.
 func askOrPractise(practise Practice) func(context.Context, *pgx.Conn) error {
+	var one sync.Mutex
 	return func(ctx context.Context, c *pgx.Conn) error {
-		if more, _ := c.PgConn().CustomData()["practises"].(bool); more {
+		if more, _ := c.PgConn().CustomData()["practises"].(bool); more && one.TryLock() {
+			defer one.Unlock()
 			return practised(ctx, c, practise)
 		}
 		return c.Ping(ctx)
