@@ -153,6 +153,18 @@ BEGIN
             created_at, started_at, ended_at) ON postern.flow TO postern_submit;
         REVOKE SELECT ON postern.processor_peer FROM postern_verify; -- its secrets
     END IF;
+    IF to_regclass('postern.message') IS NOT NULL THEN
+        GRANT SELECT (message_id, context_id, target_id, actor, ref, peer, topic, to_actor, type, format, body, result,
+            reply_to, created_at) ON postern.message TO postern_submit;
+    END IF;
+    IF to_regclass('postern.domain') IS NOT NULL THEN
+        GRANT SELECT (domain_id, context_id, name, settings) ON postern.domain TO postern_submit;
+        GRANT SELECT (domain_id, intent_id, seq, uid, actor, party, receipt, text, parked, created_at, ended_at)
+            ON postern.coord_intent TO postern_submit;
+        GRANT SELECT (domain_id, intent_id, generation, uid) ON postern.coord_activity TO postern_submit;
+        GRANT SELECT (domain_id, intent_id, generation, part, data) ON postern.coord_payload TO postern_submit;
+        GRANT SELECT (domain_id, object, n, at, event, node, reason) ON postern.coord_step TO postern_submit;
+    END IF;
     IF to_regclass('postern.peer_secret') IS NOT NULL THEN
         REVOKE SELECT ON postern.peer_secret FROM postern_verify;
     END IF;

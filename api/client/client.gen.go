@@ -1750,10 +1750,13 @@ type DeliveryView struct {
 	Attempts []TryView `json:"attempts,omitempty"`
 
 	// Batch of batch.result and batch.timeout
-	Batch     *int64     `json:"batch"`
-	CreatedAt time.Time  `json:"created_at"`
-	Cursor    *string    `json:"cursor"`
-	EndedAt   *time.Time `json:"ended_at"`
+	Batch     *int64    `json:"batch"`
+	CreatedAt time.Time `json:"created_at"`
+	Cursor    *string   `json:"cursor"`
+
+	// Domain the name, of coordinator.changed
+	Domain  *string    `json:"domain"`
+	EndedAt *time.Time `json:"ended_at"`
 
 	// Error of the last try
 	Error *string `json:"error"`
@@ -1764,6 +1767,9 @@ type DeliveryView struct {
 	// Flow the id, of flow.finished and flow.error
 	Flow *string `json:"flow"`
 	ID   string  `json:"id"`
+
+	// Intent the id, of intent.confirmed, intent.reverted and intent.parked
+	Intent *string `json:"intent"`
 
 	// Job the id, of job.finished and job.error
 	Job *string `json:"job"`
@@ -1778,7 +1784,7 @@ type DeliveryView struct {
 	// Subscription null for a worker's hook or a callback
 	Subscription *string `json:"subscription"`
 
-	// Transaction null for a test, a batch, a job, a flow and a message
+	// Transaction null for what is told of anything else
 	Transaction *string `json:"transaction"`
 	Tries       int64   `json:"tries"`
 
@@ -4767,7 +4773,7 @@ type SubscriptionFilter struct {
 
 // SubscriptionSettings defines model for SubscriptionSettings.
 type SubscriptionSettings struct {
-	// Events transaction.accepted, .done, .failed, .unresolved, .cancelled; batch.result, .timeout; job.finished, .error; flow.finished, .error; message.received; empty: all.
+	// Events transaction.accepted, .done, .failed, .unresolved, .cancelled; batch.result, .timeout; job.finished, .error; flow.finished, .error; message.received; intent.confirmed, .reverted, .parked; coordinator.changed; empty: all.
 	//
 	// Examples: ["transaction.done"]
 	Events []string            `json:"events,omitempty"`

@@ -158,6 +158,23 @@ var coordinatorEffects = map[string]func(*turn, *Seat, fact){
 	"collect":       func(t *turn, _ *Seat, _ fact) { t.raise(t.collect) },
 }
 
+// led notes which node coordinates. Of two that do so, as long as a wire is cut, it is this one, else that of higher
+// rank. A node that has nothing to coordinate any more is the last one still.
+func (t *turn) led() {
+	s := &t.d.Seat
+	leader := t.d.Self
+	if s.Coordinator != Active {
+		p := t.best(Active)
+		if p == nil || p.Node == t.d.Self {
+			return
+		}
+		leader = p.Node
+	}
+	if s.Leader != leader && t.d.Settings.Mode != Sender {
+		t.step.Led, s.Leader = s.Leader, leader
+	}
+}
+
 func gone(s State) bool { return s == Closing || s == Idle || s == Observing }
 
 // other returns the live node that outranks all others in a state, this node not among them.

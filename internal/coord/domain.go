@@ -35,6 +35,7 @@ type Seat struct {
 
 	TickedAt  time.Time // the last heartbeat interval
 	DownAt    time.Time // the last one before all processes were down
+	Leader    string    // the node that coordinated last, as this one knows; "": it knows of none
 	Successor string    // who coordinates next, as the one that flushes says
 	Rival     string    // from whom the seat is to be taken over
 	RivalAt   time.Time // since when

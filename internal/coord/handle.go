@@ -89,6 +89,7 @@ type Step struct {
 	Recalls  []string // uids that the core is to cancel unless they may have gone out
 	Receipts []Receipt
 	Ignored  []Ignored
+	Led      string    // the node that coordinated before another one did; "": that has not changed
 	Due      time.Time // when it is to be looked at again at the latest
 }
 
@@ -131,6 +132,7 @@ func Handle(d *Domain, events []Event, now time.Time, height int64) (Step, error
 			return Step{}, err
 		}
 	}
+	t.led()
 	t.step.Domain, t.step.Due = t.d, t.due()
 	return t.step, nil
 }

@@ -22,11 +22,13 @@ func (a *API) deliveryRoutes() {
 type deliveryView struct {
 	ID           string     `json:"id"`
 	Subscription *string    `json:"subscription" doc:"null for a worker's hook or a callback"`
-	Transaction  *string    `json:"transaction" doc:"null for a test, a batch, a job, a flow and a message"`
+	Transaction  *string    `json:"transaction" doc:"null for what is told of anything else"`
 	Batch        *int64     `json:"batch" doc:"of batch.result and batch.timeout"`
 	Job          *string    `json:"job" doc:"the id, of job.finished and job.error"`
 	Flow         *string    `json:"flow" doc:"the id, of flow.finished and flow.error"`
 	Message      *string    `json:"message" doc:"the id, of message.received"`
+	Intent       *string    `json:"intent" doc:"the id, of intent.confirmed, intent.reverted and intent.parked"`
+	Domain       *string    `json:"domain" doc:"the name, of coordinator.changed"`
 	Event        string     `json:"event" doc:"transaction.done, ..., or on-success, on-failure"`
 	URL          *string    `json:"url" doc:"null for what is pulled, and for hooks"`
 	Cursor       *string    `json:"cursor"`
@@ -65,6 +67,10 @@ func viewDelivery(d *deliveries.DeliveryRow, whole bool) deliveryView {
 		v.Flow = ptr(d.Of)
 	case outbox.EventMessageReceived:
 		v.Message = ptr(d.Of)
+	case outbox.EventIntentConfirmed, outbox.EventIntentReverted, outbox.EventIntentParked:
+		v.Intent = ptr(d.Of)
+	case outbox.EventCoordinatorChanged:
+		v.Domain = ptr(d.Of)
 	default:
 		v.Transaction = ptr(d.ID.String())
 	}

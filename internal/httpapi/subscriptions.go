@@ -44,7 +44,7 @@ type subscriptionSettings struct {
 	Name    name               `json:"name,omitempty" doc:"If given, the name in the path."`
 	Kind    string             `json:"kind" enum:"webhook,pull" doc:"webhook: url is called. pull: fetched by /feed or /stream, and acknowledged."`
 	URL     string             `json:"url,omitempty" maxLength:"2000" doc:"Of a webhook; where workers may live."`
-	Events  []string           `json:"events,omitempty" maxItems:"20" example:"[\"transaction.done\"]" doc:"transaction.accepted, .done, .failed, .unresolved, .cancelled; batch.result, .timeout; job.finished, .error; flow.finished, .error; message.received; empty: all."`
+	Events  []string           `json:"events,omitempty" maxItems:"20" example:"[\"transaction.done\"]" doc:"transaction.accepted, .done, .failed, .unresolved, .cancelled; batch.result, .timeout; job.finished, .error; flow.finished, .error; message.received; intent.confirmed, .reverted, .parked; coordinator.changed; empty: all."`
 	Filter  subscriptionFilter `json:"filter,omitzero"`
 	OnError string             `json:"on_error,omitempty" enum:"skip,block" doc:"What cannot be delivered for 72h: skip it (default), or block: never give up. Either holds back only its own queue."`
 	Include []string           `json:"include,omitempty" maxItems:"2" doc:"data, result: heavy parts of a transaction to send along."`

@@ -10,7 +10,8 @@ import (
 
 // Event is something that somebody may want to hear of. Of a transaction these are that it was accepted,
 // and its end; the states between are no events. Of a batch it is its result, and each time it was not delivered and
-// may be sent again. Of a job and of a flow it is the end, and of a message that it stands in msg_in.
+// may be sent again. Of a job and of a flow it is the end, and of a message that it stands in msg_in. Of an intent it is
+// the end, and each time it is parked; of a domain that another node coordinates.
 type Event string
 
 const (
@@ -29,14 +30,22 @@ const (
 	EventFlowError    Event = "flow-error"
 
 	EventMessageReceived Event = "message-received"
+
+	EventIntentConfirmed    Event = "intent-confirmed"
+	EventIntentReverted     Event = "intent-reverted"
+	EventIntentParked       Event = "intent-parked"
+	EventCoordinatorChanged Event = "coordinator-changed"
 )
 
 // Events lists the events that can be subscribed to.
 var Events = slices.Concat(TransactionEvents, []Event{EventResult, EventTimeout}, JobEvents,
-	[]Event{EventMessageReceived})
+	[]Event{EventMessageReceived}, DomainEvents)
 
 // JobEvents are those of jobs and flows.
 var JobEvents = []Event{EventJobFinished, EventJobError, EventFlowFinished, EventFlowError}
+
+// DomainEvents are those of domains and their intents.
+var DomainEvents = []Event{EventIntentConfirmed, EventIntentReverted, EventIntentParked, EventCoordinatorChanged}
 
 // TransactionEvents are those of transactions.
 var TransactionEvents = []Event{EventAccepted, EventDone, EventFailed, EventUnresolved, EventCancelled}
@@ -56,7 +65,8 @@ func (e Event) Name() string {
 		return "subscription.test"
 	case EventResult, EventTimeout:
 		return "batch." + string(e)
-	case EventJobFinished, EventJobError, EventFlowFinished, EventFlowError, EventMessageReceived:
+	case EventJobFinished, EventJobError, EventFlowFinished, EventFlowError, EventMessageReceived,
+		EventIntentConfirmed, EventIntentReverted, EventIntentParked, EventCoordinatorChanged:
 		return strings.Replace(string(e), "-", ".", 1)
 	}
 	return "transaction." + string(e)
@@ -68,7 +78,7 @@ func (e Event) State() State {
 	case EventAccepted:
 		return WAITING
 	case EventTest, EventResult, EventTimeout, EventJobFinished, EventJobError, EventFlowFinished, EventFlowError,
-		EventMessageReceived:
+		EventMessageReceived, EventIntentConfirmed, EventIntentReverted, EventIntentParked, EventCoordinatorChanged:
 		return ""
 	}
 	return State(strings.ToUpper(string(e)))
@@ -92,7 +102,8 @@ func (id ID) EventID(at time.Time, e Event) string {
 		return fmt.Sprintf("batch-%d.%s", id.Seq, e)
 	case EventTimeout:
 		return fmt.Sprintf("notice-%d.%s", id.Seq, e)
-	case EventJobFinished, EventJobError, EventFlowFinished, EventFlowError, EventMessageReceived:
+	case EventJobFinished, EventJobError, EventFlowFinished, EventFlowError, EventMessageReceived,
+		EventIntentConfirmed, EventIntentReverted, EventIntentParked, EventCoordinatorChanged:
 		return id.sealed(at, e.Name())
 	}
 	return id.sealed(at, string(e.State()))
@@ -138,6 +149,29 @@ func OfMessage(message [16]byte, day Day) ID {
 	id := OfJob(message, message, day)
 	id.Seq |= messageBit
 	return id
+}
+
+// trackOfDomains is what the events of domains and intents have instead of the id of a queue: below those of flows. A
+// domain has a line for each of the last bits of its intents' numbers, so that what is told of an intent comes in
+// order, and an endpoint that fails for one holds back few others.
+const (
+	trackOfDomains = trackOfProcessor + 1<<41
+	domainBits     = 31      // of the id of a domain
+	lineBits       = 10      // of the number of an intent
+	stepBits       = 27      // of the number of a step, which tells two events of one intent on one day apart
+	seatBit        = 1 << 61 // in Seq, of an event of the domain itself
+)
+
+// OfIntent names an event of an intent, by its number in its domain, that a step made.
+func OfIntent(domain int32, intent, step int64, day Day) ID {
+	line := intent & (1<<lineBits - 1)
+	return ID{Queue: trackOfDomains + line<<domainBits + int64(domain), Seq: intent<<stepBits | step&(1<<stepBits-1),
+		Day: day}
+}
+
+// OfDomain names an event of a domain itself that a step made.
+func OfDomain(domain int32, step int64, day Day) ID {
+	return ID{Queue: trackOfDomains + int64(domain), Seq: seatBit | step, Day: day}
 }
 
 // Filter narrows a subscription or a stream. A repeated field means or, different ones and; empty ones do

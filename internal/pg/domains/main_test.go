@@ -76,7 +76,9 @@ func (w *world) answer(c *domains.Call) domains.Event {
 		}
 		_ = json.Unmarshal(r.Body, &q)
 		body := `{"signature": "s", "endorsement": "e", "type": "TOK", "data": {}, "items": [{"state": "unknown"}]}`
-		if c.Kind == "assemble" {
+		if c.Kind == "assemble" && strings.HasPrefix(q.Intent.Data, "park ") {
+			body = `{"result": "PARK", "reason": "no address yet"}`
+		} else if c.Kind == "assemble" {
 			in, _ := json.Marshal(w.inputs[q.Intent.Data])
 			body = fmt.Sprintf(`{"result": "OK", "inputs": %s, "outputs": [{"id": "of %s"}], "plan": [
 				{"name": "owner", "type": "sign", "parties": ["ann@self"]},

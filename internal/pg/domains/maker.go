@@ -69,7 +69,7 @@ func (m domainMaker) Ended(t *pg.Transaction) string {
 }
 
 // Forget removes intents that ended before a time, with all that belongs to them, in chunks. One that a step may still
-// need stays.
+// need, or that a subscription is still to be told of, stays.
 func (m domainMaker) Forget(ctx context.Context, before time.Time) error {
 	return m.s.forget(ctx, before)
 }
@@ -142,6 +142,7 @@ const forgetSQL = `WITH old AS MATERIALIZED (
 				WHERE (a.domain_id, a.intent_id) = (i.domain_id, i.intent_id) AND a.ended_at IS NULL)
 			AND NOT EXISTS (SELECT FROM postern.coord_call c WHERE c.domain_id = i.domain_id
 				AND c.intent_id = i.intent_id)
+			AND NOT postern.intent_to_be_told(i.domain_id, i.seq)
 		ORDER BY i.ended_at
 		LIMIT $2),
 	works AS (DELETE FROM postern.coord_work x USING old WHERE (x.domain_id, x.intent_id) = (old.domain_id,

@@ -57,6 +57,7 @@ type Stepped struct {
 
 	left     []leaving
 	receipts []coord.Receipt
+	told     bool         // subscriptions may hear of it
 	kinds    []coord.Kind // of the messages that it took
 }
 
@@ -217,6 +218,7 @@ func (s *Store) decide(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch, ev
 	if err := h.write(b, &st); err != nil {
 		return err
 	}
+	s.tell(b, h, &st, out)
 	out.Calls, out.Posts, out.Moves, out.Ignored, out.Still = len(st.Calls), len(st.Posts)+len(st.Recalls), st.Moves,
 		st.Ignored, st.Domain.Still()
 	out.Sent, out.receipts = len(st.Messages), st.Receipts

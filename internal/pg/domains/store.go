@@ -6,6 +6,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/coord"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
@@ -27,6 +28,7 @@ type Store struct {
 	Bell func()
 
 	reads      *reads.Store
+	deliveries *deliveries.Store
 	seats      sync.Map     // *kept by domain
 	activities *pg.Ingester // public transactions
 }
@@ -38,8 +40,8 @@ const (
 )
 
 // New registers domains with a store that has not started.
-func New(core *pg.Store, r *reads.Store) *Store {
-	s := &Store{Store: core, reads: r, activities: pg.NewIngester(core)}
+func New(core *pg.Store, r *reads.Store, told *deliveries.Store) *Store {
+	s := &Store{Store: core, reads: r, deliveries: told, activities: pg.NewIngester(core)}
 	core.Make(domainsMade(s))
 	core.RegisterKind(Domains, `EXISTS (SELECT FROM postern.coord_state WHERE due IS NOT NULL)
 		OR EXISTS (SELECT FROM postern.coord_call WHERE kind <> 'height')
@@ -71,6 +73,9 @@ func (s *Store) heard(h *seat, out *Stepped) {
 		s.Log.Debug("transition", "machine", m.Machine, "domain", h.name, "intent", m.ID, "from", m.From, "on", m.On,
 			"to", m.To,
 			"reason", m.Reason)
+	}
+	if out.told {
+		s.RingHere()
 	}
 	if s.Stepped != nil {
 		s.Stepped(*out)
