@@ -690,6 +690,21 @@ const (
 	VertexKindVariantOnChain  VertexKindVariant = "on_chain"
 )
 
+// Defines values for WorkViewState.
+const (
+	WorkViewStateAssembling           WorkViewState = "Assembling"
+	WorkViewStateBlocked              WorkViewState = "Blocked"
+	WorkViewStateConfirmed            WorkViewState = "Confirmed"
+	WorkViewStateConfirmingDispatch   WorkViewState = "Confirming_Dispatch"
+	WorkViewStateDispatched           WorkViewState = "Dispatched"
+	WorkViewStateEndorsementGathering WorkViewState = "Endorsement_Gathering"
+	WorkViewStatePooled               WorkViewState = "Pooled"
+	WorkViewStatePreAssemblyBlocked   WorkViewState = "PreAssembly_Blocked"
+	WorkViewStateReadyForDispatch     WorkViewState = "Ready_For_Dispatch"
+	WorkViewStateReverted             WorkViewState = "Reverted"
+	WorkViewStateSubmitted            WorkViewState = "Submitted"
+)
+
 // Defines values for ListAuditParamsOrder.
 const (
 	ListAuditParamsOrderAsc  ListAuditParamsOrder = "asc"
@@ -756,6 +771,21 @@ const (
 const (
 	ListIntentsParamsReceiptFailure ListIntentsParamsReceipt = "failure"
 	ListIntentsParamsReceiptSuccess ListIntentsParamsReceipt = "success"
+)
+
+// Defines values for ListWorksParamsState.
+const (
+	ListWorksParamsStateAssembling           ListWorksParamsState = "Assembling"
+	ListWorksParamsStateBlocked              ListWorksParamsState = "Blocked"
+	ListWorksParamsStateConfirmed            ListWorksParamsState = "Confirmed"
+	ListWorksParamsStateConfirmingDispatch   ListWorksParamsState = "Confirming_Dispatch"
+	ListWorksParamsStateDispatched           ListWorksParamsState = "Dispatched"
+	ListWorksParamsStateEndorsementGathering ListWorksParamsState = "Endorsement_Gathering"
+	ListWorksParamsStatePooled               ListWorksParamsState = "Pooled"
+	ListWorksParamsStatePreAssemblyBlocked   ListWorksParamsState = "PreAssembly_Blocked"
+	ListWorksParamsStateReadyForDispatch     ListWorksParamsState = "Ready_For_Dispatch"
+	ListWorksParamsStateReverted             ListWorksParamsState = "Reverted"
+	ListWorksParamsStateSubmitted            ListWorksParamsState = "Submitted"
 )
 
 // Defines values for ListEventsParamsStatus.
@@ -5228,6 +5258,65 @@ type Window struct {
 	ReceivedAfter time.Time `json:"received_after"`
 }
 
+// WorkView defines model for WorkView.
+type WorkView struct {
+	// Errors of assembling it
+	Errors int64 `json:"errors"`
+
+	// Generation of what was assembled last: digits
+	Generation string `json:"generation"`
+
+	// Hash the newest of its public transaction
+	Hash *string `json:"hash"`
+
+	// Intent the id
+	Intent string `json:"intent"`
+
+	// Needs the intents that make its inputs
+	Needs []string `json:"needs"`
+
+	// Node of the intent
+	Node string `json:"node"`
+
+	// PublicUID the uid of its public transaction
+	PublicUID *string `json:"public_uid"`
+
+	// Rejections of endorsers
+	Rejections int64 `json:"rejections"`
+
+	// Reverts of its public transaction
+	Reverts int64 `json:"reverts"`
+
+	// Seconds that it has been in this state
+	Seconds float64       `json:"seconds"`
+	Since   time.Time     `json:"since"`
+	State   WorkViewState `json:"state"`
+
+	// Unknown it is not known what became of its public transaction
+	Unknown bool `json:"unknown"`
+
+	// WaitsFor requests to nodes that have no answer
+	WaitsFor []WorkWait `json:"waits_for"`
+}
+
+// WorkViewState defines model for WorkView.State.
+type WorkViewState string
+
+// WorkWait defines model for WorkWait.
+type WorkWait struct {
+	Kind string `json:"kind"`
+	Node string `json:"node"`
+
+	// Party of a signature and an endorsement
+	Party string `json:"party"`
+}
+
+// WorksOutputBody defines model for WorksOutputBody.
+type WorksOutputBody struct {
+	Items []WorkView `json:"items"`
+	Next  *string    `json:"next"`
+}
+
 // ListActorsParams are the parameters of ListActors; what is zero is not sent.
 type ListActorsParams struct {
 	Limit int64 `query:"limit"`
@@ -5985,6 +6074,17 @@ type ResumeDomainParams struct {
 	DryRun *bool `query:"dry_run"`
 	// The ETag that was last seen: 412 if it changed since.
 	IfMatch string `header:"If-Match"`
+}
+
+// ListWorksParamsState is a part of ListWorks.
+type ListWorksParamsState string
+
+// ListWorksParams are the parameters of ListWorks; what is zero is not sent.
+type ListWorksParams struct {
+	State ListWorksParamsState `query:"state"`
+	Limit int64                `query:"limit"`
+	// next of the page before.
+	Cursor string `query:"cursor"`
 }
 
 // ListEventsParamsStatus is a part of ListEvents.
@@ -8118,6 +8218,7 @@ var Operations = []Operation{
 	{Name: "ReleaseDomain", Method: "POST", Path: "/domains/{name}/release", Summary: "Go on though this store may have lost something", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeDomain", Method: "POST", Path: "/domains/{name}/resume", Summary: "Go on", Query: []string{"reason", "dry_run"}},
 	{Name: "GetDomainWhy", Method: "GET", Path: "/domains/{name}/why", Summary: "What it waits for"},
+	{Name: "ListWorks", Method: "GET", Path: "/domains/{name}/works", Summary: "List what this node coordinates, in the order of the pool", Query: []string{"state", "limit", "cursor"}},
 	{Name: "ListEvents", Method: "GET", Path: "/events", Summary: "List events", Query: []string{"source", "status", "tool", "digest", "created_after", "created_before", "limit", "order", "cursor"}},
 	{Name: "PushEvents", Method: "POST", Path: "/events", Summary: "Bring events to a source of kind push"},
 	{Name: "GetEvent", Method: "GET", Path: "/events/{id}", Summary: "Read one event"},
@@ -8844,6 +8945,12 @@ func (c *Client) ResumeDomain(ctx context.Context, name string, params *ResumeDo
 func (c *Client) GetDomainWhy(ctx context.Context, name string) (*Answer[WhyView], error) {
 	path := fmt.Sprintf("/domains/%s/why", segment(name))
 	return ask[WhyView](ctx, c, "GET", path, nil, nil)
+}
+
+// ListWorks: List what this node coordinates, in the order of the pool. GET /domains/{name}/works
+func (c *Client) ListWorks(ctx context.Context, name string, params *ListWorksParams) (*Answer[WorksOutputBody], error) {
+	path := fmt.Sprintf("/domains/%s/works", segment(name))
+	return ask[WorksOutputBody](ctx, c, "GET", path, params, nil)
 }
 
 // ListEvents: List events. GET /events

@@ -220,6 +220,8 @@ func TestTablesFit80Columns(t *testing.T) {
 		"intents": {"id": "0193f0e1-7a2b-8c3d-9e4f-123456789012", "uid": long, "party": long,
 			"state": "EndorsementGathering", "created_at": "2020-01-01T00:00:00Z",
 			"receipt": map[string]any{"outcome": "success", "text": long}},
+		"works": {"intent": "0193f0e1-7a2b-8c3d-9e4f-123456789012", "node": long, "state": "Endorsement_Gathering",
+			"since": "2020-01-01T00:00:00Z", "generation": "1000000000", "hash": long},
 		"processors": {"name": long, "state": "running", "high": json.Number("100000"), "med": json.Number("100000"), "executing": true,
 			"pending_callbacks": json.Number("10000"), "starving": map[string]any{"queue": "Med"}, "tick_interval": "1m30s", "owner": long},
 		"batches": {"id": json.Number("1000000000"), "priority": "High", "state": "Waiting_Callback", "index": json.Number("100"), "retries": json.Number("1000"),

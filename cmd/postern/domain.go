@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +16,7 @@ import (
 func domainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "domain",
-		Short: "Domains and their intents: put, rm, height, submit, resume, cancel, release",
+		Short: "Domains and their intents: put, rm, height, submit, intents, works, resume, cancel, release",
 		Long: trim(`
 			An intent is something that is to be done once. The service of its domain assembles, signs, endorses
 			and prepares it over HTTP; then its public transaction goes out, and the intent has one receipt.
@@ -23,15 +24,18 @@ func domainCommand() *cobra.Command {
 			  postern domain put tok '{"types": ["PAY"], "service_url": "http://127.0.0.1:9000"}'
 			  postern domain submit tok '{"party": "alice", "data": {"pay": 5}}' --wait 1m
 			  postern domain show tok
-			  postern ls domains/tok/intents
+			  postern domain intents tok receipt=failure
+			  postern domain works tok
 			  postern pause domains/tok`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usage(cmd, errors.New("want ls, show, put, rm, height, submit, resume, cancel or release"))
+			return usage(cmd, errors.New("want ls, show, put, rm, height, submit, intents, works, resume, cancel or release"))
 		},
 	}
 	cmd.AddCommand(listOf("domains", "List domains"), domainShowCommand(), domainPutCommand(), domainRemoveCommand(),
 		domainHeightCommand(), intentSubmitCommand(),
+		domainListCommand("intents", "List the intents of a domain, the newest first"),
+		domainListCommand("works", "List what this node coordinates, and for how long it is where it is"),
 		intentLeverCommand("resume", "Have a parked intent go on"),
 		intentLeverCommand("cancel", "End an intent that has sent nothing yet"), intentReleaseCommand())
 	return cmd
@@ -60,6 +64,35 @@ func domainShowCommand() *cobra.Command {
 				return err
 			}
 			return printed(cmd, b)
+		},
+	})
+}
+
+// domainListCommand lists what a domain has of a noun. A filter is a parameter of the list in the contract.
+func domainListCommand(noun, short string) *cobra.Command {
+	return asClient(&cobra.Command{
+		Use:   noun + " NAME [FILTER=VALUE...]",
+		Short: short,
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			asked, err := asJSON(cmd)
+			if err != nil {
+				return err
+			}
+			query := url.Values{}
+			for _, arg := range args[1:] {
+				name, value, isFilter := strings.Cut(arg, "=")
+				if !isFilter {
+					return usage(cmd, fmt.Errorf("%q is no filter: want FILTER=VALUE, such as state=Pooled", arg))
+				}
+				query.Add(name, value)
+			}
+			d, err := dial(cmd)
+			if err != nil {
+				return err
+			}
+			path := objectPath("domains/" + args[0])
+			return d.list(cmd, cmd.OutOrStdout(), path[1:]+"/"+noun, query, asked)
 		},
 	})
 }

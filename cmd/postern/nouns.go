@@ -148,6 +148,14 @@ var layouts = map[string][]column{
 		{head: "age", cell: since("created_at")},
 		{head: "text", cell: field("receipt.text"), tail: true},
 	},
+	"works": {
+		{head: "intent", cell: field("intent")},
+		{head: "node", cell: field("node"), soft: true},
+		{head: "state", cell: field("state")},
+		{head: "for", cell: since("since")},
+		{head: "generation", cell: field("generation"), soft: true},
+		{head: "hash", cell: field("hash"), tail: true},
+	},
 	"processors": {
 		{head: "name", cell: field("name")},
 		{head: "state", cell: field("state")},

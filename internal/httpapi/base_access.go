@@ -146,6 +146,7 @@ var access = map[string]rule{
 	"post-intent":        {least: executors, post: true},
 	"post-intents":       {least: executors, post: true},
 	"list-intents":       {least: readers},
+	"list-works":         {least: readers},
 	"get-intent":         {least: readers},
 	"get-intent-history": {least: readers},
 	"get-intent-why":     {least: readers},

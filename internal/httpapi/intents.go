@@ -18,6 +18,8 @@ func (a *API) intentRoutes() {
 	post(a, tag, "/domains/{name}/intents:batch", "post-intents", "Have several things done, all or none",
 		a.postIntents, 201)
 	get(a, tag, "/domains/{name}/intents", "list-intents", "List intents, the newest first", a.listIntents)
+	get(a, tag, "/domains/{name}/works", "list-works", "List what this node coordinates, in the order of the pool",
+		a.listWorks)
 	get(a, tag, "/domains/{name}/intents/{id}", "get-intent", "Read one intent", a.getIntent)
 	get(a, tag, "/domains/{name}/intents/{id}/history", "get-intent-history",
 		"What happened to an intent here", a.getIntentHistory)
