@@ -329,8 +329,11 @@ func (t *turn) collect() {
 	}
 }
 
-// leaveSilent leaves the works of an originator that did not answer alone, longer each time, or until it is heard.
+// leaveSilent leaves the works of an originator that did not answer alone, longer each time, or until it is heard. The
+// one that it did not answer for goes behind those that came while it had the slot.
 func (t *turn) leaveSilent(w *Work, _ fact) {
+	t.d.Seat.Place++
+	w.Place = t.d.Seat.Place
 	if p := t.d.peer(w.Origin); w.Origin != t.d.Self {
 		p.Silences++
 		p.Silent = t.now.Add(t.d.Settings.StateTimeout << min(p.Silences, 6))
