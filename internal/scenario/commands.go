@@ -48,6 +48,23 @@ func init() { // the functions name commands in their errors
 		"source": source, "feed": feed, "tool": tool, "listen": listen, "lead": lead, "redrive-event": redriveEvent, "redrive-result": redriveResult, "redrive-tool": redriveTool,
 		"events": events, "history": history, "told": told, "toolcalls": toolCalls, "whyevent": whyEvent, "register": register, "walk": walk,
 
+		// domains
+		"domain": domain, "service": service, "intent": intent, "run": run, "cut": wired(true), "mend": wired(false),
+		"blocks": blocks, "intents": intents, "works": works, "seats": seats, "path": path, "publics": publics,
+		"why-intent": whyIntent,
+		"resume-intent": onIntent(func(s *story, by db.By, uid string) (pg.LeverResult, error) {
+			return s.store.Domains.Resume(s.ctx, by, theDomain, uid)
+		}),
+		"cancel-intent": onIntent(func(s *story, by db.By, uid string) (pg.LeverResult, error) {
+			return s.store.Domains.Cancel(s.ctx, by, theDomain, uid)
+		}),
+		"intent-was-done": onIntent(func(s *story, by db.By, uid string) (pg.LeverResult, error) {
+			return s.store.Domains.Release(s.ctx, by, theDomain, uid, true)
+		}),
+		"intent-was-not-done": onIntent(func(s *story, by db.By, uid string) (pg.LeverResult, error) {
+			return s.store.Domains.Release(s.ctx, by, theDomain, uid, false)
+		}),
+
 		// reports
 		"rows": rows, "queues": queues, "senders": senders, "pools": pools, "lanes": lanes, "attempts": attempts, "outcome": outcome, "hooks": hooks, "calls": calls, "why": why,
 		"messages": messages, "lines": lines, "range": inRange, "batches": batches, "record": record, "authorizations": authorizations, "whybatch": whyBatch, "hears": hears,
@@ -57,7 +74,8 @@ func init() { // the functions name commands in their errors
 // harmless are the commands that cannot change a row.
 var harmless = map[string]bool{
 	"answer": true, "status": true, "worker": true,
-	"rows": true, "queues": true, "senders": true, "pools": true, "lanes": true, "attempts": true, "outcome": true, "hooks": true, "calls": true, "why": true, "messages": true,
+	"service": true, "cut": true, "mend": true, "intents": true, "works": true, "seats": true, "path": true,
+	"publics": true, "why-intent": true, "rows": true, "queues": true, "senders": true, "pools": true, "lanes": true, "attempts": true, "outcome": true, "hooks": true, "calls": true, "why": true, "messages": true,
 	"feed": true, "events": true, "history": true, "told": true, "toolcalls": true, "whyevent": true, "walk": true,
 	"lines": true, "range": true, "batches": true, "record": true, "authorizations": true, "whybatch": true,
 }

@@ -59,6 +59,8 @@ func (s *story) node(name string) (*node, error) {
 	n.engine = work.New(work.Config{Store: store, Worker: n.valve, NodeName: name, TTL: ttl})
 	n.events = work.NewEvents(n.engine, work.EventsConfig{Fetch: n.client.Fetch, Tools: n.valve})
 	n.channels = work.NewChannels(n.engine)
+	nodes := work.NewPeers(n.engine, work.PeersConfig{Call: s.wire(n.client.CallPeer)})
+	n.engine.Add(work.NewDomains(n.engine, n.client, nodes).System())
 	n.engine.Add(work.NewDeliveries(n.engine, work.DeliveriesConfig{}).System(), n.events.System(), n.channels.System())
 	if err := n.engine.Manual(s.ctx); err != nil {
 		return nil, err

@@ -16,9 +16,8 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 )
 
-// ask sends a request to the API of the story, which is the real one behind a listener, and returns the status and the
-// body that it answers.
-func (s *story) ask(method, path string, body any) (status int, answer map[string]any, err error) {
+// listen has the API of the story, which is the real one, behind a listener, and returns its address.
+func (s *story) listen() string {
 	if s.api == nil {
 		tools := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 		s.t.Cleanup(tools.Close)
@@ -26,11 +25,17 @@ func (s *story) ask(method, path string, body any) (status int, answer map[strin
 			Tools: tools, Log: slog.New(slog.DiscardHandler), Auth: "none"}).Handler())
 		s.t.Cleanup(s.api.Close)
 	}
+	return s.api.URL
+}
+
+// ask sends a request to the API of the story, and returns the status and the body that it answers.
+func (s *story) ask(method, path string, body any) (status int, answer map[string]any, err error) {
+	at := s.listen()
 	text, err := json.Marshal(body)
 	if err != nil {
 		return 0, nil, err
 	}
-	req, err := http.NewRequestWithContext(s.ctx, method, s.api.URL+path, strings.NewReader(string(text)))
+	req, err := http.NewRequestWithContext(s.ctx, method, at+path, strings.NewReader(string(text)))
 	if err != nil {
 		return 0, nil, err
 	}

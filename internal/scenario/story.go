@@ -41,6 +41,7 @@ type story struct {
 	ids     map[string]outbox.ID // by uid
 	events  map[string]string    // ids by name
 	around  *outside
+	far     *far // nil: there is no domain
 	api     *httptest.Server
 	fences  map[string][]int64 // of messages, in the order in which they were received
 	short   []string           // id, uid, id, uid ...: how ids are shown
@@ -229,10 +230,13 @@ var ids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[0-9a-f]{4}-[
 // arrivals are what tokens have between the id and the attempt.
 var arrivals = regexp.MustCompile(`(` + ids.String() + `)\.[0-9a-f]{12,14}\.`)
 
+// generations are what uids of public transactions end with: the time at which a work was assembled, and a number.
+var generations = regexp.MustCompile(`(:coord:\d+:[^ ]+)\.\d{16}`)
+
 // shorten shows tokens without the time of arrival, and ids as uids, or as the numbers of queue and position where they
 // have none: an id has the day in it.
 func (s *story) shorten(text string) string {
-	text = arrivals.ReplaceAllString(text, "$1.")
+	text = generations.ReplaceAllString(arrivals.ReplaceAllString(text, "$1."), "$1")
 	return ids.ReplaceAllStringFunc(strings.NewReplacer(s.short...).Replace(text), func(found string) string {
 		id, err := outbox.ParseID(found)
 		if err != nil {
