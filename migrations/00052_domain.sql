@@ -172,7 +172,7 @@ CREATE TABLE postern.coord_call (
     intent_id    uuid,
     generation   bigint NOT NULL DEFAULT 0,
     call         jsonb NOT NULL,               -- as internal/coord has it
-    makers       jsonb NOT NULL DEFAULT '{}',  -- of states that may be used: which generation of which work makes them
+    makers       jsonb NOT NULL DEFAULT '{}',  -- by the id of each state that may be used: the work that makes it
     due          timestamptz NOT NULL,
     tries        int NOT NULL DEFAULT 0,
     fence        bigint NOT NULL DEFAULT 0,    -- rises with each lease
@@ -263,7 +263,7 @@ CREATE TABLE postern.coord_out (
     slot         text NOT NULL,
     beat         bigint NOT NULL,              -- rises with each message of a domain: it names this one
     message      json NOT NULL,                -- as internal/coord has it
-    makers       jsonb NOT NULL DEFAULT '{}',  -- of states that may be used: which generation of which work makes them
+    makers       jsonb NOT NULL DEFAULT '{}',  -- by the id of each state that may be used: the work that makes it
     at           timestamptz NOT NULL,
     leased_until timestamptz,
     error        text NOT NULL DEFAULT '',     -- of the last try

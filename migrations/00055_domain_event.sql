@@ -21,8 +21,15 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT (1::bigint << 43) + (1::bigint << 41) + (($2 & 1023) << 31) + $1
 $$;
 
--- What subscriptions filter by: of an event of a job its queue and script type, of one of a domain its name; no row of a
--- flow and a message.
+-- Who asks for a delivery is shown the id of the intent, or the name of the domain.
+CREATE FUNCTION postern.told_in_domain(event text, of_line bigint, of_seq bigint) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN $1 LIKE 'intent-%' THEN postern.told_intent($2, $3)::text
+        ELSE (SELECT d.name FROM postern.domain d WHERE d.domain_id = postern.told_domain($2)) END
+$$;
+
+-- What subscriptions filter by: of an event of a job its queue and script type, of one of a domain its name. There is
+-- no row of a flow and a message.
 CREATE OR REPLACE FUNCTION postern.told_by(event text, of_line bigint, of_seq bigint)
 RETURNS TABLE (queue text, script_type text) LANGUAGE sql STABLE AS $$
     SELECT j.queue, j.script_type
@@ -75,8 +82,8 @@ RETURNS jsonb LANGUAGE sql STABLE AS $$
     WHERE i.domain_id = postern.told_domain($1) AND i.intent_id = postern.told_intent($1, $2)
 $$;
 
--- What is told of a domain that another node coordinates; NULL once retention has forgotten it. The row is looked for
--- from the newest on, since most is told at once.
+-- What is told of a domain that another node coordinates; NULL once retention has forgotten it. The row is looked
+-- for from the newest on, since most is told at once.
 CREATE FUNCTION postern.coordinator_event(of_line bigint, event text, at timestamptz) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('context', c.name, 'domain', d.name, 'coordinator', s.node, 'before', s.reason,
@@ -117,6 +124,7 @@ RETURNS TABLE (queue text, script_type text) LANGUAGE sql STABLE AS $$
     WHERE $1 LIKE 'job-%' AND j.job_id = postern.told_of($2, $3)
 $$;
 DROP FUNCTION postern.told_domain_line;
+DROP FUNCTION postern.told_in_domain;
 DROP FUNCTION postern.told_intent;
 DROP FUNCTION postern.told_domain;
 DELETE FROM postern.delivery WHERE event LIKE 'intent-%' OR event = 'coordinator-changed';

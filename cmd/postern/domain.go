@@ -29,7 +29,8 @@ func domainCommand() *cobra.Command {
 			  postern pause domains/tok`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usage(cmd, errors.New("want ls, show, put, rm, height, submit, intents, works, resume, cancel or release"))
+			return usage(cmd, errors.New("want ls, show, put, rm, height, submit, intents, works, resume, cancel "+
+				"or release"))
 		},
 	}
 	cmd.AddCommand(listOf("domains", "List domains"), domainShowCommand(), domainPutCommand(), domainRemoveCommand(),

@@ -11,7 +11,7 @@ import (
 type workView struct {
 	Intent     string     `json:"intent" doc:"the id"`
 	Node       string     `json:"node" doc:"of the intent"`
-	State      string     `json:"state" enum:"PreAssembly_Blocked,Pooled,Assembling,Endorsement_Gathering,Blocked,Confirming_Dispatch,Ready_For_Dispatch,Dispatched,Submitted,Confirmed,Reverted"`
+	State      string     `json:"state" doc:"see GET /machines"`
 	Since      time.Time  `json:"since"`
 	Seconds    float64    `json:"seconds" doc:"that it has been in this state"`
 	Generation string     `json:"generation" doc:"of what was assembled last: digits"`

@@ -10,8 +10,8 @@ import (
 
 // Event is something that somebody may want to hear of. Of a transaction these are that it was accepted,
 // and its end; the states between are no events. Of a batch it is its result, and each time it was not delivered and
-// may be sent again. Of a job and of a flow it is the end, and of a message that it stands in msg_in. Of an intent it is
-// the end, and each time it is parked; of a domain that another node coordinates.
+// may be sent again. Of a job and of a flow it is the end, and of a message that it stands in msg_in. Of an intent it
+// is the end, and each time it is parked; of a domain that another node coordinates.
 type Event string
 
 const (
@@ -165,8 +165,11 @@ const (
 // OfIntent names an event of an intent, by its number in its domain, that a step made.
 func OfIntent(domain int32, intent, step int64, day Day) ID {
 	line := intent & (1<<lineBits - 1)
-	return ID{Queue: trackOfDomains + line<<domainBits + int64(domain), Seq: intent<<stepBits | step&(1<<stepBits-1),
-		Day: day}
+	return ID{
+		Queue: trackOfDomains + line<<domainBits + int64(domain),
+		Seq:   intent<<stepBits | step&(1<<stepBits-1),
+		Day:   day,
+	}
 }
 
 // OfDomain names an event of a domain itself that a step made.

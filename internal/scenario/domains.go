@@ -125,8 +125,8 @@ func (f *far) settle(s *story, set domains.Settings) error {
 	return nil
 }
 
-// wire is how nodes call each other: by their doors, as long as the wires of both are whole. What is said over one that
-// is cut is lost.
+// wire is how nodes call each other: by their doors, as long as the wires of both are whole. A call over one that is
+// cut is lost.
 func (s *story) wire(call func(context.Context, remote.PeerCall) remote.PeerAnswer) func(context.Context,
 	remote.PeerCall) remote.PeerAnswer {
 	return func(ctx context.Context, c remote.PeerCall) remote.PeerAnswer {

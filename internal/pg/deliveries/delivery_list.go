@@ -61,7 +61,7 @@ type DeliveryRow struct {
 	DeliveryID
 	Subscription string // "" for a hook or callback
 	Batch        int64  // that it tells of, 0 for none
-	Of           string // the id of the job, flow, message or intent that it tells of, or the domain's name; "" for none
+	Of           string // the id of what it tells of, other than a transaction and a batch; of a domain its name
 	Position     int64
 	URL          string
 	At           time.Time
@@ -80,9 +80,8 @@ const deliverySelect = `SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce
 		coalesce(x.batch_id, CASE d.event WHEN 'result' THEN d.seq ELSE 0 END),
 		CASE WHEN d.event LIKE 'job-%' OR d.event LIKE 'flow-%' OR d.event = 'message-received'
 			THEN coalesce(postern.told_of(d.queue_id, d.seq)::text, '')
-			WHEN d.event LIKE 'intent-%' THEN coalesce(postern.told_intent(d.queue_id, d.seq)::text, '')
-			WHEN d.event = 'coordinator-changed' THEN coalesce((SELECT z.name
-				FROM postern.domain z WHERE z.domain_id = postern.told_domain(d.queue_id)), '')
+			WHEN d.event LIKE 'intent-%' OR d.event = 'coordinator-changed'
+			THEN coalesce(postern.told_in_domain(d.event, d.queue_id, d.seq), '')
 			ELSE '' END,
 		coalesce(d.url, s.url, ''), d.at, v.state, d.attempts, d.next_at, coalesce(d.error, ''), d.tries, d.created_at, d.ended_at
 	FROM postern.delivery d

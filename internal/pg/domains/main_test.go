@@ -24,6 +24,7 @@ type world struct {
 	core   *stores.Store // of the process that sends public transactions
 	node   pg.Node
 	inputs map[string][]string // what an intent is to spend, by its data
+	plan   string              // of what is assembled; "": the owner signs, and one endorses
 }
 
 func newWorld(t *testing.T) *world {
@@ -64,6 +65,12 @@ func (w *world) post(data string, on ...string) *domains.Intent {
 	return i
 }
 
+// planOf has the owner of one node sign, and the notary of another one endorse.
+func planOf(owner, notary string) string {
+	return fmt.Sprintf(`[{"name": "owner", "type": "sign", "parties": ["ann@%s"]},
+		{"name": "notary", "type": "endorse", "parties": ["nan@%s"]}]`, owner, notary)
+}
+
 // answer is what the service says to a call: the same key, the same answer.
 func (w *world) answer(c *domains.Call) domains.Event {
 	var all []json.RawMessage
@@ -80,9 +87,12 @@ func (w *world) answer(c *domains.Call) domains.Event {
 			body = `{"result": "PARK", "reason": "no address yet"}`
 		} else if c.Kind == "assemble" {
 			in, _ := json.Marshal(w.inputs[q.Intent.Data])
-			body = fmt.Sprintf(`{"result": "OK", "inputs": %s, "outputs": [{"id": "of %s"}], "plan": [
-				{"name": "owner", "type": "sign", "parties": ["ann@self"]},
-				{"name": "notary", "type": "endorse", "parties": ["nan@self"]}]}`, in, q.Intent.ID)
+			plan := w.plan
+			if plan == "" {
+				plan = planOf("self", "self")
+			}
+			body = fmt.Sprintf(`{"result": "OK", "inputs": %s, "outputs": [{"id": "of %s"}], "plan": %s}`, in,
+				q.Intent.ID, plan)
 		}
 		all = append(all, json.RawMessage(body))
 	}

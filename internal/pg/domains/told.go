@@ -8,7 +8,7 @@ import (
 )
 
 // tell adds to b what subscriptions of the domain's context hear of a step, in its commit: that intents have ended or
-// are parked, and that another node coordinates. Where nobody may hear of it, it adds nothing.
+// are parked, and that another node coordinates. Where no subscription may hear of it, it adds nothing.
 func (s *Store) tell(b *pgx.Batch, h *seat, st *coord.Step, out *Stepped) {
 	day := outbox.DayOf(h.now)
 	tell := func(id outbox.ID, e outbox.Event) {
