@@ -690,21 +690,6 @@ const (
 	VertexKindVariantOnChain  VertexKindVariant = "on_chain"
 )
 
-// Defines values for WorkViewState.
-const (
-	WorkViewStateAssembling           WorkViewState = "Assembling"
-	WorkViewStateBlocked              WorkViewState = "Blocked"
-	WorkViewStateConfirmed            WorkViewState = "Confirmed"
-	WorkViewStateConfirmingDispatch   WorkViewState = "Confirming_Dispatch"
-	WorkViewStateDispatched           WorkViewState = "Dispatched"
-	WorkViewStateEndorsementGathering WorkViewState = "Endorsement_Gathering"
-	WorkViewStatePooled               WorkViewState = "Pooled"
-	WorkViewStatePreAssemblyBlocked   WorkViewState = "PreAssembly_Blocked"
-	WorkViewStateReadyForDispatch     WorkViewState = "Ready_For_Dispatch"
-	WorkViewStateReverted             WorkViewState = "Reverted"
-	WorkViewStateSubmitted            WorkViewState = "Submitted"
-)
-
 // Defines values for ListAuditParamsOrder.
 const (
 	ListAuditParamsOrderAsc  ListAuditParamsOrder = "asc"
@@ -5288,9 +5273,11 @@ type WorkView struct {
 	Reverts int64 `json:"reverts"`
 
 	// Seconds that it has been in this state
-	Seconds float64       `json:"seconds"`
-	Since   time.Time     `json:"since"`
-	State   WorkViewState `json:"state"`
+	Seconds float64   `json:"seconds"`
+	Since   time.Time `json:"since"`
+
+	// State see GET /machines
+	State string `json:"state"`
 
 	// Unknown it is not known what became of its public transaction
 	Unknown bool `json:"unknown"`
@@ -5298,9 +5285,6 @@ type WorkView struct {
 	// WaitsFor requests to nodes that have no answer
 	WaitsFor []WorkWait `json:"waits_for"`
 }
-
-// WorkViewState defines model for WorkView.State.
-type WorkViewState string
 
 // WorkWait defines model for WorkWait.
 type WorkWait struct {
