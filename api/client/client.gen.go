@@ -2118,7 +2118,7 @@ type DomainView struct {
 	Height        string `json:"height"`
 	InactiveGrace int64  `json:"inactive_grace"`
 
-	// Intents those that have not ended, by state; counted to 100,000
+	// Intents those that have not ended, by state
 	Intents          map[string]int64 `json:"intents"`
 	MaxDispatchAhead int64            `json:"max_dispatch_ahead"`
 	MaxInflight      int64            `json:"max_inflight"`
@@ -2154,7 +2154,7 @@ type DomainView struct {
 	// Warnings of what will not do, or may not be called; after PUT and PATCH
 	Warnings []string `json:"warnings,omitempty"`
 
-	// Works what this node coordinates, by state; counted to 100,000
+	// Works what this node coordinates, by state
 	Works map[string]int64 `json:"works"`
 }
 

@@ -102,8 +102,8 @@ type domainView struct {
 	Originator      string         `json:"originator" doc:"the state of this node as an originator: see GET /machines"`
 	Coordinator     string         `json:"coordinator" doc:"the state of this node as a coordinator: see GET /machines"`
 	Others          []domainNode   `json:"others" doc:"the other nodes, as they were heard"`
-	Intents         map[string]int `json:"intents" doc:"those that have not ended, by state; counted to 100,000"`
-	Works           map[string]int `json:"works" doc:"what this node coordinates, by state; counted to 100,000"`
+	Intents         map[string]int `json:"intents" doc:"those that have not ended, by state"`
+	Works           map[string]int `json:"works" doc:"what this node coordinates, by state"`
 	Version         int64          `json:"version"`
 	CreatedAt       time.Time      `json:"created_at"`
 }

@@ -136,6 +136,15 @@ func (c *Columns) Args(more ...any) []any {
 	return append(list, more...)
 }
 
+// InState narrows a list to the rows of a state, in SQL: "" unless it is one of these states. The plan of a statement
+// does not depend on its arguments, and so an index of few states is found only where the SQL names the state.
+func InState(column, state string, states []string) string {
+	if !slices.Contains(states, state) {
+		return ""
+	}
+	return " AND " + column + " = '" + state + "'"
+}
+
 // Nullable is v as an argument of a statement: nil, which is NULL, for the zero value.
 func Nullable[T comparable](v T) any {
 	var zero T

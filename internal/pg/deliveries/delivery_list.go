@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -176,6 +177,9 @@ func (s *Store) Deliveries(ctx context.Context, contextID int32, f DeliveryFilte
 	}
 	if len(f.State) > 0 {
 		where = append(where, "v.state = ANY ("+arg(f.State)+")")
+	}
+	if slices.Equal(f.State, []string{"failed"}) { // along the index of those
+		where = append(where, "d.state = 'failed'")
 	}
 	if !f.After.IsZero() {
 		where = append(where, "d.created_at >= "+arg(f.After))

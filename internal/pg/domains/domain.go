@@ -25,8 +25,8 @@ type Domain struct {
 	Coordinator coord.State
 	Quarantined bool           // its store may have lost something
 	Known       []*coord.Peer  // each of its nodes as it was heard, by name; this one too
-	Intents     map[string]int // that have not ended, by state; counted to 100,000
-	Works       map[string]int // that are not over, by state; counted to 100,000
+	Intents     map[string]int // that have not ended, by state
+	Works       map[string]int // that are not over, by state
 	Version     int64
 	CreatedAt   time.Time
 }
@@ -36,28 +36,16 @@ func (d *Domain) Digest() string {
 	return coord.New(d.Name, d.Settings.Self, d.Settings.coord(), 1).Digest()
 }
 
-// domainsSQL reads what is open in a domain where $5 asks for it: that is a read of all that is.
 const domainsSQL = `SELECT d.domain_id, d.name, d.settings, d.paused, s.height, s.originator, s.coordinator,
-		coalesce((s.image->>'Paused')::boolean, false), s.image->'Peers', d.version, d.created_at,
-		(SELECT coalesce(jsonb_object_agg(x.state, x.n), '{}') FROM (SELECT y.state, count(*) AS n
-			FROM (SELECT i.state FROM postern.coord_intent i
-				WHERE $5 AND i.domain_id = d.domain_id AND i.held AND i.ended_at IS NULL
-				LIMIT 100000) y
-			GROUP BY y.state) x),
-		(SELECT coalesce(jsonb_object_agg(x.state, x.n), '{}') FROM (SELECT y.state, count(*) AS n
-			FROM (SELECT w.state FROM postern.coord_work w
-				WHERE $5 AND w.domain_id = d.domain_id AND w.held AND w.state NOT IN ('Final', 'Evicted')
-				LIMIT 100000) y
-			GROUP BY y.state) x)
+		coalesce((s.image->>'Paused')::boolean, false), s.image->'Peers', d.version, d.created_at, s.intents, s.works
 	FROM postern.domain d
 	JOIN postern.coord_state s ON s.domain_id = d.domain_id
 	WHERE d.context_id = $1 AND d.removed_at IS NULL AND ($2 = '' OR d.name = $2) AND d.name > $3
 	ORDER BY d.name
 	LIMIT $4`
 
-func (s *Store) domains(ctx context.Context, contextID int32, name, after string, limit int, counted bool) (
-	[]*Domain, error) {
-	rows, err := s.Db(ctx).Query(ctx, domainsSQL, contextID, name, after, limit, counted)
+func (s *Store) domains(ctx context.Context, contextID int32, name, after string, limit int) ([]*Domain, error) {
+	rows, err := s.Db(ctx).Query(ctx, domainsSQL, contextID, name, after, limit)
 	if err != nil {
 		return nil, db.Known(err)
 	}
@@ -72,21 +60,12 @@ func (s *Store) domains(ctx context.Context, contextID int32, name, after string
 
 // Domains lists up to limit domains of a context by name, those after a given one.
 func (s *Store) Domains(ctx context.Context, contextID int32, after string, limit int) ([]*Domain, error) {
-	return s.domains(ctx, contextID, "", after, limit, true)
+	return s.domains(ctx, contextID, "", after, limit)
 }
 
 // Domain returns one domain, or NotFound.
 func (s *Store) Domain(ctx context.Context, contextID int32, name string) (*Domain, error) {
-	return s.one(ctx, contextID, name, true)
-}
-
-// known returns one domain without counts of what is open in it, or NotFound.
-func (s *Store) known(ctx context.Context, contextID int32, name string) (*Domain, error) {
-	return s.one(ctx, contextID, name, false)
-}
-
-func (s *Store) one(ctx context.Context, contextID int32, name string, counted bool) (*Domain, error) {
-	list, err := s.domains(ctx, contextID, name, "", 1, counted)
+	list, err := s.domains(ctx, contextID, name, "", 1)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,7 +65,7 @@ const MostIntents = 1000
 // names the ledger's entry by it is met there.
 func (s *Store) Submit(ctx context.Context, by db.By, domain string, list []NewIntent,
 	pointer func(int) string) ([]*Intent, error) {
-	d, err := s.known(ctx, by.Context, domain)
+	d, err := s.Domain(ctx, by.Context, domain)
 	if err != nil {
 		return nil, err
 	}
@@ -332,7 +333,7 @@ func (s *Store) intents(ctx context.Context, domain int32, which string, args ..
 
 // Intent returns one intent by its id or uid, or NotFound.
 func (s *Store) Intent(ctx context.Context, contextID int32, domain, called string) (*Intent, error) {
-	d, err := s.known(ctx, contextID, domain)
+	d, err := s.Domain(ctx, contextID, domain)
 	if err != nil {
 		return nil, err
 	}
@@ -359,16 +360,32 @@ type IntentFilter struct {
 	Limit          int
 }
 
+// among narrows a list to rows that an index has: those with a receipt, or those that are open.
+func (f IntentFilter) among() string {
+	switch {
+	case f.State == string(coord.Confirmed) || f.Receipt == coord.Success:
+		return `i.receipt = 'success' AND `
+	case f.State == string(coord.Reverted) || f.Receipt == coord.Failure:
+		return `i.receipt = 'failure' AND `
+	case f.State != "":
+		return `i.held AND i.ended_at IS NULL AND `
+	}
+	return ""
+}
+
 // Seq orders intents by their arrival.
 func (i *Intent) Seq() int64 { return i.seq }
 
 // Intents lists intents of a domain, the newest first.
 func (s *Store) Intents(ctx context.Context, contextID int32, domain string, f IntentFilter) ([]*Intent, error) {
-	d, err := s.known(ctx, contextID, domain)
+	d, err := s.Domain(ctx, contextID, domain)
 	if err != nil {
 		return nil, err
 	}
-	return s.intents(ctx, d.ID, `($2 = '' OR i.state = $2) AND ($3 = '' OR i.receipt = $3) AND ($4 = 0 OR i.seq < $4)
+	if f.Before == 0 {
+		f.Before = math.MaxInt64
+	}
+	return s.intents(ctx, d.ID, f.among()+`($2 = '' OR i.state = $2) AND ($3 = '' OR i.receipt = $3) AND i.seq < $4
 		ORDER BY i.seq DESC LIMIT $5`, f.State, f.Receipt, f.Before, f.Limit)
 }
 

@@ -20,7 +20,7 @@ func (s *Store) pull(ctx context.Context, by db.By, domain, called, action strin
 	if err != nil {
 		return r, err
 	}
-	d, err := s.known(ctx, by.Context, domain)
+	d, err := s.Domain(ctx, by.Context, domain)
 	if err != nil {
 		return r, err
 	}
@@ -103,7 +103,7 @@ func (s *Store) ReleaseDomain(ctx context.Context, by db.By, domain string) (r p
 	if by.Reason == "" {
 		return r, fault.At("/reason", "release wants a reason: it is kept for those who ask why")
 	}
-	d, err := s.known(ctx, by.Context, domain)
+	d, err := s.Domain(ctx, by.Context, domain)
 	if err != nil {
 		return r, err
 	}

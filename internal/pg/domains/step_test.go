@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/pg/domains"
+	"github.com/postern-dev/postern/internal/pg/verify"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
@@ -38,6 +39,35 @@ func TestIntentsEndWithOneReceiptEach(t *testing.T) {
 		t.Error("a domain with nothing to do is due at", due)
 	}
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+}
+
+// A seat says how many intents and works are not over, by state, at each commit.
+func TestWhatIsOpenIsCountedWithEachStep(t *testing.T) {
+	w := newWorld(t)
+	w.post("a")
+	w.post("b", "a")
+	open := func(want string) {
+		t.Helper()
+		d, err := w.S.Domains.Domain(w.Ctx, w.ID, "tok")
+		w.Must(err)
+		if have := fmt.Sprint(d.Intents); have != want {
+			t.Errorf("open are %s, want %s", have, want)
+		}
+		pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+	}
+	open("map[Assembling:1 Pending:1]")
+	for range 3 {
+		w.Must(w.turn(w.Ctx, w.S, w.node))
+		pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+	}
+	w.finish()
+	open("map[]")
+	w.Exec(`UPDATE postern.coord_state SET works = '{"Pooled": 1}'`)
+	found, err := verify.Violations(w.Ctx, w.S.Pool())
+	w.Must(err)
+	if len(found) != 1 || !strings.Contains(found[0], "what is open in a domain is counted") {
+		t.Error("a count that is wrong is not seen: ", found)
+	}
 }
 
 // Two processes come to one seat: the loop of the second leaves it alone, and a post waits, and then sees what the

@@ -94,7 +94,7 @@ type closedLine struct {
 const whyDepth = 20
 
 func (s *Store) explain(ctx context.Context, contextID int32, domain string) (*whyDomain, error) {
-	d, err := s.known(ctx, contextID, domain)
+	d, err := s.Domain(ctx, contextID, domain)
 	if err != nil {
 		return nil, err
 	}

@@ -47,12 +47,36 @@ func (h *seat) write(b *pgx.Batch, st *coord.Step) error {
 		due = &st.Due
 	}
 	h.steps++
+	intents, works, err := openIn(d)
+	if err != nil {
+		return err
+	}
 	b.Queue(`UPDATE postern.coord_state
-		SET image = $2, originator = $3, coordinator = $4, step = $5, lives = $6, due = $7, life = $8
+		SET image = $2, originator = $3, coordinator = $4, step = $5, lives = $6, due = $7, life = $8, intents = $9,
+			works = $10
 		WHERE domain_id = $1`, h.id, image, string(d.Seat.Originator), string(d.Seat.Coordinator), h.steps, h.lives,
-		due, h.newLife)
+		due, h.newLife, intents, works)
 	h.d = d
 	return nil
+}
+
+// openIn counts the intents and works of an image that are not over, by state. An image has all of them.
+func openIn(d *coord.Domain) (intents, works []byte, err error) {
+	ofIntents, ofWorks := map[coord.State]int{}, map[coord.State]int{}
+	for _, i := range d.Intents {
+		if !i.Ended() {
+			ofIntents[i.State]++
+		}
+	}
+	for _, w := range d.Works {
+		if w.State != coord.Final && w.State != coord.Evicted {
+			ofWorks[w.State]++
+		}
+	}
+	if intents, err = json.Marshal(ofIntents); err == nil {
+		works, err = json.Marshal(ofWorks)
+	}
+	return intents, works, err
 }
 
 // writeSpends keeps which work spends a state. A state that one lets go is deleted before another takes it.

@@ -288,7 +288,7 @@ func (s *Store) ListFlows(ctx context.Context, contextID int32, f FlowFilter) ([
 	}
 	rows, err := s.Db(ctx).Query(ctx, `SELECT `+flowColumns+`
 		FROM postern.flow f
-		WHERE f.context_id = $1
+		WHERE f.context_id = $1`+db.InState("f.status", f.Status, flow.Flow.States())+`
 			AND ($2 = '' OR f.actor = $2)
 			AND ($3 = '' OR f.status = $3)
 			AND ($4::bigint IS NULL OR f.ref = $4)

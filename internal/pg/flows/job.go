@@ -244,7 +244,7 @@ func (s *Store) ListJobs(ctx context.Context, contextID int32, f JobFilter) ([]*
 	}
 	rows, err := s.Db(ctx).Query(ctx, `SELECT `+jobColumns+jobMore+`
 		FROM postern.job j
-		WHERE j.context_id = $1
+		WHERE j.context_id = $1`+db.InState("j.status", f.Status, flow.Job.States())+`
 			AND ($2 = '' OR j.actor = $2)
 			AND ($3 = '' OR j.script_type = $3)
 			AND ($4 = '' OR j.status = $4)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postern-dev/postern/internal/message"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
@@ -73,7 +74,7 @@ func (s *Store) List(ctx context.Context, contextID int32, f Filter) ([]*Message
 	if f.Box == In {
 		box = `m.target_id = $1 AND m.delivered_at IS NOT NULL`
 	}
-	return s.query(ctx, `WHERE `+box+`
+	return s.query(ctx, `WHERE `+box+db.InState("m.status", f.Status, message.Message.States())+`
 			AND ($2 = '' OR m.status = $2)
 			AND ($3 = '' OR m.type = $3)
 			AND ($4 = '' OR m.actor = $4)

@@ -228,10 +228,10 @@ func TestUpRefusesWhileOlderProcessesLive(t *testing.T) {
 	err := migrate.Up(ctx, db.URL, nil)
 	if fault.KindOf(err) != fault.Conflict || fault.CodeOf(err) != "older_processes_live" ||
 		!strings.Contains(err.Error(), `node old (version "v0.0.9"), and `+
-			`00055_domain_event is to be applied: stop them first`) {
+			`00055_open is to be applied: stop them first`) {
 		t.Errorf("up beside a live node says %v", err)
 	}
-	wantDiffer(t, db.Pool, "the first is 00055_domain_event")
+	wantDiffer(t, db.Pool, "the first is 00055_open")
 	exec(`UPDATE postern.node SET dead_at = clock_timestamp()`)
 	if lines := up(t, db.URL); len(lines) != 1 {
 		t.Errorf("up beside a dead node did %q", lines)

@@ -10,7 +10,7 @@ const flying = `
 				AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))`
 
 // Invariants are all that is asked.
-var Invariants = slices.Concat(core, batches, events, jobs, messages)
+var Invariants = slices.Concat(core, batches, domains, events, jobs, messages)
 
 // core are those of seed 2, and those of the reliability page that concern its tables. Our schema differs from that
 // page: there is no phase between two transactions of a queue; a timer belongs to a queue alone; and a queue in
