@@ -238,6 +238,16 @@ func TestAnIntentSaysWhatItWaitsFor(t *testing.T) {
 		}
 		w.Later(100 * time.Millisecond)
 	}
+	for _, paused := range []bool{true, false} { // a domain that is paused is the root, and nothing moves
+		_, err := w.S.Domains.SetPaused(w.Ctx, w.By, "tok", paused)
+		w.Must(err)
+		why, err := w.S.Domains.WhyIntent(w.Ctx, w.ID, "tok", "b")
+		w.Must(err)
+		root := why.Blockers[len(why.Blockers)-1]
+		if paused != (root.Kind == "domain_paused") || paused && (why.Moving || !strings.Contains(why.Summary, "paused")) {
+			t.Errorf("paused is %v: %+v", paused, why)
+		}
+	}
 	w.finish()
 	if a, b := kinds("a"), kinds("b"); a != "terminal" || b != "terminal" {
 		t.Error(a, b)

@@ -26,11 +26,11 @@ func (s *Store) WhyIntent(ctx context.Context, contextID int32, domain, called s
 		return nil, err
 	}
 	x.w.State = string(i.State)
-	if i.Receipt == "" {
-		x.stopped()
-	}
 	if err := x.intent(i, 0); err != nil {
 		return nil, err
+	}
+	if i.Receipt == "" { // whatever it waits for, this is the root
+		x.stopped()
 	}
 	if n := len(x.w.Blockers); n > 0 && x.w.Summary == "" {
 		x.w.Summary = fmt.Sprintf("intent %s is %s: %s", i.ID, i.State, x.w.Blockers[n-1].Detail)
@@ -155,9 +155,10 @@ func (x *whyDomain) add(kind, object string, since time.Time, next *reads.NextSt
 		Detail: fmt.Sprintf(detail, args...), Next: next, Levers: levers})
 }
 
-// stopped names what stops all of a domain.
+// stopped names what stops all of a domain. Where a lever has to end it, nothing moves by itself.
 func (x *whyDomain) stopped() {
 	seat := x.image.Seat
+	x.w.Moving = x.w.Moving && !x.d.Paused && !x.d.Quarantined
 	switch {
 	case x.d.Paused:
 		x.add("domain_paused", x.path(), seat.TickedAt, nil,
