@@ -281,12 +281,15 @@ var functions = template.FuncMap{
 	"when":   when,
 	"clip":   clip,
 	"pretty": pretty,
-	"title":  func(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min(1, len(s)):] },
+	"title":  title,
 	"list":   func(v ...any) []any { return v },
 	"add":    func(a, b int) int { return a + b },
 	"empty":  func(v any) bool { return v == nil || v == "" },
 	"words":  func(s string) string { return strings.NewReplacer("_", " ", "-", " ").Replace(s) },
 }
+
+// title is a text that begins a line.
+func title(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min(1, len(s)):] }
 
 // when shows a time to the second, in UTC, with how long ago it was.
 func when(v any) template.HTML {

@@ -44,7 +44,8 @@ func (v *visit) plain(called, name, sub, id string) (*screen, error) {
 			if err != nil {
 				return nil, err
 			}
-			return &screen{visit: v, Title: sub + " " + id + " of " + name, Data: t, file: "thing.html"}, nil
+			heading := title(p.columns[0].head) + " " + id + " of " + name
+			return &screen{visit: v, Title: heading, Data: t, file: "thing.html"}, nil
 		}
 	}
 	return nil, fault.New(fault.NotFound, "not_found", "there is no page %s", fault.Clip(v.r.URL.Path))
