@@ -244,7 +244,8 @@ func TestAnIntentSaysWhatItWaitsFor(t *testing.T) {
 		why, err := w.S.Domains.WhyIntent(w.Ctx, w.ID, "tok", "b")
 		w.Must(err)
 		root := why.Blockers[len(why.Blockers)-1]
-		if paused != (root.Kind == "domain_paused") || paused && (why.Moving || !strings.Contains(why.Summary, "paused")) {
+		said := why.Moving || !strings.Contains(why.Summary, "paused")
+		if paused != (root.Kind == "domain_paused") || paused && said {
 			t.Errorf("paused is %v: %+v", paused, why)
 		}
 	}
