@@ -26,7 +26,7 @@ type WorkRow struct {
 // pool, those behind a place. A work that is assembled, or comes back, moves to the end meanwhile.
 func (s *Store) Works(ctx context.Context, contextID int32, domain, state string, after int64, limit int) ([]*WorkRow,
 	error) {
-	d, err := s.known(ctx, contextID, domain)
+	d, err := s.Domain(ctx, contextID, domain)
 	if err != nil {
 		return nil, err
 	}
