@@ -29,6 +29,15 @@ var granted = []struct{ grants, because string }{
 		"postern.subscription", "feed and ack look for it; no secret"},
 	{"postern_submit SELECT(actor cause context_id created_at ended_at error error_code finished " +
 		"flow_id jobs redrive_of ref result started_at) postern.flow", "feed tells of flows; no environment"},
+	{"postern_submit SELECT(actor body context_id created_at format message_id peer ref reply_to result " +
+		"target_id to_actor topic type) postern.message", "feed tells of messages"},
+	{"postern_submit SELECT(actor created_at domain_id ended_at intent_id parked party receipt seq text uid) " +
+		"postern.coord_intent", "feed tells of intents"},
+	{"postern_submit SELECT(domain_id generation intent_id uid) postern.coord_activity", "by their transactions"},
+	{"postern_submit SELECT(data domain_id generation intent_id part) postern.coord_payload", "with their data"},
+	{"postern_submit SELECT(context_id domain_id name settings) postern.domain", "feed tells of domains"},
+	{"postern_submit SELECT(at domain_id event n node object reason) postern.coord_step",
+		"feed tells who coordinates, and why an intent is parked"},
 	{"postern_submit SELECT(actor cause context_id created_at ended_at error error_code exit_code " +
 		"flow_id job_id queue ref result script_type started_at tx_id uid) postern.job",
 		"feed tells of jobs; no script and no environment"},
