@@ -58,9 +58,6 @@ func init() { // the functions name commands in their errors
 		"cancel-intent": onIntent(func(s *story, by db.By, uid string) (pg.LeverResult, error) {
 			return s.store.Domains.Cancel(s.ctx, by, theDomain, uid)
 		}),
-		"intent-was-done": onIntent(func(s *story, by db.By, uid string) (pg.LeverResult, error) {
-			return s.store.Domains.Release(s.ctx, by, theDomain, uid, true)
-		}),
 		"intent-was-not-done": onIntent(func(s *story, by db.By, uid string) (pg.LeverResult, error) {
 			return s.store.Domains.Release(s.ctx, by, theDomain, uid, false)
 		}),
