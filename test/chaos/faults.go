@@ -29,7 +29,8 @@ var faults = []fault{
 	{name: "crash", what: "SIGKILL of the postmaster, and recovery", do: crash},
 	{name: "terminate", what: "all sessions terminated, several times", do: terminate},
 	// apart, since all of the server's looks at its clock wait for one another in libfaketime: it is slow beside others
-	{name: "clock", what: "the database's clock jumps ten minutes ahead", do: clockAhead, skip: noFaketime, apart: true},
+	{name: "clock", what: "the database's clock jumps ten minutes ahead", do: clockAhead, skip: noFaketime,
+		apart: true},
 	{name: "clock-node", what: "the clock of a process jumps by an hour, forwards or back", do: clockNode,
 		skip: noNodeClock},
 	{name: "disk-full", what: "no room for data", do: diskFull("data"), skip: noDisks},

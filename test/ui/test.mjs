@@ -167,7 +167,9 @@ async function look(options = {}, bad = (what, more) => check(false, what, more)
 
 // steady takes out of a text all that differs between two runs.
 const steady = t => t.replace(/whpk_\S+/g, 'KEY').replace(/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/g, 'ID')
-  .replace(/\b\d+\.\d{3} s\b/g, 'TIME').replace(/(in )?\d+ (s|min|h|days)( ago)?/g, 'TIME').replace(/\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?( UTC)?/g, 'TIME')
+  .replace(/\b\d+\.\d{3} s\b/g, 'TIME')
+  .replace(/(in )?\d+ (s|min|h|days)( ago)?/g, 'TIME')
+  .replace(/\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?( UTC)?/g, 'TIME')
   .replace(/^(\S+\tlive\tTIME\t)\d+\t\d+/gm, '$1N\tN').replace(/^(calls|queues)\n\d+$/gm, '$1\nN')
   .replace(/fence\s+\d+/g, 'fence N').replace(/x{200,}/g, 'x…').replace(/\b\d+ ms\b/g, 'N ms').replace(/[ \t]+\n/g, '\n')
   .replace(/(lag seconds|version|epoch|cursor|newest|heartbeat age seconds)(\s+)\S+/g, '$1$2N')

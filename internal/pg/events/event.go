@@ -85,7 +85,8 @@ func (s *Store) Events(ctx context.Context, contextID int32, f EventFilter) ([]*
 		one = db.InState("e.status", f.Status[0], leader.Event.States())
 	}
 	rows, err := s.Db(ctx).Query(ctx, `SELECT `+eventColumns+` FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id
-		WHERE e.context_id = $1`+one+` AND ($2::text[] IS NULL OR s.name = ANY ($2)) AND ($3::text[] IS NULL OR e.status = ANY ($3))
+		WHERE e.context_id = $1`+one+` AND ($2::text[] IS NULL OR s.name = ANY ($2))
+			AND ($3::text[] IS NULL OR e.status = ANY ($3))
 			AND ($4::text[] IS NULL OR e.fqn = ANY ($4)) AND ($5::text[] IS NULL OR e.digest = ANY ($5))
 			AND ($6::timestamptz IS NULL OR e.created_at >= $6) AND ($7::timestamptz IS NULL OR e.created_at < $7)
 			AND ($8::timestamptz IS NULL OR (e.created_at, e.event_id) `+way+` ($8, $9::text::uuid))
