@@ -340,9 +340,12 @@ func TestWithoutPostgreSQLTheRemediesAreNamed(t *testing.T) {
 	}
 }
 
+// unpacked is a time within which a PostgreSQL is unpacked by a slow machine, with the race detector.
+const unpacked = 5 * time.Minute
+
 // startOnce starts a server and stops it at once.
 func startOnce(o Options) (*Server, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), unpacked)
 	defer cancel()
 	s, err := Start(ctx, o)
 	if err == nil {
