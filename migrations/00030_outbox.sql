@@ -210,13 +210,22 @@ BEGIN
         PERFORM postern.refuse(nth, 'invalid', '/type', 'is required', '{}', '/type: is required');
     END IF;
     -- a length is counted by length(): a repetition in a pattern is a state for each character
-    IF length(s.type) > 200 OR NOT s.type COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]*$' THEN
+    IF length(s.type) > 200 THEN
+        PERFORM postern.refuse_form(nth, '/type', 'length <= 200', postern.quoted(s.type));
+    END IF;
+    IF NOT s.type COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]*$' THEN
         PERFORM postern.refuse_form(nth, '/type', 'string to be 1 to ' || name_is, postern.quoted(s.type));
     END IF;
-    IF length(s.queue) > 200 OR NOT s.queue COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]*$' THEN
+    IF length(s.queue) > 200 THEN
+        PERFORM postern.refuse_form(nth, '/queue', 'length <= 200', postern.quoted(s.queue));
+    END IF;
+    IF NOT s.queue COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]*$' THEN
         PERFORM postern.refuse_form(nth, '/queue', 'string to be 1 to ' || name_is, postern.quoted(s.queue));
     END IF;
-    IF length(s.uid) > 255 OR NOT s.uid COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]*$' THEN
+    IF length(s.uid) > 255 THEN
+        PERFORM postern.refuse_form(nth, '/uid', 'length <= 255', postern.quoted(s.uid));
+    END IF;
+    IF NOT s.uid COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]*$' THEN
         PERFORM postern.refuse_form(nth, '/uid', 'string to be 1 to ' || replace(name_is, '200', '255'), postern.quoted(s.uid));
     END IF;
     n := octet_length(s.data::text);
@@ -249,7 +258,9 @@ BEGIN
     FOR n IN 1 .. coalesce(cardinality(s.depends_on), 0) LOOP
         IF s.depends_on[n] IS NULL THEN
             PERFORM postern.refuse_form(nth, '/depends_on/' || n - 1, 'string');
-        ELSIF length(s.depends_on[n]) > 255 OR NOT s.depends_on[n] COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]*$' THEN
+        ELSIF length(s.depends_on[n]) > 255 THEN
+            PERFORM postern.refuse_form(nth, '/depends_on/' || n - 1, 'length <= 255', postern.quoted(s.depends_on[n]));
+        ELSIF NOT s.depends_on[n] COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9._:@-]*$' THEN
             PERFORM postern.refuse_form(nth, '/depends_on/' || n - 1, 'string to be 1 to ' || replace(name_is, '200', '255'), postern.quoted(s.depends_on[n]));
         END IF;
     END LOOP;

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"reflect"
-	"regexp"
 	"slices"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -98,7 +97,7 @@ func (r *applying) document(ctx context.Context, i int) error {
 		return r.refuse(ctx, at, fault.At("/context", "context: a context lies in none: leave it out"))
 	}
 	ruled := k.kind == "tool" || k.kind == "authorization" // their names have rules of their own
-	if !ruled && !nameRegexp.MatchString(d.Name) {
+	if !ruled && !isName(d.Name) {
 		return r.refuse(ctx, at, fault.At("/name", "name %q: want %s", fault.Clip(d.Name), nameIs))
 	}
 	in, s, err := r.within(ctx, k, d.Context, d.Name, k.put)
@@ -139,7 +138,6 @@ func (r *applying) document(ctx context.Context, i int) error {
 	return nil
 }
 
-var nameRegexp = regexp.MustCompile(namePattern)
 
 // things are those of a kind; of tools those that say of themselves what they are are asked between two runs.
 func (r *applying) things(k appliedKind) appliedThings {

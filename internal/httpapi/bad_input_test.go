@@ -35,7 +35,7 @@ func TestBadInputIsRefusedWithTheFieldNamed(t *testing.T) {
 		{"wrongly cased field", 422, "invalid", `{"type": "pay", "Queue": "q"}`, "/Queue", "unexpected property", ""},
 		{"field of another type", 422, "invalid", `{"type": "pay", "queue": 7}`, "/queue", "expected string", ""},
 		{"bad name", 422, "invalid", `{"type": "pay", "queue": "a b"}`, "/queue", `not "a b"`, ""},
-		{"long name", 422, "invalid", `{"type": "pay", "queue": "` + strings.Repeat("q", 201) + `"}`, "/queue", "1 to 200", ""},
+		{"long name", 422, "invalid", `{"type": "pay", "queue": "` + strings.Repeat("q", 201) + `"}`, "/queue", "length <= 200", ""},
 		{"bad uid", 422, "invalid", `{"type": "pay", "uid": "-a"}`, "/uid", "1 to 255", ""},
 		{"bad key", 422, "invalid", `{"type": "pay"}`, "Idempotency-Key", "1 to 255", "Idempotency-Key: a b"},
 		{"negative number", 422, "invalid", `{"type": "pay", "max_retries": -1}`, "/max_retries", "not -1", ""},

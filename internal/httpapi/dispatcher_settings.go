@@ -23,7 +23,7 @@ import (
 type DispatcherSettings struct {
 	Type        name               `json:"type,omitempty" doc:"If given, the type in the path."`
 	WorkerURL   string             `json:"worker_url" maxLength:"2000" doc:"Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.; peer: calls a peer, for types that begin with peer."`
-	Pool        string             `json:"pool,omitempty" pattern:"^([A-Za-z0-9][A-Za-z0-9._:@-]{0,199})?$" doc:"Senders; without it the type needs none."`
+	Pool        string             `json:"pool,omitempty" pattern:"^([A-Za-z0-9][A-Za-z0-9._:@-]*)?$" maxLength:"200" doc:"Senders; without it the type needs none."`
 	Slots       int                `json:"slots,omitempty" minimum:"1" maximum:"10000" doc:"Calls in flight per node, for types without pool."`
 	Exclusive   *exclusiveSetting  `json:"exclusive,omitempty"`
 	Timeouts    *timeoutSettings   `json:"timeouts,omitempty"`

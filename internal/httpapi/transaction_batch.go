@@ -147,7 +147,7 @@ func (a *API) batchItem(ctx context.Context, raw []byte, key string, i int, now 
 	}
 	if key != "" && in.UID == "" {
 		uid := fmt.Sprintf("%s:%d", key, i)
-		if !uidRegexp.MatchString(uid) {
+		if !isUID(uid) {
 			return nil, fault.At("Idempotency-Key", "the uid %q made of Idempotency-Key is too long: want %s", fault.Clip(uid), uidIs)
 		}
 		if err := outbox.Reserved(outbox.Anyone, "", uid, ""); err != nil {

@@ -203,7 +203,7 @@ func keyOf(header string) (string, error) {
 	if len(key) >= 2 && key[0] == '"' && key[len(key)-1] == '"' {
 		key = key[1 : len(key)-1]
 	}
-	if header != "" && !uidRegexp.MatchString(key) {
+	if header != "" && !isUID(key) {
 		return "", &fault.Error{Kind: fault.Invalid, Code: "invalid",
 			Detail: fmt.Sprintf("Idempotency-Key %q: want %s", fault.Clip(key), uidIs),
 			Fields: []fault.Field{{Pointer: "Idempotency-Key", Detail: "want " + uidIs}}}
