@@ -196,4 +196,4 @@ func (r result) want(t *testing.T, code int, texts ...string) {
 }
 
 // database is the environment that names a database.
-func database(url string) []string { return []string{"DATABASE_URL=" + url} }
+func database(url string) []string { return []string{"DATABASE_URL=" + pgtest.Few(url)} }

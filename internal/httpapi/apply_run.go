@@ -138,7 +138,6 @@ func (r *applying) document(ctx context.Context, i int) error {
 	return nil
 }
 
-
 // things are those of a kind; of tools those that say of themselves what they are are asked between two runs.
 func (r *applying) things(k appliedKind) appliedThings {
 	if k.kind != "tool" {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pgtest"
 )
 
 // ask sends a request, and returns its status and body; a connection that ends without an answer is status 0.
@@ -65,7 +67,7 @@ func TestConnectionsThatAreLostInMidRequest(t *testing.T) {
 	d.want(201, "PUT", "/dispatchers/T", `{"worker_url": "noop:"}`)
 	d.want(201, "PUT", "/senders/acct", `{"pool": "p"}`)
 	d.want(201, "PUT", "/queues/q1", `{}`)
-	admin, err := pgx.Connect(t.Context(), d.store.Pool().Config().ConnString())
+	admin, err := pgx.Connect(t.Context(), pgtest.URL(d.store.Pool()))
 	if err != nil {
 		t.Fatal(err)
 	}

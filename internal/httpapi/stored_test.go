@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postern-dev/postern/internal/pgtest"
 )
 
 // A post that was stored is answered so, although it cannot be read back: a table that only readers need is locked. A
@@ -13,7 +15,7 @@ func TestWhatIsStoredIsToldThoughItCannotBeRead(t *testing.T) {
 	d := newDoor(t)
 	d.want(201, "PUT", "/dispatchers/T", `{"worker_url": "noop:"}`)
 	d.want(201, "POST", "/transactions", `{"uid": "old", "queue": "q", "type": "T", "data": {}}`)
-	admin, err := pgx.Connect(t.Context(), d.store.Pool().Config().ConnString())
+	admin, err := pgx.Connect(t.Context(), pgtest.URL(d.store.Pool()))
 	if err != nil {
 		t.Fatal(err)
 	}

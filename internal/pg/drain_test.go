@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
@@ -29,7 +30,7 @@ func (w *world) app(conns int32) *pgxpool.Pool {
 	return pool
 }
 
-func (w *world) url() string { return w.S.Pool().Config().ConnString() }
+func (w *world) url() string { return pgtest.URL(w.S.Pool()) }
 
 // submit calls postern.submit with data {"uid": uid}.
 func (w *world) submit(db pgworld.QueryRower, queue, typ, uid string) error {

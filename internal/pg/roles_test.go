@@ -46,7 +46,7 @@ func login(t *testing.T, owner *pgx.Conn, group string) (name, url string) {
 // as connects to the database of the world as a new member of a group.
 func (w *world) as(group string) (*pgx.Conn, string) {
 	w.T.Helper()
-	owner := connect(w.T, w.S.Pool().Config().ConnString())
+	owner := connect(w.T, pgtest.URL(w.S.Pool()))
 	name, url := login(w.T, owner, group)
 	return connect(w.T, url), name
 }
@@ -272,7 +272,7 @@ func TestAMigratorNeedsNoRightToMakeRoles(t *testing.T) {
 func TestEveryTableAndViewKeepsContextsApart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := connect(t, w.S.Pool().Config().ConnString())
+	c := connect(t, pgtest.URL(w.S.Pool()))
 	shows(t, c, `SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'postern'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
 		AND (NOT c.relrowsecurity OR (SELECT count(*) FROM pg_policy p WHERE p.polrelid = c.oid AND p.polname IN ('tenant', 'app', 'verify')) <> 3)`,
 		// about no context, or of the service alone

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pgtest"
 )
 
 // allRoles are connections of the roles that submit. The owner of the tables is an admin everywhere.
@@ -19,7 +20,7 @@ func allRoles(t *testing.T) (w *world, conns map[string]*pgx.Conn) {
 	admin, name := w.as("postern_reporter")
 	w.Exec(fmt.Sprintf(`GRANT postern_submit TO %q`, name))
 	w.Exec(`SELECT postern.grant_context($1, 'shop', 'admin')`, name)
-	owner := connect(t, w.S.Pool().Config().ConnString())
+	owner := connect(t, pgtest.URL(w.S.Pool()))
 	return w, map[string]*pgx.Conn{"executor": executor, "admin": admin, "owner": owner}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/stores"
+	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/pgtest/cut"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/sequencer"
@@ -17,7 +18,7 @@ import (
 // behindCutter opens a store whose one connection can be cut at a statement.
 func (w *world) behindCutter() (*stores.Store, *cut.Cutter) {
 	w.T.Helper()
-	url := w.S.Pool().Config().ConnString()
+	url := pgtest.URL(w.S.Pool())
 	c := cut.New(w.T, url)
 	pool, err := pg.Connect(w.Ctx, c.URL(url), 1)
 	w.Must(err)
