@@ -21,8 +21,9 @@ import (
 func developing(t *testing.T) (p *process, database, api string) {
 	t.Helper()
 	db := pgtest.New(t)
-	p = start(t, nil, "dev", "--database-url", pgtest.Few(db.URL), "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
-	if l := p.line(); l != "DATABASE_URL="+pgtest.Few(db.URL) {
+	few := pgtest.Few(db.URL)
+	p = start(t, nil, "dev", "--database-url", few, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
+	if l := p.line(); l != "DATABASE_URL="+few {
 		t.Fatalf("the first line is %q", l)
 	}
 	api = p.line()

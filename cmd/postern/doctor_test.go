@@ -111,22 +111,30 @@ func TestDoctorSaysThatCallsComeToNothing(t *testing.T) {
 		}
 	}
 	for _, env := range [][]string{at, append(at, "DATABASE_URL="+url), append(database(url), "POSTERN_OUTPUT=json")} {
-		r := postern(t, env, "doctor")
-		var report struct{ Items []doctor.Finding }
-		if err := json.Unmarshal([]byte(r.stdout), &report); err != nil || r.code != 1 {
-			t.Fatalf("%v: exit %d: %v\n%s%s", env, r.code, err, r.stdout, r.stderr)
-		}
-		told := false
-		for _, f := range report.Items {
-			if f.Check == "worker of PAY" {
-				told = told || f.State == doctor.Bad && strings.Contains(f.Found, "http_404")
-				if f.State == doctor.OK {
-					t.Errorf("%v: %+v", env, f)
+		var said string
+		told := func() bool {
+			r := postern(t, env, "doctor")
+			said = r.stdout + r.stderr
+			var report struct{ Items []doctor.Finding }
+			if err := json.Unmarshal([]byte(r.stdout), &report); err != nil || r.code != 1 {
+				return false
+			}
+			told := false
+			for _, f := range report.Items {
+				if f.Check == "worker of PAY" {
+					if f.State == doctor.OK {
+						return false
+					}
+					told = told || f.State == doctor.Bad && strings.Contains(f.Found, "http_404")
 				}
 			}
+			return told
 		}
-		if !told {
-			t.Errorf("%v: %+v", env, report.Items)
+		// a call that a busy machine did not answer in time closes the gate for a moment, with another reason
+		for end := time.Now().Add(30 * time.Second); !told(); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%v: %s", env, said)
+			}
 		}
 	}
 }

@@ -2,7 +2,7 @@ package main
 
 import (
 	"encoding/json"
-	"net"
+
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,12 +14,7 @@ import (
 // serving starts a process with an API and returns where clients find it.
 func serving(t *testing.T, env []string, args ...string) (p *process, at string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
+	address := freeAddress(t)
 	p = start(t, append(env, "POSTERN_LISTEN="+address, "POSTERN_METRICS_LISTEN=off"), args...)
 	await(t, p, "http://"+address)
 	return p, "POSTERN_URL=http://" + address

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Several merges at once share the work and lose no row. Some are killed with SIGKILL, and others begun at once.
@@ -51,7 +53,7 @@ func TestAMergeGivesWayToAProcessThatStarts(t *testing.T) {
 	holder := hold(t, db, `SELECT FROM postern.`+later+` LIMIT 1 FOR UPDATE`)
 	merge := start(t, database(db.URL), "partitions", "merge", "-o", "table")
 	merge.line()
-	p, at := serving(t, append(database(db.URL), "POSTERN_AUTH=none"), "serve", "--work")
+	p, at := servingAtLast(t, append(database(db.URL), "POSTERN_AUTH=none"), "serve", "--work")
 	postern(t, []string{at}, "ls", "transactions", "queue=q1", "limit=5").want(t, 0, "CANCELLED")
 	<-merge.ended
 	if s := merge.stderr(); !strings.Contains(s, "stop postern serve and postern work first") {
@@ -63,6 +65,34 @@ func TestAMergeGivesWayToAProcessThatStarts(t *testing.T) {
 	}
 	if got := everyRow(t, db); got != rows {
 		t.Error("the merge has changed rows")
+	}
+}
+
+// servingAtLast is serving for a process whose start may take longer than it has for it, since partitions are locked.
+// Such a process ends, says so, and is started again, as Kubernetes does.
+func servingAtLast(t *testing.T, env []string, args ...string) (p *process, at string) {
+	t.Helper()
+	for {
+		at = freeAddress(t)
+		p = start(t, append(env, "POSTERN_LISTEN="+at, "POSTERN_METRICS_LISTEN=off"), args...)
+		for {
+			res, err := http.Get("http://" + at + "/readyz")
+			if err == nil {
+				res.Body.Close()
+				if res.StatusCode == http.StatusOK {
+					return p, "POSTERN_URL=http://" + at
+				}
+			}
+			select {
+			case <-time.After(20 * time.Millisecond):
+				continue
+			case <-p.ended:
+			}
+			break
+		}
+		if s := p.stderr(); !strings.Contains(s, "took longer than the start has for it") {
+			t.Fatalf("postern ended before it was ready:\n%s", s)
+		}
 	}
 }
 

@@ -222,7 +222,7 @@ func (d *database) follow(primary *database) {
 // promote makes a standby a primary.
 func (d *database) promote() {
 	d.c.t.Helper()
-	d.do(`SELECT pg_promote(true, 60)`)
+	d.do(`SELECT pg_promote(false)`)
 	eventually(d.c.t, time.Minute, "the standby is promoted", func() bool {
 		var standby bool
 		return d.try(`SELECT pg_is_in_recovery()`, &standby) == nil && !standby
