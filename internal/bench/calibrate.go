@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -47,6 +48,25 @@ var (
 	pgbenchRate = regexp.MustCompile(`tps = ([0-9.]+) \(without`)
 )
 
+// forLibpq is the URL of a database without the parameters that our driver alone knows: programs of PostgreSQL refuse
+// them.
+func forLibpq(database string) string {
+	where, query, _ := strings.Cut(database, "?")
+	var kept []string
+	for _, said := range strings.Split(query, "&") {
+		switch name, _, _ := strings.Cut(said, "="); {
+		case strings.HasPrefix(name, "pool_"), name == "", name == "default_query_exec_mode",
+			name == "statement_cache_capacity", name == "description_cache_capacity":
+		default:
+			kept = append(kept, said)
+		}
+	}
+	if len(kept) > 0 {
+		where += "?" + strings.Join(kept, "&")
+	}
+	return where
+}
+
 // calibrate measures durable commits of so many clients, with pgbench if it is there. A length is rounded to whole
 // seconds then; for a length below half a second, each client makes one commit for every 10 ms of it.
 func (b *Bench) calibrate(ctx context.Context, program string, clients int, length time.Duration) (*trial, error) {
@@ -78,7 +98,7 @@ func (b *Bench) calibrate(ctx context.Context, program string, clients int, leng
 		}
 		cmd := exec.CommandContext(ctx, program, "--no-vacuum", "--protocol=prepared",
 			"--file="+script.Name(), number("--client=", clients),
-			number("--jobs=", min(clients, runtime.NumCPU())), limit, b.url)
+			number("--jobs=", min(clients, runtime.NumCPU())), limit, forLibpq(b.url))
 		cmd.Stderr = &said
 		out, err := cmd.Output()
 		if err != nil {
