@@ -13,6 +13,7 @@
 //   - proxy.go: what stands between a process and PostgreSQL; it reads along, to find commits.
 //   - flows.go, flows_check.go: flows of jobs as the load, with real runners (-load flows).
 //   - peers.go, line.go, sign.go, peers_check.go: two installations with a line between them (-load peers).
+//   - domains.go, tokens.go, domains_check.go: three installations that share a domain (-load domains).
 //   - check.go, standing.go: what has to be true afterwards; measure.go: how long it took.
 //   - twins.go: programs with a planted fault, which it has to find.
 //

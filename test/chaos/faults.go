@@ -86,6 +86,11 @@ var faults = []fault{
 	{name: "restore-far", what: "an old backup takes the place of that of the second", do: restoreOf(true),
 		apart: true},
 
+	{name: "kill-node", what: "all processes of an installation die again and again for some seconds", do: killNode,
+		apart: true},
+	{name: "endorser-slow", what: "endorsements take a second or two", do: endorserSlow, apart: true},
+	{name: "reorg", what: "the ledger takes its last two blocks out", do: reorg, apart: true},
+
 	{name: "failover", what: "the primary dies, its synchronous standby is promoted, the old primary comes back", do: failover, apart: true},
 	{name: "standby-away", what: "commits wait for a standby that is away, and the wait is cancelled", do: standbyAway, apart: true},
 	{name: "restore", what: "an old backup takes the place of the database", do: restore, apart: true},

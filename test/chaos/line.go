@@ -117,12 +117,13 @@ func (l *line) heal() {
 // lineDoes breaks the line for some seconds.
 func lineDoes(most time.Duration, how func(*line, *rand.Rand)) func(context.Context, *world, *rand.Rand) {
 	return func(ctx context.Context, w *world, r *rand.Rand) {
-		if w.pair == nil {
+		l := w.anyLine(r)
+		if l == nil {
 			return
 		}
-		how(w.pair.line, r)
+		how(l, r)
 		wait(ctx, time.Second+time.Duration(r.Int64N(int64(most))))
-		w.pair.line.heal()
+		l.heal()
 	}
 }
 
@@ -130,10 +131,21 @@ func lineDrops(requests, answers bool) func(context.Context, *world, *rand.Rand)
 	return lineDoes(8*time.Second, func(l *line, _ *rand.Rand) { l.front.drop(requests, answers) })
 }
 
-func lineCut(_ context.Context, w *world, _ *rand.Rand) {
-	if w.pair != nil {
-		w.pair.line.front.cut()
+func lineCut(_ context.Context, w *world, r *rand.Rand) {
+	if l := w.anyLine(r); l != nil {
+		l.front.cut()
 	}
+}
+
+// anyLine returns one of the lines between installations; nil: there is none.
+func (w *world) anyLine(r *rand.Rand) *line {
+	switch {
+	case w.pair != nil:
+		return w.pair.line
+	case w.domain != nil:
+		return w.domain.lines[r.IntN(len(w.domain.lines))]
+	}
+	return nil
 }
 
 func lineSlow(l *line, r *rand.Rand) {

@@ -49,6 +49,7 @@ type result struct {
 	Flows        *flowCounts         `json:"flows,omitempty"`
 	Systems      *systemCounts       `json:"systems,omitempty"`
 	Pair         *pairCounts         `json:"peers,omitempty"`
+	Domain       *domainCounts       `json:"domains,omitempty"`
 
 	times map[string][]time.Duration // of Recovery
 	late  map[string]int
@@ -72,7 +73,7 @@ type options struct {
 	drips    int
 	settings string // of PostgreSQL
 	worker   workerSettings
-	load     string        // transactions, flows, systems or peers
+	load     string        // transactions, flows, systems, peers or domains
 	flows    int           // of the loads flows and peers: how many
 	runners  int           // and how many runners
 	box      bool          // and whether their scripts are in a sandbox
@@ -92,7 +93,7 @@ func (o *options) hasFlows() bool { return o.load == "flows" || o.load == "peers
 
 // processes are the names of those of Postern. An installation that executes flows has two.
 func (o *options) processes() []string {
-	if o.hasFlows() {
+	if o.hasFlows() || o.load == "domains" {
 		return []string{"serve-1-work", "serve-2-work"}
 	}
 	return []string{"serve-1", "serve-2-work", "work-1", "work-2", "work-3"}
@@ -104,7 +105,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "what fixes the schedule")
 	flag.IntVar(&o.rate, "rate", 60, "posts a second")
 	flag.IntVar(&o.queues, "queues", 40, "queues that are posted to")
-	flag.StringVar(&o.load, "load", "transactions", "what is posted: transactions, flows of jobs for real runners, systems: batches and events in two contexts, or peers: flows and messages between two installations")
+	flag.StringVar(&o.load, "load", "transactions", "what is posted: transactions, flows of jobs for real runners, systems: batches and events in two contexts, peers: flows and messages between two installations, or domains: intents of three installations that share a domain")
 	flag.IntVar(&o.flows, "flows", 500, "with -load flows and peers: flows of 20 jobs; things are broken until all are posted")
 	flag.IntVar(&o.runners, "runners", 3, "with -load flows and peers: runners of each installation, of four slots each")
 	flag.BoolVar(&o.box, "box", true, "with -load flows and peers: scripts run in a sandbox; false: where the kernel gives none")
@@ -123,8 +124,8 @@ func main() {
 	table := flag.String("table", "", "file that -twins writes its table into")
 	flag.Parse()
 	var err error
-	if !slices.Contains([]string{"transactions", "flows", "systems", "peers"}, o.load) {
-		fail(2, fmt.Errorf("-load %q: want transactions, flows, systems or peers", o.load))
+	if !slices.Contains([]string{"transactions", "flows", "systems", "peers", "domains"}, o.load) {
+		fail(2, fmt.Errorf("-load %q: want transactions, flows, systems, peers or domains", o.load))
 	}
 	if o.faults, err = chosenFor(o.load, *names, *without); err != nil {
 		fail(2, err)
@@ -178,6 +179,10 @@ func chaos(ctx context.Context, o options) (*result, error) {
 			w.systems.run(breaking, life, w.client, max(1, o.rate/20))
 			return
 		}
+		if w.domain != nil {
+			w.domain.run(breaking, life, max(1, o.rate/20))
+			return
+		}
 		w.client.run(breaking, life, o.rate, o.queues)
 	}()
 	w.run(breaking, o.schedule)
@@ -189,6 +194,11 @@ func chaos(ctx context.Context, o options) (*result, error) {
 	w.awaitEnd(ctx, healed.Add(o.settle))
 	settled := time.Since(healed)
 	w.behind.Wait()
+	if w.domain != nil {
+		for _, side := range w.domain.sides[1:] {
+			side.behind.Wait()
+		}
+	}
 	out, err := w.judge(ctx, o, healed.Sub(began), settled)
 	if err != nil {
 		before := strings.Join(w.troubles, "; ")
@@ -225,6 +235,12 @@ func (w *world) judge(ctx context.Context, o options, took, settled time.Duratio
 	}
 	if w.flows != nil {
 		if err := w.judgeFlows(ctx, c, out, say); err != nil {
+			return nil, err
+		}
+		return out, w.judgeAll(ctx, c, out, say)
+	}
+	if w.domain != nil {
+		if err := w.judgeDomain(ctx, out, say); err != nil {
 			return nil, err
 		}
 		return out, w.judgeAll(ctx, c, out, say)

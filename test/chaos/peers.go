@@ -39,6 +39,16 @@ type pair struct {
 	replied  int
 }
 
+// peerSecret is what two installations sign with.
+const peerSecret = "whsec_Y2hhb3MtY2hhb3MtY2hhb3MtY2hhb3MtY2hhb3Mh"
+
+// beside is another installation, with a directory of its own.
+func (w *world) beside(name string) *world {
+	return &world{dir: filepath.Join(w.dir, name), bin: w.bin, ttl: w.ttl, life: w.life, worker: w.worker,
+		counts: map[string]int{}, skipped: map[string]string{}, times: map[string][]time.Duration{},
+		late: map[string]int{}, largest: map[string]int{}, wrong: map[string][]string{}}
+}
+
 // letter is one message as it was posted.
 type letter struct {
 	writer, n int
@@ -57,9 +67,7 @@ func reply(text string) string { return "re: " + text }
 
 // startPair starts the second installation, makes both known to each other, and actors to both.
 func (w *world) startPair(ctx context.Context, o options) (err error) {
-	far := &world{dir: filepath.Join(w.dir, "far"), bin: w.bin, ttl: w.ttl, life: w.life, worker: w.worker,
-		counts: map[string]int{}, skipped: map[string]string{}, times: map[string][]time.Duration{},
-		late: map[string]int{}, largest: map[string]int{}, wrong: map[string][]string{}}
+	far := w.beside("far")
 	w.pair = &pair{far: far, back: o.back}
 	if err := os.Mkdir(far.dir, 0o755); err != nil {
 		return err
@@ -103,7 +111,7 @@ func (w *world) meet(ctx context.Context) error {
 		}
 		p.actors = append(p.actors, a)
 	}
-	const secret = `"secret":"whsec_Y2hhb3MtY2hhb3MtY2hhb3MtY2hhb3MtY2hhb3Mh"`
+	const secret = `"secret":"` + peerSecret + `"`
 	if _, err := p.far.client.ask(ctx, "PUT", "/peers/near", `{`+secret+`}`); err != nil {
 		return err
 	}

@@ -55,6 +55,8 @@ func chosenFor(load, names, without string) ([]fault, error) {
 		names = flowFaults
 	case load == "peers":
 		names = peerFaults
+	case load == "domains":
+		names = domainFaults
 	}
 	return chosen(names, without)
 }
@@ -119,8 +121,14 @@ func (w *world) run(ctx context.Context, schedule []planned) {
 	}
 }
 
-// struck is what a fault breaks: of two installations one of them, and the line between them by the first.
+// struck is what a fault breaks: of several installations one of them, and the lines between them by the first.
 func (w *world) struck(p planned) *world {
+	if d := w.domain; d != nil {
+		if strings.HasPrefix(p.kind.name, "line-") || p.kind.name == "reorg" || p.kind.name == "endorser-slow" {
+			return w
+		}
+		return d.sides[p.seed%uint64(len(d.sides))]
+	}
 	if w.pair == nil || p.seed%2 == 0 || strings.HasPrefix(p.kind.name, "line-") ||
 		strings.HasPrefix(p.kind.name, "restore-") {
 		return w

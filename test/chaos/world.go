@@ -29,6 +29,8 @@ type world struct {
 	flows     *flows     // nil but for the load flows
 	systems   *systems   // nil but for the load systems
 	pair      *pair      // nil but for the load peers
+	domain    *domain    // of the first installation of the load domains
+	others    []*world   // and its other installations, of each
 	standing  []standing
 	before    usage
 
@@ -96,6 +98,8 @@ func begin(ctx context.Context, o options) (w *world, err error) {
 		err = w.startFlows(ctx, o)
 	case o.load == "peers":
 		err = w.startPair(ctx, o)
+	case o.load == "domains":
+		err = w.startDomain(ctx, o)
 	case o.load == "systems":
 		err = w.startSystems(ctx)
 	case !o.bare:
@@ -285,6 +289,9 @@ func (w *world) heal(ctx context.Context) {
 		w.pair.far.heal(ctx)
 		w.pair.line.heal()
 	}
+	if w.domain != nil {
+		w.domain.heal(ctx)
+	}
 }
 
 // findOut is the operator who looks at the worker after what is held, since its answers were lies until the retries
@@ -323,7 +330,8 @@ func (w *world) awaitEnd(ctx context.Context, until time.Time) {
 				AND coalesce(uid, '') NOT LIKE 'poison-%'`)
 		untold, e := w.query(ctx, `SELECT count(*)::text FROM postern.delivery WHERE state IN ('queued', 'pending')
 			AND url = $1 AND attempts = 0`, w.client.told)
-		if err == nil && e == nil && left == "0" && untold == "0" && w.flows.ended(ctx, w) && w.systems.ended(ctx, w) && w.pair.ended(ctx, w) {
+		if err == nil && e == nil && left == "0" && untold == "0" && w.flows.ended(ctx, w) && w.systems.ended(ctx, w) && w.pair.ended(ctx, w) &&
+			w.domain.ended(ctx) {
 			return
 		}
 	}
@@ -332,6 +340,9 @@ func (w *world) awaitEnd(ctx context.Context, until time.Time) {
 func (w *world) end() {
 	if w.pair != nil {
 		w.pair.far.end()
+	}
+	if w.domain != nil {
+		w.domain.end()
 	}
 	for _, p := range slices.Concat(w.runners, w.processes) {
 		if p.ended != nil {
