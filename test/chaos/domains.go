@@ -121,7 +121,7 @@ func (d *domain) put(ctx context.Context, w *world, i int) error {
 	}
 	puts := [][2]string{{"/pools/signers", `{}`}, {"/dispatchers/TOKEN", fmt.Sprintf(`{"worker_url":"http://%s",
 		"pool":"signers","posted_by":"admin","retry":{"on_failed":false,"initial":"200ms"},
-		"inclusion":{"poll_every":"200ms","confirmations":3}}`, listen)}}
+		"inclusion":{"poll_every":"200ms","deadline":"4s","unknown_grace":"1s","confirmations":3}}`, listen)}}
 	for n := range 6 {
 		puts = append(puts, [2]string{fmt.Sprintf("/senders/%s-%d", name, n), `{"pool":"signers"}`})
 	}
