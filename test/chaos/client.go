@@ -79,16 +79,8 @@ func (c *client) fault(format string, args ...any) {
 // run posts rate a second to n queues until ctx ends, and waits for the last answers until life ends.
 func (c *client) run(ctx, life context.Context, rate, queues int) {
 	var all sync.WaitGroup
-	tick := time.NewTicker(time.Second / time.Duration(rate))
-	defer tick.Stop()
 	next := map[string]int{}
-	for i := 0; ; i++ {
-		select {
-		case <-ctx.Done():
-			all.Wait()
-			return
-		case <-tick.C:
-		}
+	atRate(ctx, rate, func(i int) {
 		p := c.draw(i, queues)
 		p.N, next[p.Queue] = next[p.Queue], next[p.Queue]+1
 		c.mu.Lock()
@@ -97,6 +89,21 @@ func (c *client) run(ctx, life context.Context, rate, queues int) {
 		all.Go(func() { c.submit(life, p, i) })
 		if p.Doubled {
 			all.Go(func() { c.try(life, p, i+1, true) })
+		}
+	})
+	all.Wait()
+}
+
+// atRate does something rate times a second, until ctx ends. n counts from 0.
+func atRate(ctx context.Context, rate int, do func(n int)) {
+	tick := time.NewTicker(time.Second / time.Duration(rate))
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			do(n)
 		}
 	}
 }

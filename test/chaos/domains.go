@@ -61,13 +61,7 @@ func (w *world) startDomain(ctx context.Context, o options) (err error) {
 	for _, name := range domainNodes[1:] {
 		side := w.beside(name)
 		d.sides = append(d.sides, side)
-		if err := os.Mkdir(side.dir, 0o755); err != nil {
-			return err
-		}
-		if err := side.startPostgres(ctx, o); err != nil {
-			return err
-		}
-		if err := side.startPostern(ctx, o.processes()); err != nil {
+		if err := side.startAll(ctx, o); err != nil {
 			return err
 		}
 	}
@@ -122,7 +116,7 @@ func (d *domain) put(ctx context.Context, w *world, i int) error {
 	puts := [][2]string{{"/pools/signers", `{}`}, {"/dispatchers/TOKEN", fmt.Sprintf(`{"worker_url":"http://%s",
 		"pool":"signers","posted_by":"admin","retry":{"on_failed":false,"initial":"200ms"},
 		"inclusion":{"poll_every":"200ms","deadline":"4s","unknown_grace":"1s","confirmations":3}}`, listen)}}
-	for n := range 6 {
+	for n := range 24 { // each is held for a second, until its transaction is final
 		puts = append(puts, [2]string{fmt.Sprintf("/senders/%s-%d", name, n), `{"pool":"signers"}`})
 	}
 	for j, other := range domainNodes {
@@ -180,15 +174,7 @@ func intentBody(p *intentPost, party string, o order) []byte {
 // run posts rate intents a second, at each node in turn, until ctx ends. It waits for the last answers until life ends.
 func (d *domain) run(ctx, life context.Context, rate int) {
 	var all sync.WaitGroup
-	tick := time.NewTicker(time.Second / time.Duration(rate))
-	defer tick.Stop()
-	for n := 0; ; n++ {
-		select {
-		case <-ctx.Done():
-			all.Wait()
-			return
-		case <-tick.C:
-		}
+	atRate(ctx, rate, func(n int) {
 		side := n % len(domainNodes)
 		p := &intentPost{uid: fmt.Sprintf("i%05d", n), side: side}
 		if n%10 == 9 && n > 60 {
@@ -202,7 +188,8 @@ func (d *domain) run(ctx, life context.Context, rate int) {
 		d.posts = append(d.posts, p)
 		d.mu.Unlock()
 		all.Go(func() { d.post(life, p) })
-	}
+	})
+	all.Wait()
 }
 
 // post repeats a post until it is acknowledged, or refused for good.

@@ -66,7 +66,7 @@ func (w *world) query(ctx context.Context, sql string, args ...any) (text string
 }
 
 func (w *world) queryOf(ctx context.Context, pg *postgres, sql string, args ...any) (text string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second) // a count of all rows takes seconds on a busy machine
 	defer cancel()
 	c, err := pgx.Connect(ctx, pg.url())
 	if err != nil {

@@ -49,6 +49,17 @@ func (w *world) beside(name string) *world {
 		late: map[string]int{}, largest: map[string]int{}, wrong: map[string][]string{}}
 }
 
+// startAll starts the PostgreSQL and the processes of another installation.
+func (w *world) startAll(ctx context.Context, o options) error {
+	if err := os.Mkdir(w.dir, 0o755); err != nil {
+		return err
+	}
+	if err := w.startPostgres(ctx, o); err != nil {
+		return err
+	}
+	return w.startPostern(ctx, o.processes())
+}
+
 // letter is one message as it was posted.
 type letter struct {
 	writer, n int
@@ -69,13 +80,7 @@ func reply(text string) string { return "re: " + text }
 func (w *world) startPair(ctx context.Context, o options) (err error) {
 	far := w.beside("far")
 	w.pair = &pair{far: far, back: o.back}
-	if err := os.Mkdir(far.dir, 0o755); err != nil {
-		return err
-	}
-	if err := far.startPostgres(ctx, o); err != nil {
-		return err
-	}
-	if err := far.startPostern(ctx, o.processes()); err != nil {
+	if err := far.startAll(ctx, o); err != nil {
 		return err
 	}
 	if err := w.startFlows(ctx, o); err != nil {

@@ -187,15 +187,7 @@ func (w *world) startSystems(ctx context.Context) error {
 // until life ends.
 func (s *systems) run(ctx, life context.Context, c *client, rate int) {
 	var all sync.WaitGroup
-	tick := time.NewTicker(time.Second / time.Duration(rate))
-	defer tick.Stop()
-	for n := 0; ; n++ {
-		select {
-		case <-ctx.Done():
-			all.Wait()
-			return
-		case <-tick.C:
-		}
+	atRate(ctx, rate, func(n int) {
 		for _, in := range contexts {
 			name := fmt.Sprintf("b%05d", n)
 			b := &thing{context: in, name: name, length: 1 + roll(name, 4), fails: -1, atomic: n%3 == 0}
@@ -209,7 +201,8 @@ func (s *systems) run(ctx, life context.Context, c *client, rate int) {
 			all.Go(func() { s.post(life, c, b, "/processors/main/batches", b.batch(), n) })
 			all.Go(func() { s.post(life, c, e, "/events", e.event(), n) })
 		}
-	}
+	})
+	all.Wait()
 }
 
 // post repeats a post until it is acknowledged, or refused for good.
