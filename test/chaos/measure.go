@@ -40,7 +40,7 @@ func (w *world) measure(ctx context.Context, kind string, from time.Time, until 
 				w.mu.Unlock()
 				return
 			}
-			if !wait(ctx, 100*time.Millisecond) {
+			if !wait(ctx, min(100*time.Millisecond, time.Since(from)/20)) { // what is soon over is looked at more often
 				return
 			}
 		}
