@@ -27,7 +27,8 @@ test: ## every test, against a real PostgreSQL that is found or started
 	@# The rules of the house read all files in one goroutine: with the race detector they would take two minutes.
 	$(GO) test $(TESTFLAGS) ./internal
 	$(GO) run ./internal/pgtest/cmd/with-postgres -- $(GO) test $(RACE) $(TESTFLAGS) -p 2 \
-		-vet=off -ldflags=-w -timeout 60m -json ./internal/work ./internal/pg ./internal/chaos ./cmd/postern ./internal/app \
+		-vet=off -ldflags=-w -timeout 60m -json ./internal/work ./internal/pg ./internal/chaos \
+		./cmd/postern ./internal/app \
 		$$($(GO) list ./... | grep -v '/internal$$') | $(GO) run ./internal/pgtest/cmd/report
 	cd test && $(GO) test $(TESTFLAGS) ./... # a module of its own: the judges are somebody else's code
 	cd test/kube && $(GO) test $(TESTFLAGS) ./... # so are the types of Kubernetes, which are large

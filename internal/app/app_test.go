@@ -19,7 +19,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // build makes a process on a database, at any port.
 func build(t *testing.T, database string, role app.Role) (*app.App, error) {
 	t.Helper()
-	c, _, err := app.Load(app.Layers{Environ: map[string]string{"DATABASE_URL": pgtest.Few(database), "POSTERN_LISTEN": "127.0.0.1:0"}, Defaults: app.DevDefaults})
+	environ := map[string]string{"DATABASE_URL": pgtest.Few(database), "POSTERN_LISTEN": "127.0.0.1:0"}
+	c, _, err := app.Load(app.Layers{Environ: environ, Defaults: app.DevDefaults})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,12 @@ func clocked(t *testing.T, environ map[string]string) string {
 // clockedWith is clocked for a test that runs several.
 func clockedWith(t *testing.T, environ map[string]string) string {
 	t.Helper()
-	all := map[string]string{"DATABASE_URL": pgtest.Few(pgtest.New(t).URL), "POSTERN_LISTEN": "127.0.0.1:0", "POSTERN_SHUTDOWN_GRACE": "1s", "POSTERN_LEASE_TTL": "2s"}
+	all := map[string]string{
+		"DATABASE_URL":           pgtest.Few(pgtest.New(t).URL),
+		"POSTERN_LISTEN":         "127.0.0.1:0",
+		"POSTERN_SHUTDOWN_GRACE": "1s",
+		"POSTERN_LEASE_TTL":      "2s",
+	}
 	for k, v := range environ {
 		all[k] = v
 	}

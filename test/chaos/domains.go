@@ -70,7 +70,8 @@ func (w *world) startDomain(ctx context.Context, o options) (err error) {
 	}
 	listen := strings.TrimPrefix(d.ledger, "http://")
 	if err := d.serve(ctx, w, "ledger", "devnet", "--listen", listen, "--data", filepath.Join(w.dir, "chain"),
-		"--block-every", "250ms", "--reorg-every", "20", "--reorg-lose", "0.2", "--seed", fmt.Sprint(o.seed)); err != nil {
+		"--block-every", "250ms", "--reorg-every", "20", "--reorg-lose", "0.2", "--seed",
+		fmt.Sprint(o.seed)); err != nil {
 		return err
 	}
 	if d.tokens, err = newTokens(d.ledger); err != nil {
@@ -134,8 +135,8 @@ func (d *domain) put(ctx context.Context, w *world, i int) error {
 	nodes, _ := json.Marshal(domainNodes)
 	puts = append(puts, [2]string{"/domains/tok", fmt.Sprintf(`{"types":["TOKEN"],"service_url":%q,
 		"service_calls":["look","height"],"self":%q,"nodes":%s,"mode":"ENDORSER","once":"hold","block_range":10,
-		"heartbeat_interval":"1s","inactive_grace":2,"request_timeout":"1s","state_timeout":"5s","delegate_timeout":"1s",
-		"flush_grace":"5s","base_ledger_revert_threshold":20}`, d.tokens.url+"/"+name, name, nodes)})
+		"heartbeat_interval":"1s","inactive_grace":2,"request_timeout":"1s","state_timeout":"5s",
+		"delegate_timeout":"1s","flush_grace":"5s","base_ledger_revert_threshold":20}`, d.tokens.url+"/"+name, name, nodes)})
 	for _, one := range puts {
 		if _, err := at.ask(ctx, "PUT", one[0], one[1]); err != nil {
 			return err

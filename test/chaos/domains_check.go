@@ -59,7 +59,8 @@ func (e *domainEvidence) check(say found) (n domainCounts) {
 			say("what failed is not on the ledger", "%s (%s) is: %s", p.uid, r.ID, r.Text)
 		case p.needs != "" && there:
 			if before, done := at[ended[p.needs].ID]; !done || before > on {
-				say("no dependent before its producer", "%s is on the ledger, and %s is not, or behind it", p.uid, p.needs)
+				say("no dependent before its producer", "%s is on the ledger, and %s is not, or behind it", p.uid,
+					p.needs)
 			}
 		}
 		switch r.Receipt {
@@ -87,8 +88,9 @@ func checkIntent(p *intentPost, rows []intentRow, say found) {
 	}
 }
 
-// checkLedger: no intent is there twice, or of nobody. No token is spent twice, or before it is made, and what is not
-// spent is worth what was minted. Returned is where the call of each intent stands.
+// checkLedger looks at the ledger: it has each intent once, and each is one of a node. Each token is spent once, after it
+// was made. The tokens that are left are worth as much as those that were minted. It returns where the call of each
+// intent stands.
 func (e *domainEvidence) checkLedger(known map[string]intentRow, say found) map[string]int {
 	at, made, spent := map[string]int{}, map[string]int{}, map[string]int{}
 	minted, left := 0, 0
@@ -101,7 +103,7 @@ func (e *domainEvidence) checkLedger(known map[string]intentRow, say found) map[
 			}
 			r, there := known[id]
 			if !there {
-				say("an intent is what was posted", "the ledger has %s, which nobody knows", id)
+				say("an intent is what was posted", "intent %s is on the ledger, and no node has it", id)
 			}
 			if at[id] = i; strings.HasPrefix(r.UID, "mint-") {
 				minted += mintedCoins * tokenWorth
@@ -135,7 +137,8 @@ func (w *world) judgeDomain(ctx context.Context, out *result, say found) error {
 			return err
 		}
 		defer c.Close(ctx)
-		rows, err := c.Query(ctx, `SELECT $1::int, coalesce(uid, ''), intent_id::text, state, coalesce(receipt, ''), text
+		rows, err := c.Query(ctx, `SELECT $1::int, coalesce(uid, ''), intent_id::text, state, coalesce(receipt, ''),
+				text
 			FROM postern.coord_intent`, i)
 		if err != nil {
 			return err

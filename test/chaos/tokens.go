@@ -197,8 +197,8 @@ func (t *tokens) decide(a assembly) any {
 			}
 		}
 		if have < a.Intent.Data.Amount {
-			return map[string]any{"result": "PARK", "reason": fmt.Sprintf("the balance of %s is %d so far", a.Intent.Party,
-				have), "resume": map[string]string{"after": "1s"}}
+			reason := fmt.Sprintf("the balance of %s is %d so far", a.Intent.Party, have)
+			return map[string]any{"result": "PARK", "reason": reason, "resume": map[string]string{"after": "1s"}}
 		}
 		pays(a.Intent.Data.To, a.Intent.Data.Amount)
 		if have > a.Intent.Data.Amount {

@@ -330,8 +330,8 @@ func (w *world) awaitEnd(ctx context.Context, until time.Time) {
 				AND coalesce(uid, '') NOT LIKE 'poison-%'`)
 		untold, e := w.query(ctx, `SELECT count(*)::text FROM postern.delivery WHERE state IN ('queued', 'pending')
 			AND url = $1 AND attempts = 0`, w.client.told)
-		if err == nil && e == nil && left == "0" && untold == "0" && w.flows.ended(ctx, w) && w.systems.ended(ctx, w) && w.pair.ended(ctx, w) &&
-			w.domain.ended(ctx) {
+		if err == nil && e == nil && left == "0" && untold == "0" && w.flows.ended(ctx, w) &&
+			w.systems.ended(ctx, w) && w.pair.ended(ctx, w) && w.domain.ended(ctx) {
 			return
 		}
 	}
