@@ -144,18 +144,23 @@ func (w *World) AwaitBlocked(pid uint32) {
 	}
 }
 
-// Beside runs first and holds it before its commit, runs second meanwhile, and says whether that had to wait.
+// Beside runs first and holds its first commit, runs second meanwhile, and says whether that had to wait for it.
 func (w *World) Beside(first func() error, second func() string) (said string, waited bool) {
 	w.T.Helper()
 	done := make(chan string, 1)
-	w.S.HoldCommits(func(context.Context, uint32) error {
+	held := false
+	w.S.HoldCommits(func(_ context.Context, pid uint32) error {
+		if held { // a later commit of first, or one of second: there is one second
+			return nil
+		}
+		held = true
 		go func() { done <- second() }()
 		for !waited && said == "" {
 			select {
 			case said = <-done:
 			default:
-				w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
-					AND cardinality(pg_blocking_pids(pid)) > 0)`).Scan(&waited))
+				w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity
+					WHERE datname = current_database() AND $1::int = ANY (pg_blocking_pids(pid)))`, pid).Scan(&waited))
 			}
 		}
 		return nil
