@@ -149,7 +149,7 @@ func TestThePageAboutRunningWorksAsItIsWritten(t *testing.T) {
 	restored := "restored_" + strings.ToLower(rand.Text()) // the server is that of other tests too
 	t.Cleanup(func() { onServer(t, env[0], "DROP DATABASE IF EXISTS "+restored) })
 	said := play(t, "run.md", env, "restored", restored)
-	mustSay(t, said, "POSTERN_SHUTDOWN_GRACE", "quarantine")
+	mustSay(t, said, "POSTERN_SHUTDOWN_GRACE", "postern verify --database-url", restored)
 }
 
 func TestThePageAboutFilesOfADeploymentWorksAsItIsWritten(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -30,7 +31,8 @@ func TestTheBlocksOfTheSQLOutboxPageDoWhatItSays(t *testing.T) {
 	var said []string
 	for _, b := range blocks {
 		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", strings.ReplaceAll(b[1], "shop_app", role))
-		cmd.Env = append(os.Environ(), "DATABASE_URL="+database, "POSTERN_URL="+api)
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "DATABASE_URL="+database,
+			"POSTERN_URL="+api)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s\n%s", err, b[1], out)
