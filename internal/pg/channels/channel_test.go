@@ -297,25 +297,8 @@ func TestTwoSessionsOnOneChannel(t *testing.T) {
 			theirs := fence
 			w.Later(p.later)
 			other := w.Opened(w.Another(2))
-			second, waited := make(chan string, 1), false
-			var got string
-			w.S.HoldCommits(func(context.Context, uint32) error {
-				go func() { second <- p.second(other, &theirs) }()
-				for !waited && got == "" {
-					select {
-					case got = <-second:
-					default:
-						w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
-							AND cardinality(pg_blocking_pids(pid)) > 0)`).Scan(&waited))
-					}
-				}
-				return nil
-			})
-			p.first(c, &fence)
-			w.S.HoldCommits(nil)
-			if got == "" {
-				got = <-second
-			}
+			got, waited := w.Beside(func() error { p.first(c, &fence); return nil },
+				func() string { return p.second(other, &theirs) })
 			if got != p.said || waited != p.waits || w.Lies() != p.lies {
 				t.Errorf("said %q, waited %v, lies %q; want %q, %v, %q", got, waited, w.Lies(), p.said, p.waits, p.lies)
 			}
