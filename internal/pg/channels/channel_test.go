@@ -1,7 +1,6 @@
 package channels_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
