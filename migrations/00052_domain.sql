@@ -23,7 +23,8 @@ CREATE TABLE postern.coord_state (
     step        bigint NOT NULL DEFAULT 0,     -- rises with each: whose image is of this one reads nothing
     life        bigint NOT NULL,               -- of the store, at the last step: with another one it has lost something
     lives       bigint[] NOT NULL DEFAULT '{}', -- processes that have taken a step since all were down
-    due         timestamptz                    -- when it is to be looked at; null: it rests
+    due         timestamptz,                   -- when it is to be looked at; null: it rests
+    still       boolean NOT NULL DEFAULT false -- it waits for what others say: its service is not called
 ) WITH (fillfactor = 50);
 
 -- The legal edges of coord.OriginatorTransaction; a function for the reason that queue_keeps_its_rules gives.

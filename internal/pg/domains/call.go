@@ -37,7 +37,7 @@ type Request struct {
 	Body             json.RawMessage // nil: it is a GET
 }
 
-// claimSQL leases calls whose time has come, and that no other process is at.
+// claimSQL leases calls whose time has come, and that no other process is at. Those of a domain that is still wait.
 //
 // Why no two processes are at one call: SKIP LOCKED leaves out rows that another claim has locked, and behind its
 // commit the lease is over only at leased_until. A process that wakes up after that has an older fence: see fenced.
@@ -47,7 +47,7 @@ const claimSQL = `WITH due AS MATERIALIZED (
 		JOIN postern.domain d ON d.domain_id = c.domain_id
 		JOIN postern.coord_state s ON s.domain_id = c.domain_id
 		CROSS JOIN (SELECT coalesce($1::timestamptz, clock_timestamp())) n(now)
-		WHERE c.due <= n.now AND NOT c.aside AND (c.leased_until IS NULL OR c.leased_until <= n.now)
+		WHERE c.due <= n.now AND NOT c.aside AND NOT s.still AND (c.leased_until IS NULL OR c.leased_until <= n.now)
 			AND d.removed_at IS NULL AND NOT d.paused AND d.context_id <> ALL ($2) AND c.domain_id <> ALL ($3)
 			AND (c.kind <> 'height' OR s.due IS NOT NULL)
 		ORDER BY c.due

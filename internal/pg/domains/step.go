@@ -47,7 +47,7 @@ type Stepped struct {
 	Domain  int32
 	Taken   bool // false: another process has the seat, or there is no such domain
 	Still   bool
-	Calls   int // that are new
+	Calls   int // that are new, or to be made now
 	Posts   int
 	Sent    int  // messages to other nodes
 	More    bool // messages of others are left
@@ -215,14 +215,36 @@ func (s *Store) decide(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch, ev
 	for _, e := range events {
 		writeParts(b, h, e)
 	}
+	wasStill := h.d.Still()
 	if err := h.write(b, &st); err != nil {
 		return err
 	}
+	again := h.callAgain(b, events)
+	if wasStill && !h.d.Still() {
+		again = len(h.d.Calls)
+	}
 	s.tell(b, h, &st, out)
-	out.Calls, out.Posts, out.Moves, out.Ignored, out.Still = len(st.Calls), len(st.Posts)+len(st.Recalls), st.Moves,
-		st.Ignored, st.Domain.Still()
+	out.Calls, out.Posts = len(st.Calls)+again, len(st.Posts)+len(st.Recalls)
+	out.Moves, out.Ignored, out.Still = st.Moves, st.Ignored, st.Domain.Still()
 	out.Sent, out.receipts = len(st.Messages), st.Receipts
 	return t.Commit(ctx, b)
+}
+
+// callAgain ends the leases of calls whose answers the domain has not taken, since it was still when they came: others
+// may have gone on in a life that is lost. It returns how many these are.
+func (h *seat) callAgain(b *pgx.Batch, events []Event) int {
+	var keys []string
+	for _, c := range h.d.Calls {
+		if slices.ContainsFunc(events, func(e Event) bool { return e.Answer != nil && e.Answer.Key == c.Key }) {
+			keys = append(keys, c.Key)
+		}
+	}
+	if len(keys) > 0 { // fenced holds their rows
+		b.Queue(`UPDATE postern.coord_call
+			SET leased_by = NULL, leased_until = NULL
+			WHERE domain_id = $1 AND key = ANY ($2)`, h.id, keys)
+	}
+	return len(keys)
 }
 
 var errEndless = errors.New("a step does not come to its rest")

@@ -260,3 +260,43 @@ func TestAReleaseIsForWhatWaitsForIt(t *testing.T) {
 	w.Same(w.Lines(`SELECT action || ' by ' || actor || ' ' || reason FROM postern.audit WHERE action = 'release'`),
 		"release by test because")
 }
+
+// A process that is the first of its installation takes no answer before it has been greeted: the call of such an
+// answer is made again at once, not behind its lease.
+func TestACallWhoseAnswerIsNotTakenIsMadeAgainAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.post("a")
+	claim := func() []*domains.Call {
+		list, err := w.S.Domains.ClaimCalls(w.Ctx, w.node.ID, nil, 10)
+		w.Must(err)
+		return list
+	}
+	first := claim()
+	if len(first) != 1 {
+		t.Fatalf("%d calls are claimed", len(first))
+	}
+	w.S.Domains.Self = func() int64 { return w.node.ID }
+	answer := func(c *domains.Call) domains.Stepped {
+		out, err := w.S.Domains.Step(w.Ctx, w.id(), []domains.Event{w.answer(c)})
+		w.Must(err)
+		return out
+	}
+	if out := answer(first[0]); len(out.Moves) > 0 || out.Calls != 1 {
+		t.Fatalf("at the start of a process %+v, %d calls", out.Moves, out.Calls)
+	}
+	w.Exec(`UPDATE postern.coord_state SET still = true`)
+	if list := claim(); len(list) != 0 {
+		t.Errorf("%d calls of a domain that is still are claimed", len(list))
+	}
+	w.Exec(`UPDATE postern.coord_state SET still = false`)
+	second := claim()
+	if len(second) != 1 || second[0].Key != first[0].Key {
+		t.Fatalf("%d calls are claimed behind that", len(second))
+	}
+	if out := answer(first[0]); len(out.Moves) > 0 {
+		t.Error("the late answer has moved", out.Moves)
+	}
+	if out := answer(second[0]); len(out.Moves) == 0 {
+		t.Error("the answer has moved nothing: ", out.Ignored)
+	}
+}

@@ -53,9 +53,9 @@ func (h *seat) write(b *pgx.Batch, st *coord.Step) error {
 	}
 	b.Queue(`UPDATE postern.coord_state
 		SET image = $2, originator = $3, coordinator = $4, step = $5, lives = $6, due = $7, life = $8, intents = $9,
-			works = $10
+			works = $10, still = $11
 		WHERE domain_id = $1`, h.id, image, string(d.Seat.Originator), string(d.Seat.Coordinator), h.steps, h.lives,
-		due, h.newLife, intents, works)
+		due, h.newLife, intents, works, d.Still())
 	h.d = d
 	return nil
 }
