@@ -14,22 +14,32 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/pgtest"
+	"github.com/postern-dev/postern/internal/pgtest/cut"
 )
 
-// country is an installation of its own: a database, a process that serves and one that works.
+// country is an installation of its own: a database, a process that serves and one that works, each of which comes to
+// the database through a cutter.
 type country struct {
 	t            *testing.T
 	binary, name string
 	db, api      string
+	cutters      []*cut.Cutter
 	cmds         []*exec.Cmd
 }
+
+// commands are those of the processes of a country.
+var commands = []string{"serve", "work"}
 
 func newCountry(t *testing.T, binary, name string) *country {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	must(t, l.Close())
-	p := &country{t: t, binary: binary, name: name, db: pgtest.New(t).URL, api: "http://" + l.Addr().String()}
+	p := &country{t: t, binary: binary, name: name, db: pgtest.New(t).URL, api: "http://" + l.Addr().String(),
+		cmds: make([]*exec.Cmd, len(commands))}
+	for range commands {
+		p.cutters = append(p.cutters, cut.New(t, p.db))
+	}
 	t.Cleanup(p.kill)
 	p.start()
 	return p
@@ -37,14 +47,27 @@ func newCountry(t *testing.T, binary, name string) *country {
 
 func (p *country) start() {
 	p.t.Helper()
-	for _, args := range [][]string{{"serve", "--listen", strings.TrimPrefix(p.api, "http://")}, {"work"}} {
-		cmd := exec.Command(p.binary, args...)
-		cmd.Env = append(os.Environ(), "DATABASE_URL="+p.db, "POSTERN_AUTH=none", "POSTERN_METRICS_LISTEN=off",
-			"POSTERN_WORKER_ALLOW_CIDR=127.0.0.0/8", "POSTERN_LEASE_TTL=2s")
-		cmd.SysProcAttr, cmd.Stderr = dieWithParent(), p.t.Output()
-		must(p.t, cmd.Start())
-		p.cmds = append(p.cmds, cmd)
+	for n := range commands {
+		p.startOne(n)
 	}
+	p.awaitReady()
+}
+
+func (p *country) startOne(n int) {
+	p.t.Helper()
+	cmd := exec.Command(p.binary, commands[n])
+	if commands[n] == "serve" {
+		cmd.Args = append(cmd.Args, "--listen", strings.TrimPrefix(p.api, "http://"))
+	}
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+p.cutters[n].URL(p.db), "POSTERN_AUTH=none",
+		"POSTERN_METRICS_LISTEN=off", "POSTERN_WORKER_ALLOW_CIDR=127.0.0.0/8", "POSTERN_LEASE_TTL=2s")
+	cmd.SysProcAttr, cmd.Stderr = dieWithParent(), p.t.Output()
+	must(p.t, cmd.Start())
+	p.cmds[n] = cmd
+}
+
+func (p *country) awaitReady() {
+	p.t.Helper()
 	eventually(p.t, time.Minute, p.name+" is ready", func() bool {
 		status, _ := p.call("GET", "/readyz", "")
 		return status == http.StatusOK
@@ -54,12 +77,16 @@ func (p *country) start() {
 // kill ends all processes as kill -9 does.
 func (p *country) kill() {
 	for _, cmd := range p.cmds {
-		_ = cmd.Process.Kill()
+		if cmd != nil {
+			_ = cmd.Process.Kill()
+		}
 	}
-	for _, cmd := range p.cmds {
-		_ = cmd.Wait()
+	for n, cmd := range p.cmds {
+		if cmd != nil {
+			_ = cmd.Wait()
+		}
+		p.cmds[n] = nil
 	}
-	p.cmds = nil
 }
 
 func (p *country) call(method, path, body string) (int, map[string]any) {
@@ -104,17 +131,16 @@ func notes(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Two installations agree on who coordinates. All processes of the coordinator are killed at once, with intents in all
-// of their states: the other one takes over what the first has no permit for, and the rest is done by the first once it
-// is there again. Each intent has one receipt, and its public transaction went out once.
-func TestACoordinatorIsKilledAndAnotherTakesOver(t *testing.T) {
+// landOf starts two installations that share the domain note, whose intents are entries of a ledger. The list of these
+// nodes at height 0 begins with bob.
+func landOf(t *testing.T) (chain *server, alice, bob *country) {
+	t.Helper()
 	binary, err := postern()
 	must(t, err)
-	chain := startServer(t, "ledger", "")
+	chain = startServer(t, "ledger", "")
 	service := httptest.NewServer(http.HandlerFunc(notes))
 	t.Cleanup(service.Close)
-	// The list of these nodes at height 0 begins with bob.
-	alice, bob := newCountry(t, binary, "alice"), newCountry(t, binary, "bob")
+	alice, bob = newCountry(t, binary, "alice"), newCountry(t, binary, "bob")
 	for _, one := range []struct{ me, other *country }{{alice, bob}, {bob, alice}} {
 		signer := startServer(t, "worker", chain.url)
 		one.me.want(201, "PUT", "/pools/signers", `{}`)
@@ -130,6 +156,14 @@ func TestACoordinatorIsKilledAndAnotherTakesOver(t *testing.T) {
 			"self": %q, "nodes": ["alice", "bob"], "heartbeat_interval": "1s", "request_timeout": "1s",
 			"state_timeout": "3s", "delegate_timeout": "1s"}`, service.URL, one.me.name))
 	}
+	return chain, alice, bob
+}
+
+// Two installations agree on who coordinates. All processes of the coordinator are killed at once, with intents in all
+// of their states: the other one takes over what the first has no permit for, and the rest is done by the first once it
+// is there again. Each intent has one receipt, and its public transaction went out once.
+func TestACoordinatorIsKilledAndAnotherTakesOver(t *testing.T) {
+	chain, alice, bob := landOf(t)
 	post := func(names ...string) {
 		var list []string
 		for _, name := range names {
@@ -137,11 +171,8 @@ func TestACoordinatorIsKilledAndAnotherTakesOver(t *testing.T) {
 		}
 		alice.want(201, "POST", "/domains/note/intents:batch", `{"intents": [`+strings.Join(list, ", ")+`]}`)
 	}
-	state := func(name string) string {
-		return fmt.Sprint(alice.want(200, "GET", "/domains/note/intents/"+name, "")["state"])
-	}
 	post("first")
-	eventually(t, time.Minute, "bob carries one out", func() bool { return state("first") == "Confirmed" })
+	eventually(t, time.Minute, "bob carries one out", func() bool { return alice.intent("first") == "Confirmed" })
 	if _, d := bob.call("GET", "/domains/note", ""); d["coordinator"] != "Active" && d["coordinator"] != "Idle" {
 		t.Errorf("the coordinator of bob is %v", d["coordinator"])
 	}
@@ -150,7 +181,7 @@ func TestACoordinatorIsKilledAndAnotherTakesOver(t *testing.T) {
 		before = append(before, fmt.Sprint("before-", n))
 	}
 	post(before...)
-	eventually(t, time.Minute, "some are carried out", func() bool { return state("before-3") == "Confirmed" })
+	eventually(t, time.Minute, "some are carried out", func() bool { return alice.intent("before-3") == "Confirmed" })
 	bob.kill()
 	killed := time.Now()
 	eventually(t, time.Minute, "alice coordinates", func() bool {
@@ -158,31 +189,127 @@ func TestACoordinatorIsKilledAndAnotherTakesOver(t *testing.T) {
 	})
 	t.Logf("alice coordinates after %s", time.Since(killed))
 	post("alone")
-	eventually(t, time.Minute, "alice carries one out alone", func() bool { return state("alone") == "Confirmed" })
+	eventually(t, time.Minute, "alice carries one out alone", func() bool { return alice.intent("alone") == "Confirmed" })
 	bob.start()
 	post("after")
 	all := append([]string{"first", "alone", "after"}, before...)
 	for _, name := range all {
-		eventually(t, time.Minute, name+" is carried out", func() bool { return state(name) == "Confirmed" })
-		id := fmt.Sprint(alice.want(200, "GET", "/domains/note/intents/"+name, "")["id"])
-		res, err := http.Get(chain.url + "/apps/note.intent." + id)
-		must(t, err)
-		res.Body.Close()
-		if res.StatusCode != http.StatusOK {
-			t.Errorf("%s is not on the ledger", name)
-		}
+		eventually(t, time.Minute, name+" is carried out", func() bool { return alice.intent(name) == "Confirmed" })
+		alice.carriedOut(chain, name)
 	}
-	done := 0
+	if n := done(t, alice, bob); n != len(all) {
+		t.Errorf("%d public transactions for %d intents", n, len(all))
+	}
+}
+
+// Each of the processes of two nodes is killed at each end of an SQL transaction in the life of an intent, one by one,
+// before it hears of that end, and started anew: the intent has one receipt, and its public transaction went out once.
+// POSTERN_CHAOS=1 tries every end; else a few are.
+func TestEachProcessOfADomainIsKilledAtEachCommit(t *testing.T) {
+	every := os.Getenv("POSTERN_CHAOS") != ""
+	chain, alice, bob := landOf(t)
+	var lives []string
 	for _, p := range []*country{alice, bob} {
-		for _, item := range p.want(200, "GET", "/transactions?type=NOTE&limit=200", "")["items"].([]any) {
-			if s := item.(map[string]any)["state"]; s == "DONE" {
-				done++
-			} else if s != "CANCELLED" {
-				t.Errorf("%s has a public transaction that is %v", p.name, s)
+		for n, command := range commands {
+			for k, step := 1, 1; ; k += step {
+				uid := fmt.Sprint(p.name, "-", command, "-", k)
+				if !every {
+					step = k // 1, 2, 4, 8, ...
+				}
+				if !every && k > 300 {
+					break
+				}
+				if !every && k > 1 && !pgtest.Turn(uid) {
+					continue
+				}
+				lives = append(lives, uid)
+				if !live(t, alice, p, n, k, uid) {
+					break
+				}
 			}
 		}
 	}
-	if done != len(all) {
-		t.Errorf("%d public transactions for %d intents", done, len(all))
+	for _, uid := range lives {
+		alice.carriedOut(chain, uid)
 	}
+	if n := done(t, alice, bob); n != len(lives) {
+		t.Errorf("%d public transactions for %d intents", n, len(lives))
+	}
+	t.Logf("%d lives", len(lives))
+}
+
+// live has alice post an intent, kills the nth process of a country at its kth end of a transaction since, and starts
+// it again. It returns whether there were so many before the intent was carried out.
+func live(t *testing.T, alice, victim *country, n, k int, uid string) (killed bool) {
+	t.Helper()
+	ends, dead := 0, make(chan struct{})
+	victim.cutters[n].Arm(nil, func(bool, int) {
+		if ends++; ends == k {
+			_ = victim.cmds[n].Process.Kill()
+			close(dead)
+		}
+	})
+	revive := func() {
+		select {
+		case <-dead:
+			if !killed {
+				killed = true
+				_ = victim.cmds[n].Wait()
+				victim.startOne(n)
+				victim.awaitReady()
+			}
+		default:
+		}
+	}
+	eventually(t, time.Minute, uid+" is carried out", func() bool {
+		revive()
+		if status, _ := alice.call("GET", "/domains/note/intents/"+uid, ""); status == http.StatusNotFound {
+			alice.call("POST", "/domains/note/intents", fmt.Sprintf(`{"uid": %q, "party": "ann", "data": {}}`, uid))
+		}
+		return alice.intent(uid) == "Confirmed"
+	})
+	victim.cutters[n].Disarm()
+	revive()
+	return killed
+}
+
+// intent is the state of an intent.
+func (p *country) intent(uid string) string {
+	_, said := p.call("GET", "/domains/note/intents/"+uid, "")
+	return fmt.Sprint(said["state"])
+}
+
+// carriedOut wants an intent to be on the ledger.
+func (p *country) carriedOut(chain *server, uid string) {
+	p.t.Helper()
+	id := fmt.Sprint(p.want(200, "GET", "/domains/note/intents/"+uid, "")["id"])
+	res, err := http.Get(chain.url + "/apps/note.intent." + id)
+	must(p.t, err)
+	res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		p.t.Errorf("%s is not on the ledger", uid)
+	}
+}
+
+// done counts the public transactions that are DONE, and wants the others to be CANCELLED.
+func done(t *testing.T, all ...*country) (n int) {
+	t.Helper()
+	for _, p := range all {
+		for cursor := ""; ; {
+			page := p.want(200, "GET", "/transactions?type=NOTE&limit=200"+cursor, "")
+			for _, item := range page["items"].([]any) {
+				if s := item.(map[string]any)["state"]; s == "DONE" {
+					n++
+				} else if s != "CANCELLED" {
+					t.Errorf("%s has a public transaction that is %v", p.name, s)
+				}
+			}
+			next, more := page["next"].(string)
+			if !more {
+				break
+			}
+			cursor = "&cursor=" + next
+		}
+	}
+	return n
 }
