@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/cut"
 )
 
-// country is an installation of its own: a database, a process that serves and one that works, each of which comes to
-// the database through a cutter.
+// country is an installation of its own: a database, a process that serves and one that works. Each comes to the database
+// through a cutter.
 type country struct {
 	t            *testing.T
 	binary, name string
