@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/internal/pgtest/cut"
 )
 
-// country is an installation of its own: a database, a process that serves and one that works. Each comes to the database
-// through a cutter.
+// country is an installation of its own: a database, a process that serves and one that works. Each comes to the
+// database through a cutter.
 type country struct {
 	t            *testing.T
 	binary, name string
@@ -189,7 +189,9 @@ func TestACoordinatorIsKilledAndAnotherTakesOver(t *testing.T) {
 	})
 	t.Logf("alice coordinates after %s", time.Since(killed))
 	post("alone")
-	eventually(t, time.Minute, "alice carries one out alone", func() bool { return alice.intent("alone") == "Confirmed" })
+	eventually(t, time.Minute, "alice carries one out alone", func() bool {
+		return alice.intent("alone") == "Confirmed"
+	})
 	bob.start()
 	post("after")
 	all := append([]string{"first", "alone", "after"}, before...)
