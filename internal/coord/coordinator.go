@@ -236,12 +236,7 @@ func (t *turn) onDelegations(p *Peer, m *Message) {
 // pool takes the delegated intents in their order, as far as there is room.
 func (t *turn) pool(f fact) {
 	answer := Message{Kind: DelegationResponse, To: f.p.Node}
-	open, before := 0, ""
-	for _, w := range t.d.Works {
-		if !w.over() {
-			open++
-		}
-	}
+	open, before := t.open(), ""
 	for _, g := range f.m.Delegations {
 		w := t.d.Work(g.ID)
 		switch {
@@ -260,7 +255,27 @@ func (t *turn) pool(f fact) {
 		}
 		answer.IDs, before = append(answer.IDs, g.ID), g.ID
 	}
+	answer.Room = t.roomHere()
 	t.send(answer)
+}
+
+// open counts the works that are not over.
+func (t *turn) open() (n int) {
+	for _, w := range t.d.Works {
+		if !w.over() {
+			n++
+		}
+	}
+	return n
+}
+
+// roomHere is how many more works this node takes, nil where it takes none of any node.
+func (t *turn) roomHere() *int {
+	if !takes(t.d.Seat.Coordinator) {
+		return nil
+	}
+	room := max(0, t.d.Settings.MaxInflight-t.open())
+	return &room
 }
 
 // foreign says whether an intent is another node's than the one that delegates it.

@@ -64,6 +64,9 @@ type Peer struct {
 	Height    int64
 	Digest    string
 
+	Room     *int  // how many more works it takes, as it said last; nil: it has not said
+	RoomBeat int64 // the beat of that word
+
 	FailedAt time.Time // it did not take what it was given
 	Silent   time.Time // as an originator: until when its works are not selected
 	Silences int       // how often in a row it did not answer

@@ -80,19 +80,23 @@ func (t *turn) delegate() {
 		return
 	}
 	var to []string
+	chosen, room := "", 0
 	batches, open := map[string][]Delegation{}, t.unacknowledged()
 	for _, i := range t.d.Intents {
 		first := (i.State == Pending || i.State == Delegated) && i.Delegate == "" && !i.NotBefore.After(t.now)
-		again := t.delegateAgain(i)
-		if !first && !again || i.Failed != "" || !t.free(i) || !t.dependenciesMet(i) {
+		if !first && !t.delegateAgain(i) || i.Failed != "" {
+			continue
+		}
+		if first && chosen == "" {
+			chosen = t.choose()
+			room = t.roomAt(chosen)
+		}
+		if first && open[chosen] >= room || !t.free(i) || !t.dependenciesMet(i) {
 			continue
 		}
 		node := i.Delegate
 		if first {
-			node = t.choose()
-			if open[node] >= t.d.Settings.Batch {
-				continue
-			}
+			node = chosen
 			open[node]++
 			i.Delegate, i.GivenAt, i.Generation = node, t.now, max(i.Generation, 1)
 		}
@@ -108,6 +112,30 @@ func (t *turn) delegate() {
 	for _, node := range to {
 		t.send(Message{Kind: DelegationRequest, To: node, Delegations: batches[node]})
 	}
+}
+
+// roomAt is how many intents a node may be brought before it has said that it has them: no more than fit one message,
+// and than it has said it takes. What a node said that is silent now counts no more.
+func (t *turn) roomAt(node string) int {
+	p := t.d.peer(node)
+	if p == nil || p.Room == nil || !t.live(p) {
+		return t.d.Settings.Batch
+	}
+	return min(t.d.Settings.Batch, *p.Room)
+}
+
+// roomTold keeps how many more works a node takes, as its newest word about that says. Once there is enough again for a
+// message to be worth it, intents go there at once; for less room they wait for its heartbeat.
+func (t *turn) roomTold(p *Peer, m *Message) {
+	silent := m.Room == nil && (m.Kind == Heartbeat || m.Kind == DelegationRejected)
+	if m.Beat < p.RoomBeat || m.Room == nil && !silent {
+		return
+	}
+	worth := max(1, min(t.d.Settings.Batch, t.d.Settings.MaxInflight/4))
+	if m.Room != nil && *m.Room >= worth && p.Room != nil && *p.Room < worth {
+		t.raise(t.delegate)
+	}
+	p.Room, p.RoomBeat = m.Room, m.Beat
 }
 
 // delegateAgain says whether the delegate of an intent has not said in time that it has it.

@@ -64,6 +64,7 @@ type Message struct {
 	Delegations []Delegation  `json:"delegations,omitempty"`
 	IDs         []string      `json:"ids,omitempty"`     // taken, asked for, or acknowledged
 	Refused     []string      `json:"refused,omitempty"` // no room
+	Room        *int          `json:"room,omitempty"`    // how many more works the sender takes now, of all nodes
 	Entries     []Entry       `json:"entries,omitempty"`
 	Echo        int64         `json:"echo,omitempty"`  // the beat of the question
 	State       State         `json:"state,omitempty"` // the coordinator's
@@ -187,6 +188,7 @@ func (t *turn) receive(m *Message) {
 			return
 		}
 	}
+	t.roomTold(p, m)
 	handle(t, p, m)
 }
 

@@ -139,6 +139,7 @@ func (d *Domain) Still() bool { return d.Paused || !d.Seat.HelloAt.IsZero() }
 func (t *turn) newInstall(p *Peer, install int64) {
 	first := p.Install == 0
 	p.Install, p.Beat, p.GapFrom, p.GapTo, p.Before, p.State, p.StateBeat = install, 0, 0, 0, 0, "", 0
+	p.Room, p.RoomBeat = nil, 0
 	if first {
 		return
 	}

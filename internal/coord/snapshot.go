@@ -20,6 +20,7 @@ func (t *turn) beatTo(node string) {
 	if s.Coordinator == Active {
 		m.Tenure = t.now.Sub(s.CoordinatorSince)
 	}
+	m.Room = t.roomHere()
 	for _, w := range t.d.Works {
 		if w.Origin == node && (!w.over() || w.State != Final && w.Outcome != "" && !w.Told) {
 			m.Entries = append(m.Entries, w.entry())
@@ -49,7 +50,7 @@ func (w *Work) entry() Entry {
 
 // tell says to the originator at once what became of a work.
 func (t *turn) tell(w *Work) {
-	t.send(Message{Kind: Told, To: w.Origin, Entries: []Entry{w.entry()}})
+	t.send(Message{Kind: Told, To: w.Origin, Entries: []Entry{w.entry()}, Room: t.roomHere()})
 }
 
 // onAsked answers for each intent asked about, also that it has none.

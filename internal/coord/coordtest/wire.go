@@ -9,6 +9,9 @@ import (
 // send puts a message on the wire: it may be lost, doubled, late, or behind others that were sent later.
 func (w *World) send(m *coord.Message) {
 	w.Sent++
+	if w.watch != nil {
+		w.watch(m)
+	}
 	if m.Kind == coord.Hello || m.Kind == coord.Greeting {
 		w.tell("%s says %s to %s: gap %d to %d, seen %d", m.From, m.Kind, m.To, m.GapFrom, m.GapTo, m.Seen)
 	}

@@ -32,6 +32,7 @@ type World struct {
 	cuts   map[[2]string]time.Time
 	moving time.Time // when a height has changed
 	yields []yield
+	watch  func(*coord.Message) // sees what is sent; may be nil
 
 	Steps, Sent, Levers int
 	Visited             map[string]bool // machine, state and the one before

@@ -166,6 +166,10 @@ func (p *Parcel) check(at, peer string, h *home) error {
 		return fault.New(fault.Forbidden, "forbidden", "to %q: this node is %q", fault.Clip(p.To), h.set.Self).
 			About(at + "/to")
 	}
+	room := int64(0)
+	if p.Room != nil {
+		room = int64(*p.Room)
+	}
 	for _, n := range []struct {
 		name   string
 		number int64
@@ -174,6 +178,7 @@ func (p *Parcel) check(at, peer string, h *home) error {
 		{"install", p.Install, 1}, {"beat", p.Beat, 1}, {"height", p.Height, 0}, {"generation", p.Generation, 0},
 		{"for", p.For, 0}, {"echo", p.Echo, 0}, {"gap_from", p.GapFrom, 0}, {"gap_to", p.GapTo, 0},
 		{"seen", p.Seen, 0}, {"seen_install", p.SeenInstall, 0}, {"tenure", int64(p.Tenure), 0},
+		{"room", room, 0},
 	} {
 		if n.number < n.least {
 			return fault.At(at+"/"+n.name, "%s %d: want at least %d", n.name, n.number, n.least)

@@ -1,0 +1,83 @@
+package coordtest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/coord"
+)
+
+// Twenty times as many intents as a coordinator takes stand at another node when that coordinator dies: each is
+// delegated at most twice on average, and no node is brought more than a batch before it has said that it has it.
+func TestACrowdIsDelegatedFewTimes(t *testing.T) {
+	const crowd = 400
+	plan := Draw(1)
+	plan.Perfect, plan.Restores, plan.Timeouts, plan.Forger, plan.Reorgs = true, "none", false, false, false
+	plan.Settings = coord.Defaults("n1", "n2", "n3")
+	s := &plan.Settings
+	s.HeartbeatInterval, s.RequestTimeout, s.StateTimeout, s.DelegateTimeout = time.Second, time.Second, 3*time.Second,
+		time.Second
+	s.MaxInflight, s.Batch, s.KeepsActive = crowd/20, crowd/100, true
+	w := New(1, plan, "")
+	given, refused, most, open := 0, 0, 0, map[[2]string]map[string]bool{}
+	w.watch = func(m *coord.Message) {
+		switch m.Kind {
+		case coord.DelegationRequest:
+			line := [2]string{m.From, m.To}
+			if open[line] == nil {
+				open[line] = map[string]bool{}
+			}
+			for _, d := range m.Delegations {
+				given++
+				open[line][d.ID] = true
+			}
+			most = max(most, len(open[line]))
+		case coord.DelegationResponse:
+			refused += len(m.Refused)
+			for _, id := range append(m.IDs, m.Refused...) {
+				delete(open[[2]string{m.To, m.From}], id)
+			}
+		case coord.DelegationRejected:
+			clear(open[[2]string{m.To, m.From}])
+		}
+	}
+	for _, n := range w.nodes {
+		w.after(0, n.start)
+	}
+	w.after(blockTime, w.ledger.tick)
+	w.heal()
+	post := func(id, node string) {
+		o := &order{id: id, node: node}
+		w.orders = append(w.orders, o)
+		w.post(o)
+	}
+	var active, other *Node
+	w.after(time.Second, func() { post("first", "n1") })
+	w.after(3*time.Second, func() {
+		for _, n := range w.nodes {
+			if n.store.image.Seat.Coordinator == coord.Active {
+				active = n
+			} else {
+				other = n
+			}
+		}
+		for i := range crowd {
+			post(fmt.Sprint("i", i), other.name)
+		}
+	})
+	w.after(10*time.Second, func() { active.die(time.Minute) })
+	w.run(epoch.Add(20*time.Minute), w.settled)
+	w.check()
+	for _, b := range w.broken {
+		t.Error(b)
+	}
+	if each := float64(given) / crowd; each > 2 || each < 1 {
+		t.Errorf("%.2f delegations an intent", each)
+	}
+	if most > s.Batch {
+		t.Errorf("%d intents are on their way to one node at once", most)
+	}
+	t.Logf("%s died; %.2f delegations an intent, %d refused, %d on their way at most, %d steps, all ended after %s",
+		active.name, float64(given)/crowd, refused, most, w.Steps, w.now.Sub(epoch))
+}
