@@ -156,7 +156,17 @@ func landOf(t *testing.T) (chain *server, alice, bob *country) {
 			"self": %q, "nodes": ["alice", "bob"], "heartbeat_interval": "1s", "request_timeout": "1s",
 			"state_timeout": "3s", "delegate_timeout": "1s"}`, service.URL, one.me.name))
 	}
+	for _, p := range []*country{alice, bob} {
+		eventually(t, time.Minute, p.name+" has heard the other", p.hasHeard)
+	}
 	return chain, alice, bob
+}
+
+// hasHeard says whether a country has heard the other one of its domain.
+func (p *country) hasHeard() bool {
+	_, d := p.call("GET", "/domains/note", "")
+	others, _ := d["others"].([]any)
+	return len(others) == 1 && others[0].(map[string]any)["heard_at"] != nil
 }
 
 // Two installations agree on who coordinates. All processes of the coordinator are killed at once, with intents in all

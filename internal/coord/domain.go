@@ -19,7 +19,8 @@ type Domain struct {
 	Works    []*Work   // in the order of the pool
 	Calls    []*Call   // that the domain's service has not answered yet
 
-	fault Fault
+	fault  Fault
+	places map[string]int // of intents, by id, as of a clone; without those that came since
 }
 
 // Seat is the pair of role machines of a node, and what they know.
@@ -223,8 +224,18 @@ func (d *Domain) peer(node string) *Peer {
 	return nil
 }
 
+// few intents are found faster without an index.
+const few = 64
+
 // Intent returns the intent of an id, or nil.
 func (d *Domain) Intent(id string) *Intent {
+	n, there := d.places[id]
+	switch {
+	case there && n < len(d.Intents) && d.Intents[n].ID == id:
+		return d.Intents[n]
+	case !there && len(d.places) == len(d.Intents):
+		return nil
+	}
 	for _, i := range d.Intents {
 		if i.ID == id {
 			return i
@@ -249,6 +260,12 @@ func (d *Domain) Clone() *Domain {
 	c.Seat.Points, c.Seat.Spent = slices.Clone(d.Seat.Points), slices.Clone(d.Seat.Spent)
 	c.Peers, c.Intents, c.Permits = copies(d.Peers), copies(d.Intents), copies(d.Permits)
 	c.Works, c.Calls = copies(d.Works), slices.Clone(d.Calls)
+	if len(c.places) != len(c.Intents) && len(c.Intents) > few {
+		c.places = make(map[string]int, len(c.Intents))
+		for n, i := range c.Intents {
+			c.places[i.ID] = n
+		}
+	}
 	for _, w := range c.Works {
 		w.Asks, w.Needs = copies(w.Asks), slices.Clone(w.Needs)
 	}

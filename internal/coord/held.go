@@ -1,6 +1,9 @@
 package coord
 
-import "slices"
+import (
+	"reflect"
+	"slices"
+)
 
 // A store need not load all rows into an image: those that are live, and those that these refer to, will do.
 
@@ -23,6 +26,35 @@ func (d *Domain) HoldsWork(w *Work) bool {
 			slices.ContainsFunc(w.Assembled.Outputs, func(o string) bool { return slices.Contains(by.Offered, o) })
 		return !by.over() && uses
 	})
+}
+
+// Needed returns an image with the intents and works that it needs. It shares them with the one that it is made from.
+func (d *Domain) Needed() *Domain {
+	c := *d
+	c.Intents = slices.DeleteFunc(slices.Clone(d.Intents), func(i *Intent) bool { return !d.HoldsIntent(i) })
+	c.Works = slices.DeleteFunc(slices.Clone(d.Works), func(w *Work) bool { return !d.HoldsWork(w) })
+	if len(c.Intents) != len(d.Intents) {
+		c.places = nil
+	}
+	return &c
+}
+
+// Same says whether nothing of an intent has changed. There may be very many, and most have not.
+func (i *Intent) Same(was *Intent) bool {
+	a, b := &i.Assembled, &was.Assembled
+	return i.ID == was.ID && i.Seq == was.Seq && i.State == was.State && i.Since == was.Since &&
+		i.Delegate == was.Delegate && i.GivenAt == was.GivenAt && i.DelegatedAt == was.DelegatedAt &&
+		i.NotBefore == was.NotBefore && i.Rejected == was.Rejected && i.Acked == was.Acked && i.Said == was.Said &&
+		i.SaidWhy == was.SaidWhy && i.Generation == was.Generation && i.Key == was.Key && i.Nonce == was.Nonce &&
+		i.Hash == was.Hash && i.Failed == was.Failed && i.LookedAt == was.LookedAt && i.ResumeAt == was.ResumeAt &&
+		i.Receipt == was.Receipt && i.Text == was.Text && i.EndedAt == was.EndedAt &&
+		a.Hash == b.Hash && slices.Equal(a.Inputs, b.Inputs) && slices.Equal(a.Outputs, b.Outputs) &&
+		slices.EqualFunc(a.Plan, b.Plan, Attestation.same) && slices.Equal(i.DependsOn, was.DependsOn) &&
+		(i.Response == was.Response || reflect.DeepEqual(i.Response, was.Response))
+}
+
+func (a Attestation) same(b Attestation) bool {
+	return a.Name == b.Name && a.Type == b.Type && a.Threshold == b.Threshold && slices.Equal(a.Parties, b.Parties)
 }
 
 // Rests says whether nothing happens in a domain unless somebody brings something: it has no other nodes, coordinates

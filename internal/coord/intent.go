@@ -209,8 +209,8 @@ func (t *turn) followed() {
 // dropped hands over anew what its delegate does not list any more.
 func (t *turn) dropped(p *Peer, m *Message) {
 	for _, i := range t.d.Intents {
-		listed := slices.ContainsFunc(m.Entries, func(e Entry) bool { return e.ID == i.ID })
-		if i.Delegate == p.Node && i.Acked != 0 && m.Beat > i.Acked && !listed && !i.Ended() {
+		listed := func() bool { return slices.ContainsFunc(m.Entries, func(e Entry) bool { return e.ID == i.ID }) }
+		if i.Delegate == p.Node && i.Acked != 0 && m.Beat > i.Acked && !i.Ended() && !listed() {
 			t.intent(i, OnCoordinatorChanged, fact{m: m, text: p.Node + " does not have it"})
 		}
 	}

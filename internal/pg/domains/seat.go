@@ -239,10 +239,8 @@ func (s *Store) keeps(id int32) *kept {
 
 // keep has the process remember a seat as a step has left it, once that is committed.
 func (s *Store) keep(h *seat) {
-	d := *h.d
-	d.Intents = slices.DeleteFunc(slices.Clone(d.Intents), func(i *coord.Intent) bool { return !h.d.HoldsIntent(i) })
-	d.Works = slices.DeleteFunc(slices.Clone(d.Works), func(w *coord.Work) bool { return !h.d.HoldsWork(w) })
-	k := &kept{steps: h.steps, version: h.version, settings: h.settings, d: &d, top: h.top}
+	d := h.d.Needed()
+	k := &kept{steps: h.steps, version: h.version, settings: h.settings, d: d, top: h.top}
 	d.Permits = nil
 	for n, p := range h.d.Permits {
 		if d.Intent(p.ID) != nil {

@@ -152,13 +152,19 @@ func entering(w *coord.Work) int {
 
 // writeIntents writes intents that have changed. The row of a new one was inserted by its post.
 func (h *seat) writeIntents(b *pgx.Batch, old, d *coord.Domain, moves map[string]coord.Move) error {
-	for _, i := range d.Intents {
-		was, held := old.Intent(i.ID), d.HoldsIntent(i)
+	for n, i := range d.Intents {
+		var was *coord.Intent
+		if n < len(old.Intents) && old.Intents[n].ID == i.ID { // nearly always
+			was = old.Intents[n]
+		} else {
+			was = old.Intent(i.ID)
+		}
+		held := d.HoldsIntent(i)
 		move, moved := moves[coord.OriginatorTransaction.Name+i.ID]
 		if was == nil {
 			h.top++
 			i.Seq = h.top
-		} else if !moved && held == old.HoldsIntent(was) && reflect.DeepEqual(was, i) {
+		} else if !moved && held == old.HoldsIntent(was) && i.Same(was) {
 			continue
 		}
 		image, err := json.Marshal(i)
