@@ -54,7 +54,8 @@ func TestThePageAboutWebhooksWorksAsItIsWritten(t *testing.T) {
 
 	dir := t.TempDir()
 	receiver := filepath.Join(dir, "receiver")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", receiver, ".").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", dir, ".",
+		"../../cmd/postern").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0") // the page's port may be taken here
@@ -80,7 +81,8 @@ func TestThePageAboutWebhooksWorksAsItIsWritten(t *testing.T) {
 	limit, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(limit, "bash", "-x", "-c", script)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "DATABASE_URL="+db.URL, "POSTERN_URL="+a.URL())
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "DATABASE_URL="+db.URL,
+		"POSTERN_URL="+a.URL())
 	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		heard, _ := os.ReadFile(filepath.Join(dir, "heard.txt"))
