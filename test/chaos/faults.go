@@ -102,8 +102,9 @@ func killServe(_ context.Context, w *world, r *rand.Rand) { w.any(r, "serve").si
 
 func stop(ctx context.Context, w *world, r *rand.Rand) {
 	p := w.any(r, "")
-	w.measure(ctx, "stop", time.Now(), w.released(ctx, p))
+	released := w.released(ctx, p)
 	p.signal(syscall.SIGTERM)
+	w.measure(ctx, "stop", time.Now(), released)
 }
 
 // kill ends a process at once, and measures until nothing is left of what it had.

@@ -141,7 +141,6 @@ func (w *worker) invoke(out http.ResponseWriter, r *http.Request) {
 		time.Sleep(7 * time.Second)
 	}
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	answer := fmt.Sprintf(`{"ok": {"of": %q}}`, body.Of)
 	switch _, known := w.did[c.Token]; {
 	case known:
@@ -153,6 +152,8 @@ func (w *worker) invoke(out http.ResponseWriter, r *http.Request) {
 	}
 	c.Done = time.Now()
 	w.log(c)
+	w.mu.Unlock()
+	w.sync()
 	out.Header().Set("Content-Type", "application/json")
 	fmt.Fprint(out, answer)
 }

@@ -52,6 +52,9 @@ type worker struct {
 	mode     string
 	settings workerSettings
 	canary   int // requests to an address that only a redirect names
+
+	syncing sync.Mutex // before mu
+	synced  int        // of calls, how many are on the disk
 }
 
 // workerSettings are what a scenario wants of the worker all along.
@@ -102,12 +105,28 @@ func (w *worker) behaves() string {
 	return w.mode
 }
 
-// log writes a line and syncs it. The caller holds the lock.
+// log writes a line. The caller holds the lock, and lets it go before it syncs.
 func (w *worker) log(c call) {
 	line, _ := json.Marshal(c)
 	w.file.Write(append(line, '\n'))
-	w.file.Sync()
 	w.calls = append(w.calls, c)
+}
+
+// sync waits until all that the caller has logged is on the disk: one sync for all that came meanwhile.
+func (w *worker) sync() {
+	w.mu.Lock()
+	mine := len(w.calls)
+	w.mu.Unlock()
+	w.syncing.Lock()
+	defer w.syncing.Unlock()
+	if w.synced >= mine {
+		return
+	}
+	w.mu.Lock()
+	all := len(w.calls)
+	w.mu.Unlock()
+	w.file.Sync()
+	w.synced = all
 }
 
 // executed says whether a transaction was executed well.
@@ -180,13 +199,14 @@ func (w *worker) dispatch(out http.ResponseWriter, r *http.Request) {
 	}
 	time.Sleep(pause)
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	status, answer := w.execute(&c, data.Fail, rejects, mode == "lie" && roll(c.Token+"skip", 2) == 0)
 	if mode == "lie" && c.Did != "stale" {
 		answer = lies[roll(c.Token+fmt.Sprint(len(w.calls)), uint32(len(lies)))]
 	}
 	c.Done = time.Now()
 	w.log(c)
+	w.mu.Unlock()
+	w.sync()
 	out.Header().Set("Content-Type", "application/json")
 	out.WriteHeader(status)
 	fmt.Fprint(out, answer)
@@ -265,7 +285,6 @@ func (w *worker) status(out http.ResponseWriter, r *http.Request) {
 	}
 	time.Sleep(w.settings.StatusLag)
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	token := q.Token
 	if q.Hash != "" {
 		token = strings.TrimPrefix(q.Hash, "0x")
@@ -284,6 +303,8 @@ func (w *worker) status(out http.ResponseWriter, r *http.Request) {
 			"0x"+token, w.nonce(token))
 	}
 	w.log(call{At: time.Now(), Token: token, Did: "asked", Said: said})
+	w.mu.Unlock()
+	w.sync()
 	out.Header().Set("Content-Type", "application/json")
 	fmt.Fprint(out, answer)
 }
@@ -300,11 +321,12 @@ func (w *worker) told(out http.ResponseWriter, r *http.Request) {
 	json.NewDecoder(r.Body).Decode(&body)
 	time.Sleep(w.settings.TellLag)
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	if body.UID == "" {
 		body.UID = body.Data.UID
 	}
 	w.log(call{At: time.Now(), UID: body.UID, Did: "told", Token: r.Header.Get("webhook-id")})
+	w.mu.Unlock()
+	w.sync()
 }
 
 // roll draws a number below n that the text fixes.
