@@ -155,10 +155,12 @@ func (e *Engine) Run(ctx context.Context) error {
 		giveUp()
 	}
 	e.stopping.Store(true)
+	var jobs sync.WaitGroup // they may take longer than what is handed back
+	jobs.Go(safe.Func("stop River", stopRiver))
+	defer jobs.Wait()
 	own.Wait()
-	stopRiver()
-	e.claims.Lock() // no claim follows, not even by a job that River could not stop
-	defer e.claims.Unlock()
+	e.claims.Lock()   // the last claim: each sees behind this lock that the engine stops
+	e.claims.Unlock() //nolint:staticcheck // see above
 	e.awaitCalls(cut)
 	stopBeating()
 	beats.Wait()
