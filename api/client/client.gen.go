@@ -941,7 +941,9 @@ type ActorView struct {
 // ActorsOutputBody defines model for ActorsOutputBody.
 type ActorsOutputBody struct {
 	Items []ActorView `json:"items"`
-	Next  *string     `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // AnnounceInputBody defines model for AnnounceInputBody.
@@ -984,7 +986,9 @@ type APIKeyViewRole string
 // APIKeysOutputBody defines model for ApiKeysOutputBody.
 type APIKeysOutputBody struct {
 	Items []APIKeyView `json:"items"`
-	Next  *string      `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // Applied defines model for Applied.
@@ -1098,13 +1102,17 @@ type AttemptView struct {
 // AttemptsOutputBody defines model for AttemptsOutputBody.
 type AttemptsOutputBody struct {
 	Items []AttemptView `json:"items"`
-	Next  *string       `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // AuditOutputBody defines model for AuditOutputBody.
 type AuditOutputBody struct {
 	Items []AuditView `json:"items"`
-	Next  *string     `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // AuditView defines model for AuditView.
@@ -1184,7 +1192,9 @@ type AuthorizationViewState string
 // AuthorizationsOutputBody defines model for AuthorizationsOutputBody.
 type AuthorizationsOutputBody struct {
 	Items []AuthorizationView `json:"items"`
-	Next  *string             `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // BatchBody defines model for BatchBody.
@@ -1538,7 +1548,9 @@ type ChannelViewState string
 // ChannelsOutputBody defines model for ChannelsOutputBody.
 type ChannelsOutputBody struct {
 	Items []ChannelView `json:"items"`
-	Next  *string       `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // Check defines model for Check.
@@ -1663,7 +1675,9 @@ type ContextPeerView struct {
 // ContextPeersOutputBody defines model for ContextPeersOutputBody.
 type ContextPeersOutputBody struct {
 	Items []ContextPeerView `json:"items"`
-	Next  *string           `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // ContextSettings defines model for ContextSettings.
@@ -1708,7 +1722,9 @@ type ContextView struct {
 // ContextsOutputBody defines model for ContextsOutputBody.
 type ContextsOutputBody struct {
 	Items []ContextView `json:"items"`
-	Next  *string       `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // DagEdge defines model for DagEdge.
@@ -1951,7 +1967,9 @@ type DispatcherViewUnknown string
 // DispatchersOutputBody defines model for DispatchersOutputBody.
 type DispatchersOutputBody struct {
 	Items []DispatcherView `json:"items"`
-	Next  *string          `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // DomainHeightInputBody defines model for DomainHeightInputBody.
@@ -2173,7 +2191,9 @@ type DomainViewState string
 // DomainsOutputBody defines model for DomainsOutputBody.
 type DomainsOutputBody struct {
 	Items []DomainView `json:"items"`
-	Next  *string      `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // DoorHealthOutputBody defines model for DoorHealthOutputBody.
@@ -2305,7 +2325,9 @@ type EventView struct {
 // EventsOutputBody defines model for EventsOutputBody.
 type EventsOutputBody struct {
 	Items []SourceEventView `json:"items"`
-	Next  *string           `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // EvictBatchInputBody defines model for EvictBatchInputBody.
@@ -2327,7 +2349,9 @@ type EvictBatchInputBodyPriority string
 // ExecutionsOutputBody defines model for ExecutionsOutputBody.
 type ExecutionsOutputBody struct {
 	Items []BatchView `json:"items"`
-	Next  *string     `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // FailTryInputBody defines model for FailTryInputBody.
@@ -2510,7 +2534,9 @@ type FlowViewStatus string
 // FlowsOutputBody defines model for FlowsOutputBody.
 type FlowsOutputBody struct {
 	Items []FlowView `json:"items"`
-	Next  *string    `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // FromPort defines model for FromPort.
@@ -2805,7 +2831,9 @@ type IntentViewState string
 // IntentsOutputBody defines model for IntentsOutputBody.
 type IntentsOutputBody struct {
 	Items []IntentView `json:"items"`
-	Next  *string      `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // InvokeInputBody defines model for InvokeInputBody.
@@ -2915,7 +2943,9 @@ type JobStepView struct {
 // JobStepsOutputBody defines model for JobStepsOutputBody.
 type JobStepsOutputBody struct {
 	Items []JobStepView `json:"items"`
-	Next  *string       `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // JobTarget defines model for JobTarget.
@@ -2955,7 +2985,9 @@ type JobTryViewState string
 // JobTrysOutputBody defines model for JobTrysOutputBody.
 type JobTrysOutputBody struct {
 	Items []JobTryView `json:"items"`
-	Next  *string      `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // JobView defines model for JobView.
@@ -3025,7 +3057,9 @@ type JobViewStatus string
 // JobsOutputBody defines model for JobsOutputBody.
 type JobsOutputBody struct {
 	Items []JobView `json:"items"`
-	Next  *string   `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // JudgeChannelMessageInputBody defines model for JudgeChannelMessageInputBody.
@@ -3347,7 +3381,9 @@ type MessageViewStatus string
 // MessagesOutputBody defines model for MessagesOutputBody.
 type MessagesOutputBody struct {
 	Items []MessageView `json:"items"`
-	Next  *string       `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // MoveInputBody defines model for MoveInputBody.
@@ -3535,7 +3571,9 @@ type NodeViewState string
 // NodesOutputBody defines model for NodesOutputBody.
 type NodesOutputBody struct {
 	Items []NodeView `json:"items"`
-	Next  *string    `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // NowView defines model for NowView.
@@ -3672,7 +3710,9 @@ type PoolViewAfterFailure string
 // PoolsOutputBody defines model for PoolsOutputBody.
 type PoolsOutputBody struct {
 	Items []PoolView `json:"items"`
-	Next  *string    `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // Port defines model for Port.
@@ -3815,7 +3855,9 @@ type ProcessorViewState string
 // ProcessorsOutputBody defines model for ProcessorsOutputBody.
 type ProcessorsOutputBody struct {
 	Items []ProcessorView `json:"items"`
-	Next  *string         `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // PurgeDispatcherInputBody defines model for PurgeDispatcherInputBody.
@@ -4415,7 +4457,9 @@ type RunnerViewState string
 // RunnersOutputBody defines model for RunnersOutputBody.
 type RunnersOutputBody struct {
 	Items []RunnerView `json:"items"`
-	Next  *string      `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // ScopeView defines model for ScopeView.
@@ -4525,7 +4569,9 @@ type SenderViewState string
 // SendersOutputBody defines model for SendersOutputBody.
 type SendersOutputBody struct {
 	Items []SenderView `json:"items"`
-	Next  *string      `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // SourceEventView defines model for SourceEventView.
@@ -4741,7 +4787,9 @@ type SourceViewState string
 // SourcesOutputBody defines model for SourcesOutputBody.
 type SourcesOutputBody struct {
 	Items []SourceView `json:"items"`
-	Next  *string      `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // StarvingLine defines model for StarvingLine.
@@ -4869,7 +4917,9 @@ type SubscriptionViewOnError string
 // SubscriptionsOutputBody defines model for SubscriptionsOutputBody.
 type SubscriptionsOutputBody struct {
 	Items []SubscriptionView `json:"items"`
-	Next  *string            `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // TestOutputBody defines model for TestOutputBody.
@@ -5025,7 +5075,9 @@ type ToolViewType string
 // ToolsOutputBody defines model for ToolsOutputBody.
 type ToolsOutputBody struct {
 	Items []ToolView `json:"items"`
-	Next  *string    `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // TransactionInput defines model for TransactionInput.
@@ -5298,7 +5350,9 @@ type WorkWait struct {
 // WorksOutputBody defines model for WorksOutputBody.
 type WorksOutputBody struct {
 	Items []WorkView `json:"items"`
-	Next  *string    `json:"next"`
+
+	// Next null at the end; a page may be short, even empty, before it
+	Next *string `json:"next"`
 }
 
 // ListActorsParams are the parameters of ListActors; what is zero is not sent.

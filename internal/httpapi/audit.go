@@ -39,7 +39,7 @@ type auditOutput struct {
 	Link string `header:"Link"`
 	Body struct {
 		Items []auditView `json:"items"`
-		Next  *string     `json:"next"`
+		Next  *string     `json:"next" doc:"null at the end; a page may be short, even empty, before it"`
 	}
 }
 
@@ -61,7 +61,7 @@ func (a *API) listAudit(ctx context.Context, in *listAuditInput) (*auditOutput, 
 	if err := p.read(filters, &from); err != nil {
 		return nil, err
 	}
-	found, err := a.Store.Audit(ctx, contextID(ctx), db.AuditFilter{
+	found, last, err := a.Store.Audit(ctx, contextID(ctx), db.AuditFilter{
 		Actor:     in.Actor,
 		Action:    in.Action,
 		Object:    in.Object,
@@ -75,9 +75,14 @@ func (a *API) listAudit(ctx context.Context, in *listAuditInput) (*auditOutput, 
 	if err != nil {
 		return nil, err
 	}
+	place := func(r *db.AuditRow) auditCursor { return auditCursor{r.At, r.ID} }
+	var further *auditCursor
+	if last != nil {
+		at := place(last)
+		further = &at
+	}
 	out := &auditOutput{}
-	out.Body, out.Link, err = cutTo(ctx, &p, limit, filters, found,
-		func(r *db.AuditRow) auditCursor { return auditCursor{r.At, r.ID} },
+	out.Body, out.Link, err = goesOn(ctx, &p, limit, filters, found, further, place,
 		plainly(func(r *db.AuditRow) auditView {
 			return auditView{r.At.UTC(), r.Actor, r.Via, r.Action, r.Object, r.Reason, r.RequestID, r.Before, r.After}
 		}))

@@ -11,7 +11,7 @@ type namedPage struct {
 // listed is one page of a list.
 type listed[V any] struct {
 	Items []V     `json:"items"`
-	Next  *string `json:"next"`
+	Next  *string `json:"next" doc:"null at the end; a page may be short, even empty, before it"`
 }
 
 // listBy answers a page of what is listed by its name or id: fetch reads up to limit things that come after one
@@ -53,6 +53,17 @@ func cutTo[T, V, K any](
 		body.Items = append(body.Items, shown)
 	}
 	return body, link, nil
+}
+
+// goesOn is cutTo for a list that may have looked at as many rows as it may before it has found as many as it should:
+// further is the key of the last that it looked at, nil if it came to the end.
+func goesOn[T, V, K any](ctx context.Context, p *Paging, limit int, filters []any, found []T, further *K,
+	key func(T) K, view func(T) (V, error)) (body listed[V], link string, err error) {
+	body, link, err = cutTo(ctx, p, limit, filters, found, key, view)
+	if err == nil && body.Next == nil && further != nil {
+		body.Next, link = p.next(ctx, filters, further)
+	}
+	return body, link, err
 }
 
 // plainly is a view that cannot fail.

@@ -89,7 +89,7 @@ type eventsOutput struct {
 	Link string `header:"Link"`
 	Body struct {
 		Items []sourceEventView `json:"items"`
-		Next  *string           `json:"next"`
+		Next  *string           `json:"next" doc:"null at the end; a page may be short, even empty, before it"`
 	}
 }
 

@@ -28,7 +28,7 @@ type executionsOutput struct {
 	Link string `header:"Link"`
 	Body struct {
 		Items []batchView `json:"items"`
-		Next  *string     `json:"next"`
+		Next  *string     `json:"next" doc:"null at the end; a page may be short, even empty, before it"`
 	}
 }
 

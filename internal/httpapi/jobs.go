@@ -379,12 +379,12 @@ func (a *API) listJobs(ctx context.Context, in *listJobsInput) (*pageOf[jobView]
 			return nil, err
 		}
 	}
-	found, err := a.Store.Flows.ListJobs(ctx, contextID(ctx), f)
+	found, further, err := a.Store.Flows.ListJobs(ctx, contextID(ctx), f)
 	if err != nil {
 		return nil, err
 	}
 	out := &pageOf[jobView]{}
-	out.Body, out.Link, err = cutTo(ctx, &p, limit, filters, found,
+	out.Body, out.Link, err = goesOn(ctx, &p, limit, filters, found, further,
 		func(j *flows.Job) flows.JobPlace { return flows.JobPlace{At: j.CreatedAt, ID: j.ID} },
 		plainly(func(j *flows.Job) jobView { return a.viewJob(ctx, j, false) }))
 	return out, err

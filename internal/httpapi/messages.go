@@ -262,12 +262,12 @@ func (a *API) listMessages(ctx context.Context, in *listMessagesInput) (*pageOf[
 			return nil, err
 		}
 	}
-	found, err := a.Store.Messages.List(ctx, contextID(ctx), f)
+	found, further, err := a.Store.Messages.List(ctx, contextID(ctx), f)
 	if err != nil {
 		return nil, err
 	}
 	out := &pageOf[messageView]{}
-	out.Body, out.Link, err = cutTo(ctx, &p, limit, filters, found,
+	out.Body, out.Link, err = goesOn(ctx, &p, limit, filters, found, further,
 		func(m *messages.Message) messages.Place { return messages.Place{At: m.CreatedAt, ID: m.ID} },
 		plainly(func(m *messages.Message) messageView { return a.viewMessage(ctx, m, in.Box) }))
 	return out, err

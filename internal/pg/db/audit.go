@@ -3,6 +3,8 @@ package db
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -55,34 +57,50 @@ type AuditFilter struct {
 	FromID                int64
 	Ascending             bool // the oldest first
 	Limit                 int
+	Examined              int // how many rows the page may look at; 0: Examined
 }
 
-// Audit lists what was done in a context, newest first unless said.
-func (db *DB) Audit(ctx context.Context, contextID int32, f AuditFilter) ([]*AuditRow, error) {
-	from := `(at, audit_id) < (coalesce($7::timestamptz, 'infinity'), $8)
-		ORDER BY at DESC, audit_id DESC`
+// Examined is how many rows a page of a list looks at, at most, to find those that no index finds for it.
+const Examined = 50_000
+
+// Audit lists what was done in a context, newest first unless said, and says where the list goes on if it has looked at
+// as many rows as it may before it has found as many as it should.
+func (db *DB) Audit(ctx context.Context, contextID int32, f AuditFilter) (list []*AuditRow, next *AuditRow, err error) {
+	from, order := `(at, audit_id) < (coalesce($5::timestamptz, 'infinity'), $6)`, ` ORDER BY at DESC, audit_id DESC `
 	if f.Ascending {
-		from = `(at, audit_id) > (coalesce($7::timestamptz, '-infinity'), $8)
-		ORDER BY at, audit_id`
+		from, order = `(at, audit_id) > (coalesce($5::timestamptz, '-infinity'), $6)`, ` ORDER BY at, audit_id `
 	}
-	rows, err := db.Db(ctx).Query(ctx, `SELECT audit_id, at, actor, via, action, object, reason, request_id,
-			before, after
-		FROM postern.audit
+	seen := `FROM postern.audit
 		WHERE context_id = $1
-			AND ($2 = '' OR actor = $2)
-			AND ($3 = '' OR action = $3)
-			AND ($4 = '' OR object = $4)
-			AND ($5::timestamptz IS NULL OR at >= $5)
-			AND ($6::timestamptz IS NULL OR at < $6)
-			AND `+from+`
-		LIMIT $9`,
-		contextID, f.Actor, f.Action, f.Object, Nullable(f.After), Nullable(f.Before), Nullable(f.FromAt), f.FromID, f.Limit)
-	if err != nil {
-		return nil, Known(err)
+			AND ($2 = '' OR object = $2)
+			AND ($3::timestamptz IS NULL OR at >= $3)
+			AND ($4::timestamptz IS NULL OR at < $4)
+			AND ` + from
+	args := []any{contextID, f.Object, Nullable(f.After), Nullable(f.Before), Nullable(f.FromAt), f.FromID}
+	if f.Examined == 0 {
+		f.Examined = Examined
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*AuditRow, error) {
+	rows, err := db.Db(ctx).Query(ctx, fmt.Sprintf(`SELECT audit_id, at, actor, via, action, object, reason, request_id,
+			before, after
+		FROM (SELECT * %s%sLIMIT %d) a
+		WHERE ($7 = '' OR actor = $7) AND ($8 = '' OR action = $8)%s
+		LIMIT $9`, seen, order, f.Examined, order), append(args, f.Actor, f.Action, f.Limit)...)
+	if err != nil {
+		return nil, nil, Known(err)
+	}
+	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*AuditRow, error) {
 		a := &AuditRow{}
-		return a, row.Scan(&a.ID, &a.At, &a.Actor, &a.Via, &a.Action, &a.Object, &a.Reason, &a.RequestID, &a.Before, &a.After)
+		return a, row.Scan(&a.ID, &a.At, &a.Actor, &a.Via, &a.Action, &a.Object, &a.Reason, &a.RequestID, &a.Before,
+			&a.After)
 	})
-	return list, Known(err)
+	if err != nil || len(list) == f.Limit {
+		return list, nil, Known(err)
+	}
+	next = &AuditRow{}
+	err = db.Db(ctx).QueryRow(ctx, fmt.Sprintf(`SELECT at, audit_id %s%sOFFSET %d LIMIT 1`, seen, order, f.Examined-1),
+		args...).Scan(&next.At, &next.ID)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return list, nil, nil
+	}
+	return list, next, Known(err)
 }

@@ -100,7 +100,7 @@ func TestAToolIsFoundAsItIsRegisteredNow(t *testing.T) {
 		t.Errorf("a removed tool is created again: %v %v", created, err)
 	}
 
-	rows, err := w.S.Audit(w.Ctx, w.ID, db.AuditFilter{Object: "/tools/" + v.FQN, Limit: 9})
+	rows, _, err := w.S.Audit(w.Ctx, w.ID, db.AuditFilter{Object: "/tools/" + v.FQN, Limit: 9})
 	w.Must(err)
 	var did []string
 	for _, r := range rows {

@@ -3,6 +3,8 @@ package flows
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -189,6 +191,7 @@ type JobFilter struct {
 	Tx                                *uuid.UUID // of the transaction that carries it
 	After                             *JobPlace  // list what was made before it
 	Limit                             int
+	Examined                          int // how many jobs the page may look at; 0: db.Examined
 }
 
 // JobPlace is where a job stands in a list.
@@ -236,32 +239,50 @@ func noJob(id string) error {
 	return fault.New(fault.NotFound, "not_found", "no job %q", fault.Clip(id))
 }
 
-// ListJobs lists jobs of a context, the newest first.
-func (s *Store) ListJobs(ctx context.Context, contextID int32, f JobFilter) ([]*Job, error) {
+// ListJobs lists jobs of a context, the newest first, and says where the list goes on if it has looked at as many as it
+// may before it has found as many as it should: no index serves each filter.
+func (s *Store) ListJobs(ctx context.Context, contextID int32, f JobFilter) (list []*Job, next *JobPlace, err error) {
 	after := f.After
 	if after == nil {
 		after = &JobPlace{At: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
 	}
-	rows, err := s.Db(ctx).Query(ctx, `SELECT `+jobColumns+jobMore+`
-		FROM postern.job j
-		WHERE j.context_id = $1`+db.InState("j.status", f.Status, flow.Job.States())+`
-			AND ($2 = '' OR j.actor = $2)
-			AND ($3 = '' OR j.script_type = $3)
-			AND ($4 = '' OR j.status = $4)
-			AND ($5::bigint IS NULL OR j.ref = $5)
-			AND ($6 = '' OR EXISTS (SELECT FROM postern.job_try t JOIN postern.runner r ON r.runner_id = t.runner_id
-				WHERE t.job_id = j.job_id AND r.name = $6))
-			AND ($10::uuid IS NULL OR j.tx_id = $10)
-			AND ($11::uuid IS NULL OR j.flow_id = $11 AND NOT j.removed)
-			AND (j.created_at, j.job_id) < ($7, $8)
-		ORDER BY j.created_at DESC, j.job_id DESC
-		LIMIT $9`, contextID, f.Actor, f.ScriptType, f.Status, f.Ref, f.Runner, after.At, after.ID, f.Limit,
-		f.Tx, f.Flow)
-	if err != nil {
-		return nil, db.Known(err)
+	seen := `FROM postern.job j
+		WHERE j.context_id = $1 AND (j.created_at, j.job_id) < ($2, $3)` +
+		db.InState("j.status", f.Status, flow.Job.States())
+	order := ` ORDER BY j.created_at DESC, j.job_id DESC `
+	from := seen
+	sought := f.Flow == nil && f.Tx == nil && (f.Actor != "" || f.ScriptType != "" || f.Runner != "" || f.Ref != nil)
+	if f.Examined == 0 {
+		f.Examined = db.Examined
 	}
-	list, err := pgx.CollectRows(rows, scanJobMore)
-	return list, db.Known(err)
+	if sought {
+		from = fmt.Sprintf(`FROM (SELECT j.* %s%sLIMIT %d) j WHERE true`, seen, order, f.Examined)
+	}
+	rows, err := s.Db(ctx).Query(ctx, `SELECT `+jobColumns+jobMore+`
+		`+from+`
+			AND ($4 = '' OR j.actor = $4)
+			AND ($5 = '' OR j.script_type = $5)
+			AND ($6 = '' OR j.status = $6)
+			AND ($7::bigint IS NULL OR j.ref = $7)
+			AND ($8 = '' OR EXISTS (SELECT FROM postern.job_try t JOIN postern.runner r ON r.runner_id = t.runner_id
+				WHERE t.job_id = j.job_id AND r.name = $8))
+			AND ($9::uuid IS NULL OR j.tx_id = $9)
+			AND ($10::uuid IS NULL OR j.flow_id = $10 AND NOT j.removed)`+order+`
+		LIMIT $11`, contextID, after.At, after.ID, f.Actor, f.ScriptType, f.Status, f.Ref, f.Runner, f.Tx, f.Flow,
+		f.Limit)
+	if err != nil {
+		return nil, nil, db.Known(err)
+	}
+	if list, err = pgx.CollectRows(rows, scanJobMore); err != nil || !sought || len(list) == f.Limit {
+		return list, nil, db.Known(err)
+	}
+	next = &JobPlace{}
+	err = s.Db(ctx).QueryRow(ctx, fmt.Sprintf(`SELECT j.created_at, j.job_id %s%sOFFSET %d LIMIT 1`, seen, order,
+		f.Examined-1), contextID, after.At, after.ID).Scan(&next.At, &next.ID)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return list, nil, nil
+	}
+	return list, next, db.Known(err)
 }
 
 // Tries lists the tries of a job with the names of their runners, the first one first.

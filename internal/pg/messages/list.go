@@ -3,6 +3,8 @@ package messages
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -56,6 +58,7 @@ type Filter struct {
 	ReplyTo                        *uuid.UUID
 	After                          *Place // list what was made before it
 	Limit                          int
+	Examined                       int // how many messages the page may look at; 0: db.Examined
 }
 
 // Place is where a message stands in a list.
@@ -64,8 +67,9 @@ type Place struct {
 	ID uuid.UUID `json:"id"`
 }
 
-// List lists messages of a box of a context, the newest first.
-func (s *Store) List(ctx context.Context, contextID int32, f Filter) ([]*Message, error) {
+// List lists messages of a box of a context, the newest first, and says where the list goes on if it has looked at as
+// many as it may before it has found as many as it should: no index serves each filter.
+func (s *Store) List(ctx context.Context, contextID int32, f Filter) (list []*Message, next *Place, err error) {
 	after := f.After
 	if after == nil {
 		after = &Place{At: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
@@ -74,16 +78,36 @@ func (s *Store) List(ctx context.Context, contextID int32, f Filter) ([]*Message
 	if f.Box == In {
 		box = `m.target_id = $1 AND m.delivered_at IS NOT NULL`
 	}
-	return s.query(ctx, `WHERE `+box+db.InState("m.status", f.Status, message.Message.States())+`
-			AND ($2 = '' OR m.status = $2)
-			AND ($3 = '' OR m.type = $3)
-			AND ($4 = '' OR m.actor = $4)
-			AND ($5 = '' OR m.peer = $5)
-			AND ($6::bigint IS NULL OR m.ref = $6)
-			AND ($7::uuid IS NULL OR m.reply_to = $7)
-			AND (m.created_at, m.message_id) < ($8, $9)
-		ORDER BY m.created_at DESC, m.message_id DESC
-		LIMIT $10`, contextID, f.Status, f.Type, f.Actor, f.Peer, f.Ref, f.ReplyTo, after.At, after.ID, f.Limit)
+	seen := `FROM postern.message m
+		WHERE ` + box + ` AND (m.created_at, m.message_id) < ($2, $3)` +
+		db.InState("m.status", f.Status, message.Message.States())
+	order := ` ORDER BY m.created_at DESC, m.message_id DESC `
+	if f.Examined == 0 {
+		f.Examined = db.Examined
+	}
+	rows, err := s.Db(ctx).Query(ctx, fmt.Sprintf(`SELECT %s
+		FROM (SELECT m.* %s%sLIMIT %d) m
+		WHERE ($4 = '' OR m.status = $4)
+			AND ($5 = '' OR m.type = $5)
+			AND ($6 = '' OR m.actor = $6)
+			AND ($7 = '' OR m.peer = $7)
+			AND ($8::bigint IS NULL OR m.ref = $8)
+			AND ($9::uuid IS NULL OR m.reply_to = $9)%s
+		LIMIT $10`, messageColumns, seen, order, f.Examined, order), contextID, after.At, after.ID, f.Status, f.Type,
+		f.Actor, f.Peer, f.Ref, f.ReplyTo, f.Limit)
+	if err != nil {
+		return nil, nil, db.Known(err)
+	}
+	if list, err = pgx.CollectRows(rows, scanMessage); err != nil || len(list) == f.Limit {
+		return list, nil, db.Known(err)
+	}
+	next = &Place{}
+	err = s.Db(ctx).QueryRow(ctx, fmt.Sprintf(`SELECT m.created_at, m.message_id %s%sOFFSET %d LIMIT 1`, seen, order,
+		f.Examined-1), contextID, after.At, after.ID).Scan(&next.At, &next.ID)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return list, nil, nil
+	}
+	return list, next, db.Known(err)
 }
 
 // Step is what happened to a message. One that came too late has no status.
