@@ -269,13 +269,27 @@ func (t *turn) open() (n int) {
 	return n
 }
 
-// roomHere is how many more works this node takes, nil where it takes none of any node.
+// roomHere is how many more works this node says it takes, nil where it takes none of any node. It says none as long as
+// there is less room than a message is worth, so that not each place goes to the node that hears of it first.
 func (t *turn) roomHere() *int {
 	if !takes(t.d.Seat.Coordinator) {
 		return nil
 	}
-	room := max(0, t.d.Settings.MaxInflight-t.open())
+	room := t.d.Settings.MaxInflight - t.open()
+	if room < t.worth() {
+		room, t.d.Seat.Full = 0, true
+	}
 	return &room
+}
+
+func (t *turn) worth() int { return max(1, min(t.d.Settings.Batch, t.d.Settings.MaxInflight/4)) }
+
+// roomAgain tells all nodes, once a work is over, that there is room again.
+func (t *turn) roomAgain() {
+	if t.d.Seat.Full && takes(t.d.Seat.Coordinator) && t.d.Settings.MaxInflight-t.open() >= t.worth() {
+		t.d.Seat.Full = false
+		t.beatAll()
+	}
 }
 
 // foreign says whether an intent is another node's than the one that delegates it.

@@ -44,6 +44,7 @@ type Seat struct {
 	Spent     []string  // states that those spend
 	Closed    int       // heartbeats in Closing
 	Place     int64     // of the last work
+	Full      bool      // it has said that it has no room
 }
 
 // Peer is what is known of one node.

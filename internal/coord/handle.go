@@ -242,6 +242,9 @@ func (t *turn) work(w *Work, on On, f fact) {
 	from := w.State
 	if fire(t, &works, w, &w.State, &w.Since, w.ID, on, f) {
 		t.moved(w, from)
+		if w.over() {
+			t.raise(t.roomAgain)
+		}
 		t.raise(func() { t.coordinator(OnTransactionStateTransition, fact{}) })
 	}
 }

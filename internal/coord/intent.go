@@ -124,15 +124,14 @@ func (t *turn) roomAt(node string) int {
 	return min(t.d.Settings.Batch, *p.Room)
 }
 
-// roomTold keeps how many more works a node takes, as its newest word about that says. Once there is enough again for a
-// message to be worth it, intents go there at once; for less room they wait for its heartbeat.
+// roomTold keeps how many more works a node takes, as its newest word about that says. Where there was no room and is
+// some now, intents go there at once.
 func (t *turn) roomTold(p *Peer, m *Message) {
 	silent := m.Room == nil && (m.Kind == Heartbeat || m.Kind == DelegationRejected)
 	if m.Beat < p.RoomBeat || m.Room == nil && !silent {
 		return
 	}
-	worth := max(1, min(t.d.Settings.Batch, t.d.Settings.MaxInflight/4))
-	if m.Room != nil && *m.Room >= worth && p.Room != nil && *p.Room < worth {
+	if m.Room != nil && *m.Room > 0 && p.Room != nil && *p.Room == 0 {
 		t.raise(t.delegate)
 	}
 	p.Room, p.RoomBeat = m.Room, m.Beat
@@ -148,7 +147,7 @@ func (t *turn) delegateAgain(i *Intent) bool {
 func (t *turn) unacknowledged() map[string]int {
 	n := map[string]int{}
 	for _, i := range t.d.Intents {
-		if i.Delegate != "" && i.Acked == 0 && i.State == Delegated {
+		if i.Delegate != "" && i.Acked == 0 && i.State == Delegated && i.Failed == "" && t.free(i) {
 			n[i.Delegate]++
 		}
 	}

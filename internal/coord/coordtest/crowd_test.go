@@ -52,21 +52,23 @@ func TestACrowdIsDelegatedFewTimes(t *testing.T) {
 		w.orders = append(w.orders, o)
 		w.post(o)
 	}
-	var active, other *Node
+	var active, other, third *Node
 	w.after(time.Second, func() { post("first", "n1") })
 	w.after(3*time.Second, func() {
 		for _, n := range w.nodes {
 			if n.store.image.Seat.Coordinator == coord.Active {
 				active = n
 			} else {
-				other = n
+				other, third = n, other
 			}
 		}
 		for i := range crowd {
 			post(fmt.Sprint("i", i), other.name)
 		}
 	})
-	w.after(10*time.Second, func() { active.die(time.Minute) })
+	// A third node has one intent meanwhile, and hears of room as well.
+	w.after(8*time.Second, func() { post("one", third.name) })
+	w.after(25*time.Second, func() { active.die(time.Minute) })
 	w.run(epoch.Add(20*time.Minute), w.settled)
 	w.check()
 	for _, b := range w.broken {
@@ -74,6 +76,9 @@ func TestACrowdIsDelegatedFewTimes(t *testing.T) {
 	}
 	if each := float64(given) / crowd; each > 2 || each < 1 {
 		t.Errorf("%.2f delegations an intent", each)
+	}
+	if took := third.store.image.Intent("one").EndedAt.Sub(epoch) - 8*time.Second; took > 15*time.Second {
+		t.Errorf("the intent of a third node is done after %s", took)
 	}
 	if most > s.Batch {
 		t.Errorf("%d intents are on their way to one node at once", most)
