@@ -41,7 +41,7 @@ test-ui: build ## the dashboard in the Chromium of the system, with axe; skips w
 .PHONY: test-kills
 test-kills: ## a leader and its listener that die 1,000 times at random points each, nodes, workers and ledger in mid-batch, and 50 runners killed and frozen, with their times (half an hour)
 	$(GO) run ./internal/pgtest/cmd/with-postgres -- env POSTERN_LEADER_KILLS=1000 POSTERN_CHAOS=10 POSTERN_RUNNER_KILLS=50 $(GO) test ./internal/work ./internal/chaos \
-		-run 'TestAListenerThatDiesAnywhere|TestKillTheLeader|TestBatchesSurviveKills|TestAKilledRunner|TestARunnerThatWakesUp' -p 1 -count=1 -timeout 120m -v
+		-run 'TestEachProcessOfADomain|TestAListenerThatDiesAnywhere|TestKillTheLeader|TestBatchesSurviveKills|TestAKilledRunner|TestARunnerThatWakesUp' -p 1 -count=1 -timeout 120m -v
 
 .PHONY: chaos
 chaos: ## break everything for a minute, then check every promise by logs and rows (ARGS="-seconds 60 -seed 1 -faults terminate,crash")

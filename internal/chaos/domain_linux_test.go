@@ -131,9 +131,9 @@ func notes(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// landOf starts two installations that share the domain note, whose intents are entries of a ledger. The list of these
-// nodes at height 0 begins with bob.
-func landOf(t *testing.T) (chain *server, alice, bob *country) {
+// landOf starts two installations that share the domain note, whose intents are entries of a ledger. Bob coordinates: by
+// mode STATIC, or since the list of these nodes at height 0 begins with it.
+func landOf(t *testing.T, mode string) (chain *server, alice, bob *country) {
 	t.Helper()
 	binary, err := postern()
 	must(t, err)
@@ -152,9 +152,9 @@ func landOf(t *testing.T) (chain *server, alice, bob *country) {
 		one.me.want(201, "PUT", "/peers/"+one.other.name, fmt.Sprintf(`{"url": %q,
 			"secret": "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}`,
 			one.other.api+"/contexts/default/peers/"+one.me.name))
-		one.me.want(201, "PUT", "/domains/note", fmt.Sprintf(`{"types": ["NOTE"], "service_url": %q, "mode": "ENDORSER",
+		one.me.want(201, "PUT", "/domains/note", fmt.Sprintf(`{"types": ["NOTE"], "service_url": %q, %s,
 			"self": %q, "nodes": ["alice", "bob"], "heartbeat_interval": "1s", "request_timeout": "1s",
-			"state_timeout": "3s", "delegate_timeout": "1s"}`, service.URL, one.me.name))
+			"state_timeout": "3s", "delegate_timeout": "1s"}`, service.URL, mode, one.me.name))
 	}
 	for _, p := range []*country{alice, bob} {
 		eventually(t, time.Minute, p.name+" has heard the other", p.hasHeard)
@@ -173,7 +173,7 @@ func (p *country) hasHeard() bool {
 // of their states: the other one takes over what the first has no permit for, and the rest is done by the first once it
 // is there again. Each intent has one receipt, and its public transaction went out once.
 func TestACoordinatorIsKilledAndAnotherTakesOver(t *testing.T) {
-	chain, alice, bob := landOf(t)
+	chain, alice, bob := landOf(t, `"mode": "ENDORSER"`)
 	post := func(names ...string) {
 		var list []string
 		for _, name := range names {
@@ -219,7 +219,7 @@ func TestACoordinatorIsKilledAndAnotherTakesOver(t *testing.T) {
 // POSTERN_CHAOS=1 tries every end; else a few are.
 func TestEachProcessOfADomainIsKilledAtEachCommit(t *testing.T) {
 	every := os.Getenv("POSTERN_CHAOS") != ""
-	chain, alice, bob := landOf(t)
+	chain, alice, bob := landOf(t, `"mode": "STATIC", "static": "bob"`)
 	var lives []string
 	for _, p := range []*country{alice, bob} {
 		for n, command := range commands {
@@ -254,19 +254,20 @@ func TestEachProcessOfADomainIsKilledAtEachCommit(t *testing.T) {
 // it again. It returns whether there were so many before the intent was carried out.
 func live(t *testing.T, alice, victim *country, n, k int, uid string) (killed bool) {
 	t.Helper()
-	ends, dead := 0, make(chan struct{})
+	ends, dead, cmd := 0, make(chan struct{}), victim.cmds[n]
 	victim.cutters[n].Arm(nil, func(bool, int) {
 		if ends++; ends == k {
-			_ = victim.cmds[n].Process.Kill()
+			_ = cmd.Process.Kill()
 			close(dead)
 		}
 	})
+	defer victim.cutters[n].Disarm()
 	revive := func() {
 		select {
 		case <-dead:
 			if !killed {
 				killed = true
-				_ = victim.cmds[n].Wait()
+				_ = cmd.Wait()
 				victim.startOne(n)
 				victim.awaitReady()
 			}
@@ -291,15 +292,16 @@ func (p *country) intent(uid string) string {
 	return fmt.Sprint(said["state"])
 }
 
-// carriedOut wants an intent to be on the ledger.
+// carriedOut wants an intent to be on the ledger, and to have the receipt of a success.
 func (p *country) carriedOut(chain *server, uid string) {
 	p.t.Helper()
-	id := fmt.Sprint(p.want(200, "GET", "/domains/note/intents/"+uid, "")["id"])
-	res, err := http.Get(chain.url + "/apps/note.intent." + id)
+	i := p.want(200, "GET", "/domains/note/intents/"+uid, "")
+	res, err := http.Get(chain.url + "/apps/note.intent." + fmt.Sprint(i["id"]))
 	must(p.t, err)
 	res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		p.t.Errorf("%s is not on the ledger", uid)
+	receipt, _ := i["receipt"].(map[string]any)
+	if res.StatusCode != http.StatusOK || receipt["outcome"] != "success" {
+		p.t.Errorf("%s has the receipt %v, and the ledger answers %d", uid, i["receipt"], res.StatusCode)
 	}
 }
 

@@ -300,3 +300,41 @@ func TestACallWhoseAnswerIsNotTakenIsMadeAgainAtOnce(t *testing.T) {
 		t.Error("the answer has moved nothing: ", out.Ignored)
 	}
 }
+
+// The first process of a node waits for the others' greeting, and calls no service until then: the grace ends it.
+func TestADomainThatIsStillCallsNoService(t *testing.T) {
+	t.Parallel()
+	p := newTwo(t)
+	ann := p.nodes["ann"]
+	for range 12 { // they greet each other
+		ann.Must(p.turn())
+	}
+	i := ann.post("a")
+	ann.Exec(`INSERT INTO postern.coord_call (domain_id, key, kind, intent_id, generation, call, makers, due)
+		VALUES ($1, 'k', 'look', $2, 0, '{}', '{}', $3)`, ann.id(), i.ID, ann.Now)
+	calls := func() int {
+		list, err := ann.S.Domains.ClaimCalls(ann.Ctx, ann.node.ID, nil, 10)
+		ann.Must(err)
+		return len(list)
+	}
+	if calls() == 0 {
+		t.Fatal("there is no call to make")
+	}
+	ann.S.Domains.Self = func() int64 { return ann.node.ID }
+	step := func() (still bool) {
+		_, err := ann.S.Domains.Step(ann.Ctx, ann.id(), nil)
+		ann.Must(err)
+		ann.Scan(`SELECT still FROM postern.coord_state`, &still)
+		return still
+	}
+	if !step() {
+		t.Fatal("a process that starts does not wait for a greeting")
+	}
+	ann.Later(20 * time.Second) // the leases are over, and the grace is not looked at yet
+	if n := calls(); n != 0 {
+		t.Errorf("%d calls of a domain that is still are claimed", n)
+	}
+	if step() {
+		t.Error("it waits when the grace is over")
+	}
+}

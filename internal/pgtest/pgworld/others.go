@@ -148,17 +148,21 @@ func (w *World) AwaitBlocked(pid uint32) {
 func (w *World) Beside(first func() error, second func() string) (said string, waited bool) {
 	w.T.Helper()
 	done := make(chan string, 1)
-	held := false
+	held, ended := false, false
 	w.S.HoldCommits(func(_ context.Context, pid uint32) error {
 		if held { // a later commit of first, or one of second: there is one second
 			return nil
 		}
 		held = true
 		go func() { done <- second() }()
-		for !waited && said == "" {
+		for end := time.Now().Add(time.Minute); !waited && !ended; {
 			select {
 			case said = <-done:
+				ended = true
 			default:
+				if time.Now().After(end) {
+					return errors.New("the second neither ended nor waited for the first within a minute")
+				}
 				w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity
 					WHERE datname = current_database() AND $1::int = ANY (pg_blocking_pids(pid)))`, pid).Scan(&waited))
 			}
@@ -167,7 +171,10 @@ func (w *World) Beside(first func() error, second func() string) (said string, w
 	})
 	w.Must(first())
 	w.S.HoldCommits(nil)
-	if said == "" {
+	if !held {
+		w.T.Fatal("the first committed nothing, so that nothing ran beside it")
+	}
+	if !ended {
 		said = <-done
 	}
 	return said, waited
