@@ -14,8 +14,8 @@ func TestAPageLooksAtABoundedNumberOfAuditRows(t *testing.T) {
 		SELECT $1, clock_timestamp() + n * interval '1 s', 'ann', 'http', 'pause', '/queues/q', ''
 		FROM generate_series(1, 5) n`, w.ID)
 	for _, ascending := range []bool{false, true} {
-		f, found, pages := db.AuditFilter{Actor: "bob", Object: "/queues/q", Ascending: ascending, Limit: 9, Examined: 2},
-			0, 0
+		f := db.AuditFilter{Actor: "bob", Object: "/queues/q", Ascending: ascending, Limit: 9, Examined: 2}
+		found, pages := 0, 0
 		for more := true; more; pages++ {
 			list, next, err := w.S.Audit(w.Ctx, w.ID, f)
 			w.Must(err)
