@@ -27,7 +27,7 @@ type twin struct {
 var twins = []twin{
 	{
 		name: "ack_before_commit", planted: "commits are answered before they are on disk",
-		caught: "nothing acknowledged is lost", faults: "crash", o: options{seconds: 8, settings: "wal_writer_delay = 10s\n", settle: 8 * time.Second},
+		caught: "nothing acknowledged is lost", faults: "crash", o: options{seconds: 16, settings: "wal_writer_delay = 10s\n", settle: 8 * time.Second},
 	},
 	{
 		name: "fatal_is_refusal", planted: "an error that ends the session at a commit is taken for a refusal",
@@ -124,7 +124,7 @@ var twins = []twin{
 	},
 	{
 		name: "hash_not_asked", planted: "a reconciliation does not ask about the hash that it has found",
-		caught: "reconcile learns what was done", faults: "restore", o: options{seconds: 8, every: 3 * time.Second,
+		caught: "reconcile learns what was done", faults: "restore", o: options{seconds: 24, every: 3 * time.Second,
 			settle: 10 * time.Second},
 	},
 }
