@@ -96,11 +96,18 @@ func (db *DB) Audit(ctx context.Context, contextID int32, f AuditFilter) (list [
 	if err != nil || len(list) == f.Limit {
 		return list, nil, Known(err)
 	}
-	next = &AuditRow{}
-	err = db.Db(ctx).QueryRow(ctx, fmt.Sprintf(`SELECT at, audit_id %s%sOFFSET %d LIMIT 1`, seen, order, f.Examined-1),
-		args...).Scan(&next.At, &next.ID)
+	at := AuditRow{}
+	next, err = Further(db.Db(ctx).QueryRow(ctx, fmt.Sprintf(`SELECT at, audit_id %s%sOFFSET %d LIMIT 1`, seen, order,
+		f.Examined-1), args...), &at, &at.At, &at.ID)
+	return list, next, err
+}
+
+// Further scans the last row that a bounded page has looked at into the fields of a place, and returns that; nil where
+// the page came to the end.
+func Further[T any](row pgx.Row, at *T, fields ...any) (*T, error) {
+	err := row.Scan(fields...)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return list, nil, nil
+		return nil, nil
 	}
-	return list, next, Known(err)
+	return at, Known(err)
 }

@@ -3,7 +3,6 @@ package flows
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -276,13 +275,10 @@ func (s *Store) ListJobs(ctx context.Context, contextID int32, f JobFilter) (lis
 	if list, err = pgx.CollectRows(rows, scanJobMore); err != nil || !sought || len(list) == f.Limit {
 		return list, nil, db.Known(err)
 	}
-	next = &JobPlace{}
-	err = s.Db(ctx).QueryRow(ctx, fmt.Sprintf(`SELECT j.created_at, j.job_id %s%sOFFSET %d LIMIT 1`, seen, order,
-		f.Examined-1), contextID, after.At, after.ID).Scan(&next.At, &next.ID)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return list, nil, nil
-	}
-	return list, next, db.Known(err)
+	at := JobPlace{}
+	next, err = db.Further(s.Db(ctx).QueryRow(ctx, fmt.Sprintf(`SELECT j.created_at, j.job_id %s%sOFFSET %d LIMIT 1`,
+		seen, order, f.Examined-1), contextID, after.At, after.ID), &at, &at.At, &at.ID)
+	return list, next, err
 }
 
 // Tries lists the tries of a job with the names of their runners, the first one first.

@@ -3,7 +3,6 @@ package messages
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -101,13 +100,10 @@ func (s *Store) List(ctx context.Context, contextID int32, f Filter) (list []*Me
 	if list, err = pgx.CollectRows(rows, scanMessage); err != nil || len(list) == f.Limit {
 		return list, nil, db.Known(err)
 	}
-	next = &Place{}
-	err = s.Db(ctx).QueryRow(ctx, fmt.Sprintf(`SELECT m.created_at, m.message_id %s%sOFFSET %d LIMIT 1`, seen, order,
-		f.Examined-1), contextID, after.At, after.ID).Scan(&next.At, &next.ID)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return list, nil, nil
-	}
-	return list, next, db.Known(err)
+	at, last := Place{}, `SELECT m.created_at, m.message_id %s%sOFFSET %d LIMIT 1`
+	next, err = db.Further(s.Db(ctx).QueryRow(ctx, fmt.Sprintf(last, seen, order, f.Examined-1), contextID, after.At,
+		after.ID), &at, &at.At, &at.ID)
+	return list, next, err
 }
 
 // Step is what happened to a message. One that came too late has no status.
