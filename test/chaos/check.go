@@ -66,7 +66,9 @@ func (e *evidence) checkPosts(byUID map[string]row, say found) {
 		switch {
 		case p.Acked && !there:
 			say("nothing acknowledged is lost", "%s is gone", p.UID)
-		case p.Acked && (r.id != p.ID || r.n != p.N || r.queue != p.Queue):
+		case p.Acked && r.id != p.ID: // it was posted twice, and only the second is there
+			say("nothing acknowledged is lost", "%s was acknowledged as %v, and is %v", p.UID, p.ID, r.id)
+		case p.Acked && (r.n != p.N || r.queue != p.Queue):
 			say("a transaction is what was posted", "%s: %+v, not %+v", p.UID, r, *p)
 		case !p.Acked && !p.Left:
 			say("every post is answered in the end", "%s, after %d tries", p.UID, p.Tries)

@@ -87,6 +87,7 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		{"one transaction per key", func(e *evidence) {
 			e.rows = append(e.rows, row{uid: "a", state: "DONE", queue: "q", position: 3, id: "1", n: 1})
 		}},
+		{"nothing acknowledged is lost", func(e *evidence) { e.posts[0].ID = "9" }},
 		{"a transaction is what was posted", func(e *evidence) { e.posts[0].N = 9 }},
 		{"every answer is a success or retryable", func(e *evidence) { e.posts[0].Bad = "500" }},
 		{"unknown is never no", func(e *evidence) { e.posts[0].No = "it was stored" }},

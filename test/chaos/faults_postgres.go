@@ -6,7 +6,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,8 +29,22 @@ func restart(mode string) func(context.Context, *world, *rand.Rand) {
 	}
 }
 
+// crash kills the server. Its WAL writer stands still before that: what it has written would outlive the server, though
+// no session has brought it to disk.
 func crash(ctx context.Context, w *world, _ *rand.Rand) {
-	w.down(ctx, func() error { return w.pg.kill() })
+	text, err := w.query(ctx, `SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'walwriter'`)
+	pid, _ := strconv.Atoi(text)
+	if w.note(err); pid > 0 {
+		w.note(syscall.Kill(pid, syscall.SIGSTOP))
+		wait(ctx, 300*time.Millisecond)
+	}
+	w.down(ctx, func() error {
+		err := w.pg.kill()
+		if pid > 0 {
+			w.note(syscall.Kill(pid, syscall.SIGKILL))
+		}
+		return err
+	})
 }
 
 // terminate ends all sessions but its own, a few times in a row.

@@ -20,7 +20,6 @@ import (
 
 const (
 	flowJobs  = 20
-	openFlows = 8 // posted and not ended, at most
 	runnerTTL = 3 * time.Second
 	failsWith = 3 // the exit code of a script that fails on purpose
 	// flowFaults are the kinds that break flows unless others are named.
@@ -229,7 +228,7 @@ func (w *world) breakFlows(ctx context.Context, o options, healed func() time.Ti
 	for n := range o.flows {
 		at := time.Duration(o.seconds) * time.Second * time.Duration(n) / time.Duration(o.flows)
 		wait(ctx, time.Until(began.Add(at)))
-		w.awaitRoom(ctx)
+		w.awaitRoom(ctx, o.open)
 		w.postFlow(ctx, n)
 	}
 	wait(ctx, time.Until(began.Add(time.Duration(o.seconds)*time.Second)))
@@ -246,11 +245,11 @@ func (w *world) breakFlows(ctx context.Context, o options, healed func() time.Ti
 	return w.judge(ctx, o, from.Sub(began), settled)
 }
 
-// awaitRoom waits until few flows are open.
-func (w *world) awaitRoom(ctx context.Context) {
+// awaitRoom waits until fewer flows are open than may be.
+func (w *world) awaitRoom(ctx context.Context, most int) {
 	for {
 		n, err := w.query(ctx, `SELECT CASE WHEN count(*) < $1 THEN 'few' ELSE '' END FROM postern.flow
-			WHERE ended_at IS NULL`, openFlows)
+			WHERE ended_at IS NULL`, most)
 		if err == nil && n != "" || !wait(ctx, 200*time.Millisecond) {
 			return
 		}

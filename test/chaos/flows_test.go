@@ -15,7 +15,7 @@ func TestFlowsWhileEverythingBreaks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
-	breakAll(t, options{load: "flows", seconds: 20, every: 3 * time.Second, flows: 20, runners: 3, brief: true,
+	breakAll(t, options{load: "flows", seconds: 20, every: 3 * time.Second, flows: 20, open: 8, runners: 3, brief: true,
 		box: exec.Command("unshare", "-Urnmpf", "true").Run() == nil})
 }
 

@@ -75,6 +75,7 @@ type options struct {
 	worker   workerSettings
 	load     string        // transactions, flows, systems, peers or domains
 	flows    int           // of the loads flows and peers: how many
+	open     int           // and how many of them are open at a time
 	runners  int           // and how many runners
 	box      bool          // and whether their scripts are in a sandbox
 	back     time.Duration // of the load peers: how old the backup is that is restored
@@ -107,6 +108,7 @@ func main() {
 	flag.IntVar(&o.queues, "queues", 40, "queues that are posted to")
 	flag.StringVar(&o.load, "load", "transactions", "what is posted: transactions, flows of jobs for real runners, systems: batches and events in two contexts, peers: flows and messages between two installations, or domains: intents of three installations that share a domain")
 	flag.IntVar(&o.flows, "flows", 500, "with -load flows and peers: flows of 20 jobs; things are broken until all are posted")
+	flag.IntVar(&o.open, "open", 8, "with -load flows and peers: how many flows are open at a time")
 	flag.IntVar(&o.runners, "runners", 3, "with -load flows and peers: runners of each installation, of four slots each")
 	flag.BoolVar(&o.box, "box", true, "with -load flows and peers: scripts run in a sandbox; false: where the kernel gives none")
 	flag.DurationVar(&o.back, "back", 2*time.Minute, "with -load peers: how old the backup is that restore-near and restore-far put in place")

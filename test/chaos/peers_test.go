@@ -15,7 +15,7 @@ func TestTwoInstallationsWhileEverythingBreaks(t *testing.T) {
 	if err != nil {
 		t.Skip("POSTERN_CHAOS_PEERS=60s breaks two installations for a minute")
 	}
-	breakAll(t, options{load: "peers", seconds: int(length.Seconds()), every: 3 * time.Second, flows: 20, runners: 2,
+	breakAll(t, options{load: "peers", seconds: int(length.Seconds()), every: 3 * time.Second, flows: 20, open: 8, runners: 2,
 		brief: true, box: exec.Command("unshare", "-Urnmpf", "true").Run() == nil})
 }
 

@@ -27,8 +27,9 @@ type twin struct {
 var twins = []twin{
 	{
 		name: "ack_before_commit", planted: "commits are answered before they are on disk",
-		caught: "nothing acknowledged is lost", faults: "crash", o: options{seconds: 16,
-			settings: "wal_writer_delay = 10s\n", settle: 8 * time.Second},
+		caught: "nothing acknowledged is lost", faults: "crash", o: options{seconds: 8, settle: 5 * time.Second,
+			every:    5 * time.Second, // the first crash is the one: what it costs is noticed, and nothing is posted any more
+			settings: "bgwriter_lru_maxpages = 0\n"},
 	},
 	{
 		name: "fatal_is_refusal", planted: "an error that ends the session at a commit is taken for a refusal",

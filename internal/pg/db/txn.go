@@ -167,9 +167,6 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 		}
 		b = &pgx.Batch{}
 	}
-	if twin.Planted("ack_before_commit") {
-		_, _ = t.Conn.Exec(ctx, "SET synchronous_commit = off")
-	}
 	doubt := standbyDoubt(t.Conn.Conn())
 	doubt.Store(nil)
 	var tag pgconn.CommandTag

