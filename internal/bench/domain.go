@@ -28,15 +28,11 @@ var intentStates = []string{"Pending", "Delegated", "Assembling", "Signing", "En
 // domainRuns measures how many intents a second are assembled, signed and endorsed, dispatched and confirmed: of one
 // domain, and of many whose coordinators are spread over three installations.
 func domainRuns(ctx context.Context, b *Bench) (all []*Result, err error) {
-	nodes := []*Bench{b}
-	for i := 1; i < domainNodes; i++ {
-		other, drop, err := b.fork(ctx, fmt.Sprint("node", i))
-		if err != nil {
-			return nil, err
-		}
-		defer drop()
-		nodes = append(nodes, other)
+	nodes, drop, err := b.installations(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer drop()
 	for _, domains := range []int{1, domainsMany} {
 		var trials []*trial
 		for i := range b.Runs {
@@ -58,6 +54,61 @@ func domainRuns(ctx context.Context, b *Bench) (all []*Result, err error) {
 	return all, nil
 }
 
+// installations makes the databases of the nodes; ours is the first. drop drops the others.
+func (b *Bench) installations(ctx context.Context) (nodes []*Bench, drop func(), err error) {
+	nodes = []*Bench{b}
+	var drops []func()
+	drop = func() {
+		for _, f := range drops {
+			f()
+		}
+	}
+	for i := 1; i < domainNodes; i++ {
+		other, f, err := b.fork(ctx, fmt.Sprint("node", i))
+		if err != nil {
+			drop()
+			return nil, nil, err
+		}
+		nodes, drops = append(nodes, other), append(drops, f)
+	}
+	return nodes, drop, nil
+}
+
+// startAll starts a process of each installation, has them share domains, and has each domain carry out one intent at
+// each. at are their URLs, and parts the processes by the names of their nodes.
+func startAll(ctx context.Context, nodes []*Bench, service string, domains int) (at []string, parts map[string]*Process,
+	stop func(), err error) {
+	parts = map[string]*Process{}
+	stop = func() {
+		for _, p := range parts {
+			_ = p.Stop() // its figures have been read
+		}
+	}
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
+	for i, n := range nodes {
+		if err := n.reset(ctx); err != nil {
+			return nil, nil, nil, err
+		}
+		p, err := n.serving(ctx, RoleBoth)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		at, parts[nodeName(i)] = append(at, p.URL), p
+	}
+	if err := shareDomains(ctx, at, service, domains); err != nil {
+		return nil, nil, nil, err
+	}
+	if err := postIntents(ctx, at, domains, domains*domainNodes, "warm"); err != nil {
+		return nil, nil, nil, err
+	}
+	_, err = intentsEnded(ctx, nodes, domains*domainNodes)
+	return at, parts, stop, err
+}
+
 // domainRun starts the installations, has each domain carry out one intent at each, and measures from the first post of
 // those that count until the last end.
 func (b *Bench) domainRun(ctx context.Context, nodes []*Bench, domains int) (_ *trial, err error) {
@@ -66,29 +117,12 @@ func (b *Bench) domainRun(ctx context.Context, nodes []*Bench, domains int) (_ *
 		return nil, err
 	}
 	defer service.Close()
-	var at []string
-	parts := map[string]*Process{}
-	for i, n := range nodes {
-		if err := n.reset(ctx); err != nil {
-			return nil, err
-		}
-		p, err := n.serving(ctx, RoleBoth)
-		if err != nil {
-			return nil, err
-		}
-		defer p.Stop()
-		at, parts[nodeName(i)] = append(at, p.URL), p
-	}
-	if err := shareDomains(ctx, at, "http://"+service.Addr().String(), domains); err != nil {
+	at, parts, stop, err := startAll(ctx, nodes, "http://"+service.Addr().String(), domains)
+	if err != nil {
 		return nil, err
 	}
+	defer stop()
 	warm := domains * domainNodes
-	if err := postIntents(ctx, at, domains, warm, "warm"); err != nil {
-		return nil, err
-	}
-	if _, err := intentsEnded(ctx, nodes, warm); err != nil {
-		return nil, err
-	}
 	m, err := b.meter(ctx, parts)
 	if err != nil {
 		return nil, err

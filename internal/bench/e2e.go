@@ -24,7 +24,11 @@ func e2e(ctx context.Context, b *Bench) ([]*Result, error) {
 	return []*Result{r}, nil
 }
 
-func (b *Bench) both(ctx context.Context) (_ *trial, err error) {
+// both is one run.
+func (b *Bench) both(ctx context.Context) (*trial, error) { return b.watched(ctx, 0) }
+
+// watched is one run, while so many live pages of the dashboard are open.
+func (b *Bench) watched(ctx context.Context, open int) (_ *trial, err error) {
 	if err := b.reset(ctx); err != nil {
 		return nil, err
 	}
@@ -42,6 +46,11 @@ func (b *Bench) both(ctx context.Context) (_ *trial, err error) {
 	if err := ready(ctx, p.URL); err != nil {
 		return nil, err
 	}
+	unwatch, err := watch(ctx, p.URL, open)
+	if err != nil {
+		return nil, err
+	}
+	defer unwatch()
 	m, err := b.meter(ctx, map[string]*Process{RoleBoth: p})
 	if err != nil {
 		return nil, err

@@ -92,6 +92,7 @@ type Scenario struct {
 // Scenarios are all of them, in the order in which they run. fifo is also there for any other keys x depth.
 var Scenarios = []Scenario{
 	{"e2e", "posts over HTTP, dispatched at once by the same process", e2e},
+	{"e2e-watched", "the same, with and without ten open dashboards, in turns", e2eWatched},
 	{"fifo", "the five of them below, in turns", fifos(false)},
 	{"fifo-zipf", "those with many queues, where the k-th has about 1/k^1.1 of all transactions, in turns", fifos(true)},
 }
@@ -121,12 +122,17 @@ func init() {
 		Scenario{"leader", "events through one tool that does nothing, and eight channels to their workflow", events},
 		Scenario{"flow", "flows of 20 jobs that do nothing, for a runner of 8 slots over HTTP", flowRuns},
 		Scenario{"flow-latency", "a chain of 20 jobs: from one job's finish to the claim of the next", flowLatency},
+		Scenario{"flow-claim", "a claim, alone and in front of 100,000 offered jobs of another type, in turns",
+			flowClaim},
 		Scenario{"messages", "from 32 actors to another installation, over the loopback and over a line of 50 ms",
 			messageRuns},
 		Scenario{"messages-steady", "the same, posted at a steady rate", messageSteady},
 		Scenario{"domain",
 			"intents of one domain and of 50 that three installations share, with services that do nothing",
-			domainRuns})
+			domainRuns},
+		Scenario{"domain-crowd",
+			"an intent at a time, beside a domain with 10,000 that wait at one node, whose coordinator is killed",
+			domainCrowd})
 	for _, c := range []int{1, 16, 64} {
 		Scenarios = append(Scenarios, commits(c))
 	}

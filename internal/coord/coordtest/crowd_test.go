@@ -2,6 +2,8 @@ package coordtest
 
 import (
 	"fmt"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -10,8 +12,12 @@ import (
 
 // Twenty times as many intents as a coordinator takes stand at another node when that coordinator dies: each is
 // delegated at most twice on average, and no node is brought more than a batch before it has said that it has it.
+// POSTERN_CROWD=10000 makes the crowd that large, which takes minutes.
 func TestACrowdIsDelegatedFewTimes(t *testing.T) {
-	const crowd = 400
+	crowd := 400
+	if n, err := strconv.Atoi(os.Getenv("POSTERN_CROWD")); err == nil {
+		crowd = n
+	}
 	plan := Draw(1)
 	plan.Perfect, plan.Restores, plan.Timeouts, plan.Forger, plan.Reorgs = true, "none", false, false, false
 	plan.Settings = coord.Defaults("n1", "n2", "n3")
@@ -69,12 +75,12 @@ func TestACrowdIsDelegatedFewTimes(t *testing.T) {
 	// A third node has one intent meanwhile, and hears of room as well.
 	w.after(8*time.Second, func() { post("one", third.name) })
 	w.after(25*time.Second, func() { active.die(time.Minute) })
-	w.run(epoch.Add(20*time.Minute), w.settled)
+	w.run(epoch.Add(20*time.Minute*time.Duration(max(1, crowd/400))), w.settled)
 	w.check()
 	for _, b := range w.broken {
 		t.Error(b)
 	}
-	if each := float64(given) / crowd; each > 2 || each < 1 {
+	if each := float64(given) / float64(crowd); each > 2 || each < 1 {
 		t.Errorf("%.2f delegations an intent", each)
 	}
 	if took := third.store.image.Intent("one").EndedAt.Sub(epoch) - 8*time.Second; took > 15*time.Second {
@@ -84,5 +90,5 @@ func TestACrowdIsDelegatedFewTimes(t *testing.T) {
 		t.Errorf("%d intents are on their way to one node at once", most)
 	}
 	t.Logf("%s died; %.2f delegations an intent, %d refused, %d on their way at most, %d steps, all ended after %s",
-		active.name, float64(given)/crowd, refused, most, w.Steps, w.now.Sub(epoch))
+		active.name, float64(given)/float64(crowd), refused, most, w.Steps, w.now.Sub(epoch))
 }
