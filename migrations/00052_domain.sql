@@ -24,7 +24,8 @@ CREATE TABLE postern.coord_state (
     life        bigint NOT NULL,               -- of the store, at the last step: with another one it has lost something
     lives       bigint[] NOT NULL DEFAULT '{}', -- processes that have taken a step since all were down
     due         timestamptz,                   -- when it is to be looked at; null: it rests
-    still       boolean NOT NULL DEFAULT false -- it waits for what others say: its service is not called
+    still       boolean NOT NULL DEFAULT false, -- it waits for what others say: its service is not called
+    changed     jsonb NOT NULL DEFAULT '[]'    -- intents that the last steps have changed; null: very many
 ) WITH (fillfactor = 50);
 
 -- The legal edges of coord.OriginatorTransaction; a function for the reason that queue_keeps_its_rules gives.

@@ -6,7 +6,7 @@
 //
 //   - seat: the row of coord_state. The process that holds its lock takes a step of the domain.
 //   - image: the part of the rows that a decision may need. A process keeps the
-//     image of its last step, and reads it again where the row's number of steps is another.
+//     image of its last step, and reads of it again what the steps of others have changed since.
 //   - step: one SQL transaction: lock, load, decide, write. What it says goes out after its commit.
 //   - activity: the public transaction of one generation. Its row is inserted by the step that dispatches; it is posted
 //     to the core afterwards, under a uid that names intent and generation.

@@ -1,9 +1,12 @@
 package domains
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,15 +30,18 @@ type seat struct {
 	newLife     int64 // of the store now: another one has lost something
 	now         time.Time
 
-	d       *coord.Domain // never changed, only replaced
-	permits []int         // the numbers of its permits
-	top     int64         // the highest seq of an intent
-	started bool          // it has been looked at by this process before
+	d       *coord.Domain   // never changed, only replaced
+	changed [][]string      // intents that the last steps have changed; nil: very many
+	wrote   map[string]bool // intents that this step changes
+	permits []int           // the numbers of its permits
+	top     int64           // the highest seq of an intent
+	started bool            // it has been looked at by this process before
 }
 
 // kept is what a process keeps of a seat from its last step.
 type kept struct {
 	steps, version int64
+	life           int64
 	settings       *Settings
 	d              *coord.Domain
 	permits        []int
@@ -51,7 +57,7 @@ type coreImage struct {
 }
 
 const lockSQL = `SELECT d.context_id, d.name, d.settings, d.version, d.paused, s.image, s.height, s.step, s.lives,
-		s.life, (SELECT x.life FROM postern.store x)
+		s.life, (SELECT x.life FROM postern.store x), s.changed
 	FROM postern.coord_state s
 	JOIN postern.domain d ON d.domain_id = s.domain_id
 	WHERE s.domain_id = $1 AND d.removed_at IS NULL
@@ -67,12 +73,12 @@ func (s *Store) lock(ctx context.Context, t *db.Txn, id int32, wait bool, ids []
 	if !wait {
 		sql += " SKIP LOCKED"
 	}
-	h := &seat{id: id}
-	var settings, image []byte
+	h := &seat{id: id, wrote: map[string]bool{}}
+	var settings, image, changed []byte
 	b := &pgx.Batch{}
 	b.Queue(sql, id).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&h.context, &h.name, &settings, &h.version, &h.paused, &image, &h.height,
-			&h.steps, &h.lives, &h.life, &h.newLife}, func() error { return nil })
+			&h.steps, &h.lives, &h.life, &h.newLife, &changed}, func() error { return nil })
 		return err
 	})
 	s.ReadNow(b, &h.now)
@@ -83,13 +89,18 @@ func (s *Store) lock(ctx context.Context, t *db.Txn, id int32, wait bool, ids []
 		return nil, nil
 	}
 	h.now = h.now.UTC()
+	if err := json.Unmarshal(changed, &h.changed); err != nil {
+		return nil, err
+	}
 	return h, s.load(ctx, t, h, settings, image, ids)
 }
 
-// load has a seat that is locked have its image: that of the last step of this process, if it is still the newest.
+// load has a seat that is locked have its image: that of the last step of this process, with what the steps of others
+// have changed since.
 func (s *Store) load(ctx context.Context, t *db.Txn, h *seat, settings, image []byte, ids []string) error {
 	k := s.keeps(h.id)
-	if k != nil && k.steps == h.steps {
+	changed, known := h.since(k)
+	if known && len(changed) == 0 && k.steps == h.steps {
 		h.d, h.permits, h.top, h.settings = k.d, k.permits, k.top, k.settings
 		if k.version == h.version {
 			return s.more(ctx, t, h, ids)
@@ -101,16 +112,93 @@ func (s *Store) load(ctx context.Context, t *db.Txn, h *seat, settings, image []
 		return err
 	}
 	if h.d == nil {
-		h.d = &coord.Domain{Name: h.name}
+		which := `held OR x.intent_id = ANY ($2::text[]::uuid[])`
+		if known {
+			h.leave(k, changed)
+			which, ids = `x.intent_id = ANY ($2::text[]::uuid[])`, append(slices.Clone(ids), changed...)
+		} else {
+			h.d = &coord.Domain{Name: h.name}
+		}
 		if err := h.readCore(image); err != nil {
 			return err
 		}
-		if err := s.rows(ctx, t, h, `held OR x.intent_id = ANY ($2::text[]::uuid[])`, ids, true); err != nil {
+		if err := s.rows(ctx, t, h, which, ids, true); err != nil {
 			return err
 		}
+		h.sortPermits()
 	}
 	h.d.Settle(h.settings.Self, h.settings.coord())
 	return s.more(ctx, t, h, ids)
+}
+
+// stepsTold is how many steps back the row tells what they changed, and changesTold how many intents of each: two
+// processes of an installation take steps in turns, and do not read all that waits each time.
+const (
+	stepsTold   = 16
+	changesTold = 64
+)
+
+// since lists the intents that steps have changed since those of an image that is kept. It is not known of an image of
+// another life of the store, nor of one that is too old.
+func (h *seat) since(k *kept) (ids []string, known bool) {
+	if k == nil || k.life != h.life || h.life != h.newLife {
+		return nil, false
+	}
+	if k.steps > h.steps || h.steps-k.steps > int64(len(h.changed)) {
+		return nil, false
+	}
+	for _, list := range h.changed[len(h.changed)-int(h.steps-k.steps):] {
+		if list == nil {
+			return nil, false
+		}
+		ids = append(ids, list...)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), true
+}
+
+// leave takes over an image that is kept, without what has changed since, which is to be read again.
+func (h *seat) leave(k *kept, changed []string) {
+	is := func(id string) bool { _, found := slices.BinarySearch(changed, id); return found }
+	h.d = k.d.Clone()
+	h.d.Intents = slices.DeleteFunc(h.d.Intents, func(i *coord.Intent) bool { return is(i.ID) })
+	h.d.Works = slices.DeleteFunc(h.d.Works, func(w *coord.Work) bool { return is(w.ID) })
+	permits := h.d.Permits
+	h.d.Permits, h.d.Calls = nil, nil
+	for n, p := range permits {
+		if !is(p.ID) {
+			h.d.Permits, h.permits = append(h.d.Permits, p), append(h.permits, k.permits[n])
+		}
+	}
+}
+
+// sortPermits has the permits stand in the order in which they were given.
+func (h *seat) sortPermits() {
+	order := make([]int, len(h.permits))
+	for n := range order {
+		order[n] = n
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		p, q := h.d.Permits[a], h.d.Permits[b]
+		return cmp.Or(p.GivenAt.Compare(q.GivenAt), strings.Compare(p.ID, q.ID), h.permits[a]-h.permits[b])
+	})
+	var permits []*coord.Permit
+	var numbers []int
+	for _, n := range order {
+		permits, numbers = append(permits, h.d.Permits[n]), append(numbers, h.permits[n])
+	}
+	h.d.Permits, h.permits = permits, numbers
+}
+
+// tellChanged adds what this step changes to what the row tells of the last ones.
+func (h *seat) tellChanged() ([]byte, error) {
+	ids := append([]string{}, slices.Sorted(maps.Keys(h.wrote))...)
+	if len(ids) > changesTold {
+		ids = nil
+	}
+	h.changed = append(h.changed, ids)
+	h.changed = h.changed[max(0, len(h.changed)-stepsTold):]
+	return json.Marshal(h.changed)
 }
 
 func (h *seat) readCore(image []byte) error {
@@ -180,6 +268,7 @@ func (s *Store) rows(ctx context.Context, t *db.Txn, h *seat, which string, ids 
 			h.d.Works = append(h.d.Works, w)
 		}
 	}
+	slices.SortStableFunc(h.d.Works, func(a, b *coord.Work) int { return int(a.Place - b.Place) })
 	if len(fresh) == 0 {
 		return nil
 	}
@@ -238,16 +327,19 @@ func (s *Store) keeps(id int32) *kept {
 }
 
 // keep has the process remember a seat as a step has left it, once that is committed.
-func (s *Store) keep(h *seat) {
+func (s *Store) keep(h *seat) { s.seats.Store(h.id, h.kept()) }
+
+// kept is what is worth keeping of a seat.
+func (h *seat) kept() *kept {
 	d := h.d.Needed()
-	k := &kept{steps: h.steps, version: h.version, settings: h.settings, d: d, top: h.top}
+	k := &kept{steps: h.steps, version: h.version, life: h.newLife, settings: h.settings, d: d, top: h.top}
 	d.Permits = nil
 	for n, p := range h.d.Permits {
 		if d.Intent(p.ID) != nil {
 			d.Permits, k.permits = append(d.Permits, p), append(k.permits, h.permits[n])
 		}
 	}
-	s.seats.Store(h.id, k)
+	return k
 }
 
 // idOf reads the id of an intent; false for what is none.

@@ -51,11 +51,15 @@ func (h *seat) write(b *pgx.Batch, st *coord.Step) error {
 	if err != nil {
 		return err
 	}
+	changed, err := h.tellChanged()
+	if err != nil {
+		return err
+	}
 	b.Queue(`UPDATE postern.coord_state
 		SET image = $2, originator = $3, coordinator = $4, step = $5, lives = $6, due = $7, life = $8, intents = $9,
-			works = $10, still = $11
+			works = $10, still = $11, changed = $12
 		WHERE domain_id = $1`, h.id, image, string(d.Seat.Originator), string(d.Seat.Coordinator), h.steps, h.lives,
-		due, h.newLife, intents, works, d.Still())
+		due, h.newLife, intents, works, d.Still(), changed)
 	h.d = d
 	return nil
 }
@@ -119,6 +123,7 @@ func (h *seat) writeWorks(b *pgx.Batch, old, d *coord.Domain, moves map[string]c
 		if was != nil && !moved && held == old.HoldsWork(was) && reflect.DeepEqual(was, w) {
 			continue
 		}
+		h.wrote[w.ID] = true
 		image, err := json.Marshal(w)
 		if err != nil {
 			return err
@@ -167,6 +172,7 @@ func (h *seat) writeIntents(b *pgx.Batch, old, d *coord.Domain, moves map[string
 		} else if !moved && held == old.HoldsIntent(was) && i.Same(was) {
 			continue
 		}
+		h.wrote[i.ID] = true
 		image, err := json.Marshal(i)
 		if err != nil {
 			return err
@@ -190,6 +196,7 @@ func (h *seat) writeIntents(b *pgx.Batch, old, d *coord.Domain, moves map[string
 func (h *seat) writePermits(b *pgx.Batch, old, d *coord.Domain, _ map[string]coord.Move) error {
 	for n, p := range d.Permits[:len(old.Permits)] {
 		if *p != *old.Permits[n] {
+			h.wrote[p.ID] = true
 			b.Queue(`UPDATE postern.coord_permit
 				SET generation = $4, asked_at = $5, closed_at = $6, closed_by = $7, ended = $8
 				WHERE domain_id = $1 AND intent_id = $2::text::uuid AND n = $3`, h.id, p.ID, h.permits[n], p.Generation,
@@ -198,6 +205,7 @@ func (h *seat) writePermits(b *pgx.Batch, old, d *coord.Domain, _ map[string]coo
 	}
 	h.permits = slices.Clone(h.permits)
 	for k, p := range d.Permits[len(old.Permits):] {
+		h.wrote[p.ID] = true
 		n := 1
 		for m, other := range d.Permits[:len(old.Permits)+k] {
 			if other.ID == p.ID {

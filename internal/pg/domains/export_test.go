@@ -1,0 +1,38 @@
+package domains
+
+import (
+	"context"
+
+	"github.com/postern-dev/postern/internal/coord"
+	"github.com/postern-dev/postern/internal/pg/db"
+)
+
+// ImageNow loads the image of a domain as the next step of this process would, or as a process that has taken none.
+func (s *Store) ImageNow(ctx context.Context, id int32, kept bool) (d *coord.Domain, permits []int, err error) {
+	if !kept {
+		s.seats.Delete(id)
+	}
+	err = s.Run(ctx, func(t *db.Txn) error {
+		h, err := s.lock(ctx, t, id, true, nil)
+		if err != nil {
+			return err
+		}
+		k := h.kept()
+		d, permits = k.d, k.permits
+		return t.Rollback(ctx)
+	})
+	return d, permits, err
+}
+
+// KeepsImage says whether this process would read nothing but what has changed.
+func (s *Store) KeepsImage(ctx context.Context, id int32) (known bool, changed []string, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
+		h, err := s.lock(ctx, t, id, true, nil)
+		if err != nil {
+			return err
+		}
+		changed, known = h.since(s.keeps(id))
+		return t.Rollback(ctx)
+	})
+	return known, changed, err
+}

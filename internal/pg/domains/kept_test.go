@@ -1,0 +1,94 @@
+package domains_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/pg/stores"
+)
+
+// image is that of a domain as a process would load it, as text.
+func (w *world) image(s *stores.Store, kept bool) string {
+	w.T.Helper()
+	d, permits, err := s.Domains.ImageNow(w.Ctx, w.id(), kept)
+	w.Must(err)
+	text, err := json.Marshal([]any{d, permits})
+	w.Must(err)
+	return strings.ReplaceAll(string(text), "[]", "null")
+}
+
+// Two processes take the steps of a domain in turns. Each reads what the other has changed, and has the image that a
+// process has that reads all.
+func TestAProcessReadsWhatTheStepsOfAnotherChanged(t *testing.T) {
+	w := newWorld(t)
+	const intents = 80
+	two, third := []*stores.Store{w.S, w.Another(2)}, w.Another(2)
+	var ids []string
+	for n := range intents {
+		ids = append(ids, w.post(fmt.Sprint("n", n)).ID)
+	}
+	known, whole := 0, 0
+	for n := 0; w.open() > 0; n++ {
+		if n > 40*intents {
+			t.Fatal("it does not end")
+		}
+		switch n % 7 {
+		case 3:
+			_, _ = two[n%2].Domains.Cancel(w.Ctx, w.By, "tok", ids[n%intents]) // refused where it has gone out
+		case 5:
+			w.send()
+		}
+		w.Must(w.turn(w.Ctx, two[n%2], w.node))
+		w.Later(20 * time.Millisecond)
+		other := two[(n+1)%2]
+		is, changed, err := other.Domains.KeepsImage(w.Ctx, w.id())
+		w.Must(err)
+		if !is {
+			whole++
+			continue
+		}
+		if known++; len(changed) > 64 {
+			t.Errorf("%d intents are read again behind step %d", len(changed), n)
+		}
+		if got, want := w.image(other, true), w.image(third, false); got != want {
+			at := 0
+			for ; at < min(len(got), len(want)) && got[at] == want[at]; at++ {
+			}
+			from, end := max(0, at-300), at+200
+			t.Fatalf("behind step %d, which changed %v, it has\n%s\nand one that reads all\n%s", n, changed,
+				got[from:min(end, len(got))], want[from:min(end, len(want))])
+		}
+	}
+	if known < 10*whole {
+		t.Errorf("%d images were read in part, and %d whole", known, whole)
+	}
+	if slices.ContainsFunc(w.receipts(), func(r string) bool { return r != "success " && r != "failure cancelled" }) {
+		t.Error(w.receipts())
+	}
+}
+
+// An image of a life of the store that is lost is worth nothing, whatever number its step has.
+func TestAnImageOfAnotherLifeIsReadAgain(t *testing.T) {
+	w := newWorld(t)
+	w.post("a")
+	w.Must(w.turn(w.Ctx, w.S, w.node))
+	if known, _, err := w.S.Domains.KeepsImage(w.Ctx, w.id()); err != nil || !known {
+		t.Fatal("its own image is not known", err)
+	}
+	w.Exec(`UPDATE postern.store SET life = life + 1`)
+	if known, _, err := w.S.Domains.KeepsImage(w.Ctx, w.id()); err != nil || known {
+		t.Error("the image of the life before is taken", err)
+	}
+	w.Exec(`UPDATE postern.coord_state SET life = life + 1`) // as a step of another process leaves it
+	if known, _, err := w.S.Domains.KeepsImage(w.Ctx, w.id()); err != nil || known {
+		t.Error("the image of the life before is taken behind a step of this one", err)
+	}
+	w.Exec(`UPDATE postern.coord_state SET step = step - 1`)
+	if known, _, err := w.S.Domains.KeepsImage(w.Ctx, w.id()); err != nil || known {
+		t.Error("an image that is ahead is taken", err)
+	}
+}
