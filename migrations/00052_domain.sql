@@ -25,7 +25,7 @@ CREATE TABLE postern.coord_state (
     lives       bigint[] NOT NULL DEFAULT '{}', -- processes that have taken a step since all were down
     due         timestamptz,                   -- when it is to be looked at; null: it rests
     still       boolean NOT NULL DEFAULT false, -- it waits for what others say: its service is not called
-    changed     jsonb NOT NULL DEFAULT '[]'    -- intents that the last steps have changed; null: very many
+    changed     jsonb NOT NULL DEFAULT '[]'    -- which intents the last steps have changed
 ) WITH (fillfactor = 50);
 
 -- The legal edges of coord.OriginatorTransaction; a function for the reason that queue_keeps_its_rules gives.

@@ -204,3 +204,44 @@ func TestWhatIsTooLittleIsRaised(t *testing.T) {
 		t.Errorf("the defaults are raised: %v", low)
 	}
 }
+
+// A node that is none of the domain any more holds up nothing: neither its works at a coordinator, nor the intents that
+// it was brought.
+func TestANodeThatHasLeftHoldsUpNothing(t *testing.T) {
+	p := newPair(t, nil)
+	from, to := "a", "b"
+	var brought *Message
+	for _, name := range []string{"a", "b"} {
+		for _, m := range p.step(name, []Event{{Created: &Intent{ID: "of " + name}}}).Messages {
+			if m.Kind == DelegationRequest {
+				from, to, brought = name, m.To, m
+			}
+		}
+	}
+	if brought == nil {
+		t.Fatal("nobody delegates")
+	}
+	p.step(to, []Event{{Message: brought}})
+	if p.nodes[to].Work("of "+from) == nil {
+		t.Fatal("it has no work")
+	}
+	for name, d := range p.nodes {
+		d.Settle(name, Defaults(name))
+	}
+	for range 40 {
+		p.now = p.now.Add(time.Second)
+		p.handle(to)
+		p.handle(from)
+	}
+	if w := p.nodes[to].Work("of " + from); w.State != Evicted {
+		t.Errorf("the work of a node that has left is %s", w.State)
+	}
+	if i := p.nodes[from].Intent("of " + from); i.Delegate != from {
+		t.Errorf("the intent that was brought to it is %s at %q", i.State, i.Delegate)
+	}
+	for _, m := range p.sent {
+		if m.To != m.From {
+			t.Errorf("%s is told %s", m.To, m.Kind)
+		}
+	}
+}

@@ -194,6 +194,7 @@ func (t *turn) followed() {
 		}
 		p := t.d.peer(i.Delegate)
 		if p == nil {
+			t.intent(i, OnCoordinatorChanged, fact{text: i.Delegate + " has left the domain"})
 			continue
 		}
 		if t.now.Sub(later(p.LiveAt, i.GivenAt)) > t.d.Settings.grace() {

@@ -128,6 +128,9 @@ func (t *turn) send(m Message) {
 		t.raise(func() { t.receive(&m) })
 		return
 	}
+	if t.d.peer(m.To) == nil {
+		return // it has left the domain
+	}
 	t.step.Messages = append(t.step.Messages, &m)
 }
 

@@ -119,11 +119,14 @@ func (t *turn) silent() {
 		return
 	}
 	for _, p := range t.d.Permits {
-		q := t.d.peer(p.Node)
-		if !p.Open() || p.Ended || q == nil || p.Node == t.d.Self {
+		if !p.Open() || p.Ended || p.Node == t.d.Self {
 			continue
 		}
-		if heard := later(q.HeardAt, p.GivenAt); t.now.Sub(heard) > t.d.Settings.grace() {
+		heard := p.GivenAt
+		if q := t.d.peer(p.Node); q != nil { // else it has left the domain
+			heard = later(q.HeardAt, heard)
+		}
+		if t.now.Sub(heard) > t.d.Settings.grace() {
 			p.ClosedAt, p.ClosedBy = t.now, "silent"
 			if i := t.d.Intent(p.ID); i != nil {
 				t.intent(i, OnCoordinatorChanged, fact{text: p.Node + " is silent"})

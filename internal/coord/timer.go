@@ -3,7 +3,7 @@ package coord
 import "time"
 
 // clocks are read before the events of a step: a node that was away learns that before all else.
-var clocks = []func(*turn){(*turn).blocks, (*turn).away}
+var clocks = []func(*turn){(*turn).departed, (*turn).blocks, (*turn).away}
 
 // timers are looked at behind them, in this order.
 var timers = []func(*turn){
@@ -16,6 +16,11 @@ var timers = []func(*turn){
 }
 
 func (t *turn) still() bool { return t.d.Still() }
+
+// departed gives back the works of nodes that are none of the domain any more. What is dispatched of them goes on.
+func (t *turn) departed() {
+	t.dropEarly(func(w *Work) bool { return t.d.peer(w.Origin) == nil }, "its node has left the domain")
+}
 
 func (t *turn) blocks() {
 	if t.height > t.d.Height && !t.still() {

@@ -307,7 +307,7 @@ func (s *Store) Remove(ctx context.Context, by db.By, name string) error {
 			WHERE context_id = $1 AND name = $2`, by.Context, name, s.Clock())
 		b.Queue(`DELETE FROM postern.coord_call c USING postern.domain d
 			WHERE c.domain_id = d.domain_id AND d.context_id = $1 AND d.name = $2`, by.Context, name)
-		b.Queue(`UPDATE postern.coord_state s SET due = NULL FROM postern.domain d
+		b.Queue(`UPDATE postern.coord_state s SET due = NULL, changed = '[]' FROM postern.domain d
 			WHERE s.domain_id = d.domain_id AND d.context_id = $1 AND d.name = $2`, by.Context, name)
 		for _, table := range []string{"coord_in", "coord_out"} {
 			b.Queue(`DELETE FROM postern.`+table+` x USING postern.domain d

@@ -3,6 +3,7 @@ package domains
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -31,7 +32,7 @@ type seat struct {
 	now         time.Time
 
 	d       *coord.Domain   // never changed, only replaced
-	changed [][]string      // intents that the last steps have changed; nil: very many
+	changed []change        // by the last steps
 	wrote   map[string]bool // intents that this step changes
 	permits []int           // the numbers of its permits
 	top     int64           // the highest seq of an intent
@@ -42,6 +43,7 @@ type seat struct {
 type kept struct {
 	steps, version int64
 	life           int64
+	stamp          string
 	settings       *Settings
 	d              *coord.Domain
 	permits        []int
@@ -138,20 +140,28 @@ const (
 	changesTold = 64
 )
 
+// change is what a step has changed. Its stamp is its own: a database that went back gives its number to another one.
+type change struct {
+	Stamp string   `json:"stamp"`
+	IDs   []string `json:"ids,omitempty"` // of intents
+	Many  bool     `json:"many,omitempty"`
+}
+
 // since lists the intents that steps have changed since those of an image that is kept. It is not known of an image of
-// another life of the store, nor of one that is too old.
+// a step that the row does not tell of, be it too old or of a history that is lost.
 func (h *seat) since(k *kept) (ids []string, known bool) {
 	if k == nil || k.life != h.life || h.life != h.newLife {
 		return nil, false
 	}
-	if k.steps > h.steps || h.steps-k.steps > int64(len(h.changed)) {
+	at := len(h.changed) - 1 - int(h.steps-k.steps)
+	if at < 0 || at >= len(h.changed) || h.changed[at].Stamp != k.stamp {
 		return nil, false
 	}
-	for _, list := range h.changed[len(h.changed)-int(h.steps-k.steps):] {
-		if list == nil {
+	for _, c := range h.changed[at+1:] {
+		if c.Many {
 			return nil, false
 		}
-		ids = append(ids, list...)
+		ids = append(ids, c.IDs...)
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids), true
@@ -192,11 +202,11 @@ func (h *seat) sortPermits() {
 
 // tellChanged adds what this step changes to what the row tells of the last ones.
 func (h *seat) tellChanged() ([]byte, error) {
-	ids := append([]string{}, slices.Sorted(maps.Keys(h.wrote))...)
-	if len(ids) > changesTold {
-		ids = nil
+	c := change{Stamp: rand.Text(), IDs: slices.Sorted(maps.Keys(h.wrote))}
+	if len(c.IDs) > changesTold {
+		c.IDs, c.Many = nil, true
 	}
-	h.changed = append(h.changed, ids)
+	h.changed = append(h.changed, c)
 	h.changed = h.changed[max(0, len(h.changed)-stepsTold):]
 	return json.Marshal(h.changed)
 }
@@ -333,6 +343,9 @@ func (s *Store) keep(h *seat) { s.seats.Store(h.id, h.kept()) }
 func (h *seat) kept() *kept {
 	d := h.d.Needed()
 	k := &kept{steps: h.steps, version: h.version, life: h.newLife, settings: h.settings, d: d, top: h.top}
+	if n := len(h.changed); n > 0 {
+		k.stamp = h.changed[n-1].Stamp
+	}
 	d.Permits = nil
 	for n, p := range h.d.Permits {
 		if d.Intent(p.ID) != nil {
