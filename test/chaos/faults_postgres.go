@@ -38,13 +38,7 @@ func crash(ctx context.Context, w *world, _ *rand.Rand) {
 		w.note(syscall.Kill(pid, syscall.SIGSTOP))
 		wait(ctx, 300*time.Millisecond)
 	}
-	w.down(ctx, func() error {
-		err := w.pg.kill()
-		if pid > 0 {
-			w.note(syscall.Kill(pid, syscall.SIGKILL))
-		}
-		return err
-	})
+	w.down(ctx, w.pg.kill)
 }
 
 // terminate ends all sessions but its own, a few times in a row.

@@ -209,7 +209,7 @@ func (p *postgres) stop(ctx context.Context, mode string) error {
 	return p.run(ctx, "pg_ctl", "-D", p.data(), "-m", mode, "-w", "-t", "60", "stop")
 }
 
-// kill kills the postmaster. Its backends end within moments.
+// kill kills the server: the postmaster and each process of it.
 func (p *postgres) kill() error {
 	text, err := os.ReadFile(filepath.Join(p.data(), "postmaster.pid"))
 	if err != nil {
@@ -220,7 +220,29 @@ func (p *postgres) kill() error {
 	if err != nil {
 		return err
 	}
+	// No process of it is left: one that waits for a lock of another that is gone would keep the next server away.
+	_ = syscall.Kill(pid, syscall.SIGSTOP) // it starts none meanwhile
+	for _, child := range childrenOf(pid) {
+		_ = syscall.Kill(child, syscall.SIGKILL)
+	}
 	return syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// childrenOf lists the processes that a process has started, by /proc; none where there is no such directory.
+func childrenOf(pid int) (list []int) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range dirs {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		_, rest, _ := strings.Cut(string(text), ") ") // state, then the parent
+		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
+			child, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			list = append(list, child)
+		}
+	}
+	return list
 }
 
 // await waits until the server answers.
