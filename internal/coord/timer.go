@@ -17,7 +17,7 @@ var timers = []func(*turn){
 
 func (t *turn) still() bool { return t.d.Still() }
 
-// departed gives back the works of nodes that are none of the domain any more. What is dispatched of them goes on.
+// departed gives back the works of nodes that are none of the domain any more. Those that are dispatched go on.
 func (t *turn) departed() {
 	t.dropEarly(func(w *Work) bool { return t.d.peer(w.Origin) == nil }, "its node has left the domain")
 }

@@ -310,6 +310,7 @@ func (s *said) tell(a *answer, err error) {
 			s.Facts = append(s.Facts, fact{name, value})
 		}
 	}
+	s.tellCheck(a.doc)
 	s.Next = str(a.doc, "next")
 	list, _ := a.doc["refused"].([]any)
 	for _, x := range list[:min(len(list), 20)] {
@@ -320,6 +321,48 @@ func (s *said) tell(a *answer, err error) {
 	if len(list) > 0 {
 		s.Facts = append(s.Facts, fact{"refused", fmt.Sprint(len(list))})
 	}
+}
+
+// tellCheck keeps what a check found. One that found something bad is no success.
+func (s *said) tellCheck(d doc) {
+	ok, is := d["ok"].(bool)
+	if !is {
+		return
+	}
+	s.OK, s.Title = ok, "Checked: nothing is bad"
+	if !ok {
+		s.Title, s.Text = "Checked: something is bad", str(d, "message")
+	}
+	if code := str(d, "code"); code != "" {
+		s.Facts = append(s.Facts, fact{"code", code})
+	}
+	checks, _ := d["checks"].([]any)
+	for _, x := range checks {
+		if c, is := x.(doc); is {
+			s.Facts = append(s.Facts, fact{str(c, "check"), str(c, "state") + ": " + str(c, "found")})
+		}
+	}
+}
+
+// onward is the body of the next part of a bulk behind one of it that was done; of one that was only tried, or was the
+// last, it begins where the form began.
+func (s *said) onward(body string) string {
+	if s.Dry || !s.OK {
+		return body
+	}
+	var d doc
+	if json.Unmarshal([]byte(body), &d) != nil || d == nil {
+		return body
+	}
+	delete(d, "after")
+	if s.Next != "" {
+		d["after"] = s.Next
+	}
+	text, err := json.Marshal(d)
+	if err != nil {
+		return body
+	}
+	return string(text)
 }
 
 // Anchor is the id of the form of the lever that would work, on the page of the same thing.

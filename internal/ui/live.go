@@ -160,7 +160,7 @@ func (l *live) run() {
 			ended = true
 			return
 		}
-		text, err := l.read(who)
+		text, err := l.read(who, t.as)
 		if err != nil {
 			l.ui.Log.Debug("a page that is looked at cannot be read", "page", t.url, "error", err)
 			continue
@@ -184,16 +184,16 @@ func (l *live) turn() (*topic, *viewer) {
 	return t, who
 }
 
-// read makes the live part of a page anew, as one of those who look at it. Where that one's session has ended, the
-// next turn takes another.
-func (l *live) read(who *viewer) ([]byte, error) {
+// read makes the live part of a page anew, as one of those who look at it: all may see the same. Where that one's
+// session has ended, or shows something else by now, the next turn takes another.
+func (l *live) read(who *viewer, as string) ([]byte, error) {
 	v, err := l.ui.visitor(who.v.r)
 	if err != nil {
 		return nil, err
 	}
-	if v == nil {
+	if v == nil || v.sees() != as {
 		l.hangUp(who)
-		return nil, fmt.Errorf("the session has ended")
+		return nil, fmt.Errorf("the session has ended, or its roles are others")
 	}
 	v.Context = who.v.Context
 	s, err := v.load()

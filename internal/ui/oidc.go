@@ -148,11 +148,11 @@ func (u *UI) admit(w http.ResponseWriter, r *http.Request, subject, to string) {
 			"postern context member CONTEXT "+actor+" reader")
 		return
 	}
-	cookie := u.setCookie(w, r)
+	cookie := u.setCookie(w, r, cookieName)
 	err = u.Sessions.OpenActorSession(r.Context(), ofUI, actor, issuer, subject, hashOf(cookie), cookieLife)
 	if err != nil {
 		u.refuse(w, r, err)
 		return
 	}
-	u.render(w, http.StatusOK, "signedin.html", &screen{Title: "Signed in", Bare: true, Onward: to, Data: to})
+	u.goOn(w, "You are signed in", to)
 }

@@ -69,7 +69,7 @@ func parse() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	for _, name := range []string{"now.html", "transactions.html", "transaction.html", "queue.html", "flow.html",
 		"job.html", "output.html", "domain.html", "machines.html", "list.html", "thing.html", "refused.html",
-		"signin.html", "signedin.html"} {
+		"signin.html", "onward.html"} {
 		all[name] = template.Must(template.Must(base.Clone()).ParseFS(files, name))
 	}
 	return all

@@ -19,8 +19,12 @@ import (
 
 // cookieName is the cookie that names a session, cookieLife how long it lasts. It goes to paths below /ui alone, and
 // the API does not read it.
+//
+// formCookie is that of the page for signing in, whose form it is bound to. It is another one, since that page is also
+// shown where the first does not go along: a link of another site must not end a session.
 const (
 	cookieName = "postern_ui"
+	formCookie = "postern_ui_form"
 	cookieLife = 8 * time.Hour
 	remembered = time.Second // how long a process trusts its look-up of a session, as the API does of a key
 )
@@ -41,10 +45,17 @@ type remembrance struct {
 
 // visit finds out who asks; nil: the browser was answered, and shown where to sign in.
 func (u *UI) visit(w http.ResponseWriter, r *http.Request) *visit {
+	if ledHere(r) {
+		u.goOn(w, "Go on to Postern", r.URL.RequestURI())
+		return nil
+	}
 	v, err := u.visitor(r)
 	switch {
 	case err != nil:
 		u.refuse(w, r, err)
+		return nil
+	case v == nil && r.URL.Query().Has("live"): // it waits longer each time, and shows nothing of this
+		http.Error(w, "the session has ended", http.StatusUnauthorized)
 		return nil
 	case v == nil && r.Method == http.MethodGet:
 		http.Redirect(w, r, "/ui/sign-in?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
@@ -54,9 +65,21 @@ func (u *UI) visit(w http.ResponseWriter, r *http.Request) *visit {
 		return nil
 	}
 	if v.cookie == "" {
-		v.cookie = u.setCookie(w, r)
+		v.cookie = u.setCookie(w, r, cookieName)
 	}
 	return v
+}
+
+// ledHere says whether a page of another site has led to this one: the cookie of a session, of SameSite=Strict, does
+// not go along then, and whether there is one is known only once a page of ours goes on by itself.
+func ledHere(r *http.Request) bool {
+	_, err := r.Cookie(cookieName)
+	return err != nil && r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Site") == "cross-site"
+}
+
+// goOn answers with a page that goes on to another one of ours by itself.
+func (u *UI) goOn(w http.ResponseWriter, title, to string) {
+	u.render(w, http.StatusOK, "onward.html", &screen{Title: title, Bare: true, Onward: to, Data: to})
 }
 
 // visitor is who a request is by; nil: no session.
@@ -119,10 +142,10 @@ func hashOf(cookie string) []byte {
 }
 
 // setCookie draws a cookie. It names a session only once that is stored.
-func (u *UI) setCookie(w http.ResponseWriter, r *http.Request) string {
+func (u *UI) setCookie(w http.ResponseWriter, r *http.Request, name string) string {
 	cookie := rand.Text()
 	http.SetCookie(w, &http.Cookie{
-		Name:     cookieName,
+		Name:     name,
 		Value:    cookie,
 		Path:     "/ui",
 		MaxAge:   int(cookieLife.Seconds()),
@@ -195,11 +218,11 @@ func (u *UI) showSignIn(w http.ResponseWriter, r *http.Request) {
 // offerSignIn shows the page for signing in, with what was refused, and what an admin does so that it works.
 func (u *UI) offerSignIn(w http.ResponseWriter, r *http.Request, status int, to, refused string, todo ...string) {
 	cookie := ""
-	if c, err := r.Cookie(cookieName); err == nil {
+	if c, err := r.Cookie(formCookie); err == nil {
 		cookie = c.Value
 	}
 	if cookie == "" {
-		cookie = u.setCookie(w, r)
+		cookie = u.setCookie(w, r, formCookie)
 	}
 	p := signInPage{Next: next(to), Token: tokenOf(cookie), Refused: refused, Todo: todo}
 	if u.Provider != nil {
@@ -211,11 +234,11 @@ func (u *UI) offerSignIn(w http.ResponseWriter, r *http.Request, status int, to,
 
 // signIn exchanges a key for a session: the API says whether the key holds.
 func (u *UI) signIn(w http.ResponseWriter, r *http.Request) {
-	before, err := r.Cookie(cookieName)
+	shownWith, err := r.Cookie(formCookie)
 	if err != nil {
-		before = &http.Cookie{}
+		shownWith = &http.Cookie{}
 	}
-	if err := checkForm(r, before.Value); err != nil {
+	if err := checkForm(r, shownWith.Value); err != nil {
 		u.offerSignIn(w, r, http.StatusForbidden, r.PostForm.Get("next"), err.Error())
 		return
 	}
@@ -237,7 +260,7 @@ func (u *UI) signIn(w http.ResponseWriter, r *http.Request) {
 		u.refuse(w, r, err)
 		return
 	}
-	cookie := u.setCookie(w, r)
+	cookie := u.setCookie(w, r, cookieName)
 	if err := u.Sessions.OpenSession(r.Context(), ofUI, k, hash, hashOf(cookie), cookieLife); err != nil {
 		u.refuse(w, r, err)
 		return

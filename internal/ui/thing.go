@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // thingPage is all that is said of one thing.
@@ -82,9 +83,11 @@ func seconds(in doc, history []doc) (list []fact) {
 	return list
 }
 
-// failed adds to the page of a type which of its transactions failed last, and why.
+// failed adds to the page of a type which of its transactions ended badly last, of those received in a week, and why.
 func (v *visit) failed(t *thingPage, typ string) error {
-	query := url.Values{"type": {typ}, "state": {"FAILED"}, "limit": {"5"}}
+	week := time.Now().UTC().AddDate(0, 0, -7).Truncate(time.Hour)
+	query := url.Values{"type": {typ}, "state": {"FAILED", "UNRESOLVED"}, "limit": {"5"},
+		"received_after": {week.Format(time.RFC3339)}}
 	a, err := v.get(with("/transactions", query))
 	if err != nil {
 		return err
@@ -96,7 +99,7 @@ func (v *visit) failed(t *thingPage, typ string) error {
 		l.Rows[i][0].URL = v.At("transactions", item["id"])
 	}
 	query.Del("limit")
-	t.Parts = append(t.Parts, partPage{"failed last", with(v.At("transactions"), query), l})
+	t.Parts = append(t.Parts, partPage{"failed last, of a week", with(v.At("transactions"), query), l})
 	return nil
 }
 

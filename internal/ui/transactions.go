@@ -106,7 +106,7 @@ func (p *transactionsPage) offer(v *visit, query url.Values) error {
 			continue
 		}
 		if l.Said != nil && v.Given["body"] != "" {
-			l.Body = v.Given["body"] // the same filter as was tried
+			l.Body = l.Said.onward(v.Given["body"]) // the same filter as was tried
 		}
 		l.Bulk = p.Filter
 		l.Fields = slices.DeleteFunc(l.Fields, func(f field) bool { return f.Name == "after" })

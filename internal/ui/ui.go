@@ -100,10 +100,11 @@ func (u *UI) Beside(next http.Handler) http.Handler {
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// most and slow bound what a form may send, and how long a browser may take to send it and to read an answer.
+// most and slow bound what a form may send, and how long a browser may take to send it and to read an answer, which
+// takes as long as the API's at most.
 const (
 	most = 1 << 20
-	slow = 30 * time.Second
+	slow = 60 * time.Second
 )
 
 // serve answers a request for a page within its bounds. A panic ends the request alone.
