@@ -173,13 +173,16 @@ func (e *evidence) checkOrder(say found) {
 	sort.SliceStable(rows, func(i, j int) bool {
 		return rows[i].queue < rows[j].queue || rows[i].queue == rows[j].queue && rows[i].position < rows[j].position
 	})
-	for i := 1; i < len(rows); i++ {
-		a, b := rows[i-1], rows[i]
-		at, did := first[a.uid]
-		bt, also := first[b.uid]
-		if a.queue == b.queue && a.queue != "" && did && also && bt < at {
-			say("order of a queue", "%s: %s (%d) before %s (%d)", a.queue, b.uid, b.position, a.uid, a.position)
+	var last row // the one before that was executed
+	for _, b := range rows {
+		bt, did := first[b.uid]
+		if b.queue == "" || !did {
+			continue
 		}
+		if at := first[last.uid]; last.queue == b.queue && bt < at {
+			say("order of a queue", "%s: %s (%d) before %s (%d)", b.queue, b.uid, b.position, last.uid, last.position)
+		}
+		last = b
 	}
 }
 

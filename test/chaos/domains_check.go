@@ -181,6 +181,35 @@ func (w *world) judgeDomain(ctx context.Context, out *result, say found) error {
 	return nil
 }
 
+// judgeOther says what is wrong at another installation than the first under any load, and adds what it has to tell.
+func (w *world) judgeOther(ctx context.Context, c *pgx.Conn, at *world, name string, out *result, say found) error {
+	if err := checkSQL(ctx, c, say); err != nil {
+		return err
+	}
+	url := fmt.Sprintf("DATABASE_URL=postgres://postern@127.0.0.1:%d/postern?sslmode=disable", at.pg.port)
+	if _, err := w.postern(url, "verify"); err != nil {
+		out.Verify += name + ": " + err.Error()
+	}
+	for invariant, list := range at.wrong {
+		for _, text := range list {
+			say(invariant, "%s: %s", name, text)
+		}
+	}
+	for _, text := range at.troubles {
+		out.Troubles = append(out.Troubles, name+": "+text)
+	}
+	for kind, times := range at.times {
+		out.times[kind] = append(out.times[kind], times...)
+	}
+	for kind, n := range at.late {
+		out.late[kind] += n
+	}
+	out.Storms += at.storms
+	out.ended(at)
+	at.checkCanary(say)
+	return nil
+}
+
 // judgeSide says what is wrong at one node under any load, and what stands still there, with its reason.
 func (w *world) judgeSide(ctx context.Context, c *pgx.Conn, i int, out *result, say found) error {
 	at, name := w.domain.sides[i], domainNodes[i]
@@ -203,24 +232,5 @@ func (w *world) judgeSide(ctx context.Context, c *pgx.Conn, i int, out *result, 
 	if i == 0 {
 		return nil // the rest is asked of the first one under any load
 	}
-	if err := checkSQL(ctx, c, say); err != nil {
-		return err
-	}
-	url := fmt.Sprintf("DATABASE_URL=postgres://postern@127.0.0.1:%d/postern?sslmode=disable", at.pg.port)
-	if _, err := w.postern(url, "verify"); err != nil {
-		out.Verify += name + ": " + err.Error()
-	}
-	for invariant, list := range at.wrong {
-		for _, text := range list {
-			say(invariant, "%s: %s", name, text)
-		}
-	}
-	for _, text := range at.troubles {
-		out.Troubles = append(out.Troubles, name+": "+text)
-	}
-	for kind, times := range at.times {
-		out.times[kind] = append(out.times[kind], times...)
-	}
-	at.checkCanary(say)
-	return nil
+	return w.judgeOther(ctx, c, at, name, out, say)
 }

@@ -9,25 +9,26 @@ import (
 
 // fault is a kind of fault: it breaks something and heals it again.
 type fault struct {
-	name  string
-	what  string
-	do    func(context.Context, *world, *rand.Rand)
-	skip  func(*world) string // why this machine cannot have it; nil or "": it can
-	apart bool                // it wants a run of its own: see failover.go and restore.go, or another load: flows.go
+	name   string
+	what   string
+	do     func(context.Context, *world, *rand.Rand)
+	skip   func(*world) string // why this machine cannot have it; nil or "": it can
+	onTime bool                // it has no process act later than it means to
+	apart  bool                // it wants a run of its own: see failover.go and restore.go, or another load: flows.go
 }
 
 // faults are all kinds, in the order of what they break.
 var faults = []fault{
-	{name: "kill-work", what: "SIGKILL of a process that works", do: killWork},
-	{name: "kill-serve", what: "SIGKILL of a process that serves the API", do: killServe},
-	{name: "stop", what: "SIGTERM of a process", do: stop},
+	{name: "kill-work", what: "SIGKILL of a process that works", do: killWork, onTime: true},
+	{name: "kill-serve", what: "SIGKILL of a process that serves the API", do: killServe, onTime: true},
+	{name: "stop", what: "SIGTERM of a process", do: stop, onTime: true},
 	{name: "freeze", what: "SIGSTOP for half to two and a half leases, then SIGCONT", do: freeze},
-	{name: "rolling", what: "each process stopped and started in turn, as an upgrade does it", do: rolling},
+	{name: "rolling", what: "each process stopped and started in turn, as an upgrade does it", do: rolling, onTime: true},
 
-	{name: "restart", what: "fast restart of PostgreSQL", do: restart("fast")},
-	{name: "immediate", what: "immediate restart of PostgreSQL", do: restart("immediate")},
-	{name: "crash", what: "SIGKILL of the postmaster, and recovery", do: crash},
-	{name: "terminate", what: "all sessions terminated, several times", do: terminate},
+	{name: "restart", what: "fast restart of PostgreSQL", do: restart("fast"), onTime: true},
+	{name: "immediate", what: "immediate restart of PostgreSQL", do: restart("immediate"), onTime: true},
+	{name: "crash", what: "SIGKILL of the postmaster, and recovery", do: crash, onTime: true},
+	{name: "terminate", what: "all sessions terminated, several times", do: terminate, onTime: true},
 	// apart, since all of the server's looks at its clock wait for one another in libfaketime: it is slow beside others
 	{name: "clock", what: "the database's clock jumps ten minutes ahead", do: clockAhead, skip: noFaketime,
 		apart: true},
@@ -42,25 +43,25 @@ var faults = []fault{
 	{name: "black-hole", what: "established connections answer no more, new ones do", do: blackHole},
 	{name: "drop", what: "no connection of a process answers, new ones neither", do: drop},
 	{name: "slow", what: "answers of the database delayed by 10 to 200 ms", do: slow},
-	{name: "commit-cut", what: "connections reset right before a commit gets to the server", do: breakCommits(false)},
-	{name: "commit-lost", what: "connections reset behind a commit, before its answer", do: breakCommits(true)},
+	{name: "commit-cut", what: "connections reset right before a commit gets to the server", do: breakCommits(false), onTime: true},
+	{name: "commit-lost", what: "connections reset behind a commit, before its answer", do: breakCommits(true), onTime: true},
 
-	{name: "worker-slow", what: "the worker takes a second", do: workerDoes("slow", 3*time.Second)},
+	{name: "worker-slow", what: "the worker takes a second", do: workerDoes("slow", 3*time.Second), onTime: true},
 	{name: "worker-hang", what: "the worker answers after its call was given up", do: workerDoes("hang", time.Second)},
 	{name: "worker-lie", what: "answers that the contract does not know, of calls that were executed or not", do: workerDoes("lie", 3*time.Second)},
-	{name: "worker-html", what: "a page in HTML in the worker's place", do: workerDoes("html", 2*time.Second)},
-	{name: "worker-redirect", what: "redirects in the worker's place", do: workerDoes("redirect", 2*time.Second)},
+	{name: "worker-html", what: "a page in HTML in the worker's place", do: workerDoes("html", 2*time.Second), onTime: true},
+	{name: "worker-redirect", what: "redirects in the worker's place", do: workerDoes("redirect", 2*time.Second), onTime: true},
 	{name: "worker-away", what: "connections to the worker are closed at once", do: workerDoes("away", 2*time.Second)},
 
 	{name: "lock", what: "a stranger holds locks on hot tables, idle in transaction", do: lock},
-	{name: "snapshot", what: "a stranger has written and holds an old snapshot", do: snapshot},
+	{name: "snapshot", what: "a stranger has written and holds an old snapshot", do: snapshot, onTime: true},
 	{name: "pool", what: "strangers take all connections of the database", do: pool},
-	{name: "river-delete", what: "all rows of River deleted", do: riverDelete},
-	{name: "river-double", what: "all rows of River doubled", do: riverDouble},
-	{name: "poison-posts", what: "bodies that no parser likes", do: poisonPosts},
-	{name: "poison-rows", what: "staged rows that no drain likes", do: poisonRows},
-	{name: "idle", what: "idle connections to the API", do: idle},
-	{name: "drip", what: "connections that send a byte now and then", do: drip},
+	{name: "river-delete", what: "all rows of River deleted", do: riverDelete, onTime: true},
+	{name: "river-double", what: "all rows of River doubled", do: riverDouble, onTime: true},
+	{name: "poison-posts", what: "bodies that no parser likes", do: poisonPosts, onTime: true},
+	{name: "poison-rows", what: "staged rows that no drain likes", do: poisonRows, onTime: true},
+	{name: "idle", what: "idle connections to the API", do: idle, onTime: true},
+	{name: "drip", what: "connections that send a byte now and then", do: drip, onTime: true},
 
 	{name: "runner-kill", what: "SIGKILL of a runner", do: runnerKill, apart: true},
 	{name: "runner-stop", what: "SIGTERM of a runner", do: runnerStop, apart: true},
@@ -93,7 +94,7 @@ var faults = []fault{
 
 	{name: "failover", what: "the primary dies, its synchronous standby is promoted, the old primary comes back", do: failover, apart: true},
 	{name: "standby-away", what: "commits wait for a standby that is away, and the wait is cancelled", do: standbyAway, apart: true},
-	{name: "restore", what: "an old backup takes the place of the database", do: restore, apart: true},
+	{name: "restore", what: "an old backup takes the place of the database", do: restore, apart: true, onTime: true},
 }
 
 func killWork(ctx context.Context, w *world, r *rand.Rand) { w.kill(ctx, w.any(r, "work")) }

@@ -142,18 +142,28 @@ func snapshot(ctx context.Context, w *world, r *rand.Rand) {
 	})
 }
 
-// pool takes every connection that the database gives to those who are no superusers, for some seconds.
+// pool takes every connection that the database gives to those who are no superusers, for some seconds: also those that
+// come free when sessions are ended.
 func pool(ctx context.Context, w *world, r *rand.Rand) {
 	var taken []*pgx.Conn
-	for len(taken) < 400 {
-		c, err := w.stranger(ctx, "stranger")
-		if err != nil {
-			break
+	take := func() (err error) {
+		for err == nil && len(taken) < 400 {
+			var c *pgx.Conn
+			if c, err = w.stranger(ctx, "stranger"); err == nil {
+				taken = append(taken, c)
+			}
 		}
-		taken = append(taken, c)
+		return err
 	}
-	w.note(w.pg.exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-		WHERE usename = 'postern' AND backend_type = 'client backend' AND random() < 0.5`))
+	err := take()
+	for range 3 {
+		w.note(w.pg.exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE usename = 'postern' AND backend_type = 'client backend' AND random() < 0.5`))
+		err = take()
+	}
+	if len(taken) == 0 {
+		w.note(fmt.Errorf("nobody but the processes gets a connection: %w", err))
+	}
 	wait(ctx, time.Duration(1000+r.Int64N(3000))*time.Millisecond)
 	for _, c := range taken {
 		c.Close(ctx)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"os"
@@ -119,21 +120,21 @@ func (w *world) answers(p *process) func(context.Context) bool {
 	}
 }
 
-// recoveries sums up what was measured.
+// recoveries sums up what was measured. What did not recover within the time that is waited counts as that.
 func recoveries(measured map[string][]time.Duration, late map[string]int) map[string]recovery {
 	all := map[string]recovery{}
-	for kind, times := range measured {
+	kinds := slices.Concat(slices.Collect(maps.Keys(measured)), slices.Collect(maps.Keys(late)))
+	for _, kind := range kinds {
+		times := slices.Concat(measured[kind], slices.Repeat([]time.Duration{within}, late[kind]))
 		slices.Sort(times)
+		if len(times) == 0 {
+			continue
+		}
 		at := func(q float64) float64 {
 			return seconds(times[min(len(times)-1, int(math.Ceil(q*float64(len(times))))-1)])
 		}
 		all[kind] = recovery{N: len(times), P50: at(0.5), P99: at(0.99), Max: seconds(times[len(times)-1]),
 			Late: late[kind]}
-	}
-	for kind, n := range late {
-		if _, known := all[kind]; !known {
-			all[kind] = recovery{Late: n}
-		}
 	}
 	return all
 }

@@ -44,7 +44,8 @@ const peerSecret = "whsec_Y2hhb3MtY2hhb3MtY2hhb3MtY2hhb3MtY2hhb3Mh"
 
 // beside is another installation, with a directory of its own.
 func (w *world) beside(name string) *world {
-	return &world{dir: filepath.Join(w.dir, name), bin: w.bin, ttl: w.ttl, life: w.life, worker: w.worker,
+	return &world{dir: filepath.Join(w.dir, name), bin: w.bin, clockBin: w.clockBin, idle: w.idle, drips: w.drips,
+		ttl: w.ttl, life: w.life, worker: w.worker,
 		counts: map[string]int{}, skipped: map[string]string{}, times: map[string][]time.Duration{},
 		late: map[string]int{}, largest: map[string]int{}, wrong: map[string][]string{}}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -212,27 +211,9 @@ func (w *world) judgePair(ctx context.Context, near *pgx.Conn, jobs []flowJob, o
 			out.Stalled = append(out.Stalled, name+what)
 		}
 	}
-	if err := checkSQL(ctx, far, say); err != nil {
-		return err
-	}
-	url := fmt.Sprintf("DATABASE_URL=postgres://postern@127.0.0.1:%d/postern?sslmode=disable", p.far.pg.port)
-	if _, err := w.postern(url, "verify"); err != nil {
-		out.Verify += "far: " + err.Error()
-	}
-	for invariant, list := range p.far.wrong {
-		for _, text := range list {
-			say(invariant, "far: %s", text)
-		}
-	}
-	for _, text := range p.far.troubles {
-		out.Troubles = append(out.Troubles, "far: "+text)
-	}
-	for kind, times := range p.far.times {
-		out.times[kind] = append(out.times[kind], times...)
-	}
+	err = w.judgeOther(ctx, far, p.far, "far", out, say)
 	out.Recovery = recoveries(out.times, out.late)
-	p.far.checkCanary(say)
-	return nil
+	return err
 }
 
 // listOf reads texts.

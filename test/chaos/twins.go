@@ -158,9 +158,10 @@ func picked(names string) (list []*twin, err error) {
 var short = []string{"lost_commit_is_no", "position_from_sequence", "effect_before_intent", "attempt_without_row",
 	"sender_not_given_back", "callback_in_memory", "redirect_followed"}
 
-// runTwins runs the scenarios of twins, and says after each which of them were caught. The table has each as soon as it
+// runTwins runs the scenarios of twins, and says after each which of them were caught. With control each of them runs
+// again without its fault, and must not find it then. The table has each as soon as it
 // was caught, beside those of earlier runs, so that a run that was broken off goes on with the names that it lacks.
-func runTwins(ctx context.Context, bin, names, table string) error {
+func runTwins(ctx context.Context, bin, names, table string, control bool) error {
 	list, err := picked(names)
 	if err != nil {
 		return err
@@ -171,7 +172,7 @@ func runTwins(ctx context.Context, bin, names, table string) error {
 		fmt.Printf("%d of %d, %s after the start: %s: %s\n", i+1, len(list), time.Since(begun).Round(time.Second),
 			t.name, t.planted)
 		began := time.Now()
-		by, err := t.run(ctx, bin)
+		by, err := t.run(ctx, bin, t.name)
 		took := time.Since(began).Seconds()
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -182,6 +183,14 @@ func runTwins(ctx context.Context, bin, names, table string) error {
 			continue
 		}
 		fmt.Printf("  caught in %.0f s by %s\n", took, t.caught)
+		if control && t.pkg == "" {
+			by, err := t.run(ctx, bin, "")
+			if err != nil || slices.Contains(by, t.caught) {
+				missed = append(missed, t.name)
+				fmt.Printf("  WITHOUT THE FAULT it finds %q, too %v\n", by, err)
+				continue
+			}
+		}
 		if table == "" {
 			continue
 		}
@@ -228,9 +237,9 @@ func (t *twin) by() string {
 	return t.caught
 }
 
-// run returns what found the fault, by names.
-func (t *twin) run(ctx context.Context, bin string) (by []string, err error) {
-	os.Setenv("POSTERN_TWIN", t.name)
+// run returns what found the fault that is planted, by names.
+func (t *twin) run(ctx context.Context, bin, planted string) (by []string, err error) {
+	os.Setenv("POSTERN_TWIN", planted)
 	defer os.Unsetenv("POSTERN_TWIN")
 	if t.pkg != "" {
 		return t.runTest(ctx)

@@ -1,0 +1,59 @@
+package domains
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/coord"
+	"github.com/postern-dev/postern/internal/fault"
+)
+
+// A message of another node is refused as bad input, or a step takes it: it does not fail, and comes to its rest.
+func FuzzParcel(f *testing.F) {
+	const id = `"id":"0192f5f0-0000-7000-8000-000000000001"`
+	const of = `"domain":"tok","from":"b","to":"a","install":1,"beat":9,"height":3,` + id
+	for _, rest := range []string{
+		`"kind":"AssembleRequest","generation":7,"key":"k","pending":["s"]`,
+		`"kind":"AssembleResponse","generation":7,"key":"k","result":"OK","hash":"h","made":{"plan":[]}`,
+		`"kind":"EndorsementRequest","name":"n","party":"x@a","key":"k","made":{}`,
+		`"kind":"DispatchConfirmationRequest","generation":7,"hash":"h"`,
+		`"kind":"Heartbeat","state":"Active","entries":[{` + id + `,"state":"Dispatched"}]`,
+	} {
+		f.Add([]byte("{" + of + "," + rest + "}"))
+	}
+	const bare = `"domain":"tok","from":"b","to":"a","install":1,"beat":9`
+	for _, rest := range []string{
+		`"kind":"DelegationRequest","delegations":[{"id":"0192f5f0-0000-7000-8000-000000000002"}]`,
+		`"kind":"DelegationResponse","ids":["0192f5f0-0000-7000-8000-000000000001"],"room":3`,
+		`"kind":"Heartbeat","state":"Flush","successor":"a","points":["p"],"tenure":1`, `"kind":"HandoverRequest"`,
+		`"kind":"Hello"`, `"kind":"Greeting","seen":1,"seen_install":1`, `"kind":"Ask"`,
+	} {
+		f.Add([]byte("{" + bare + "," + rest + "}"))
+	}
+	set := Default()
+	set.Self, set.Nodes = "a", []string{"a", "b"}
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var p Parcel
+		if json.Unmarshal(raw, &p) != nil || !p.Kind.Known() {
+			return
+		}
+		d := coord.New("tok", "a", set.coord(), 1)
+		if err := p.check("/messages/0", "b", &home{1, set, d, 0}); err != nil {
+			if k := fault.As(err).Kind; k != fault.Invalid && k != fault.Forbidden {
+				t.Errorf("%s is %v", err, k)
+			}
+			return
+		}
+		first := coord.Event{Created: &coord.Intent{ID: "0192f5f0-0000-7000-8000-000000000001"}}
+		at := now
+		for _, events := range [][]coord.Event{{first}, {{Message: &p.Message}}, {{Message: &p.Message}}} {
+			step, err := coord.Handle(d, events, at, 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, at = step.Domain, at.Add(time.Second)
+		}
+	})
+}
