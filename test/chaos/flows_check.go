@@ -61,7 +61,7 @@ type flowEvidence struct {
 	lines  []said
 	jobs   []flowJob
 	starts map[string]int // by try and fence: how often runners began it
-	losses map[string]int // by try and fence: how often a runner killed it, since it could not renew or was told to
+	losses map[string]int // by try and fence: how often a runner killed it, or heard at its end that it has it no more
 
 	restored bool // a store was restored, which may have lost and repeated executions
 }
@@ -302,7 +302,7 @@ func (w *world) readRunners(e *flowEvidence) {
 			switch l.Msg {
 			case "starts":
 				e.starts[hold]++
-			case "lost":
+			case "lost", "the end came too late: another holder has the try":
 				e.losses[hold]++
 			}
 		}

@@ -60,6 +60,7 @@ func (s *Store) Claim(ctx context.Context, contextID int32, name string, epoch i
 		c = &Claimed{}
 		var again []*Try
 		c.Lost, again = r.compare(b, holds)
+		handedAgain(b, again, r.now)
 		room := min(max-len(again), r.Slots-len(r.tries))
 		fresh, err := s.takeOffers(ctx, t, r, room)
 		if err != nil {
@@ -166,6 +167,19 @@ func (r *heldRunner) compare(b *pgx.Batch, holds []Hold) (lost []Hold, missed []
 		b.Queue(`UPDATE postern.job_try SET missed_at = NULL WHERE try_id = ANY ($1) AND state = 'Held'`, known)
 	}
 	return lost, missed
+}
+
+// handedAgain has tries count as handed out now: a heartbeat that was sent before the answer to this claim, and comes
+// after it, does not name them, and would else have another runner execute them, too.
+func handedAgain(b *pgx.Batch, again []*Try, now time.Time) {
+	var ids []uuid.UUID
+	for _, v := range again {
+		v.HeldAt, v.MissedAt, ids = &now, nil, append(ids, v.ID)
+	}
+	if len(ids) > 0 {
+		b.Queue(`UPDATE postern.job_try SET held_at = $2, missed_at = NULL WHERE try_id = ANY ($1) AND state = 'Held'`,
+			ids, now)
+	}
 }
 
 // takeOffers locks the oldest offers of the lanes of a runner: of each lane as many as it has room for, in one read of

@@ -281,7 +281,8 @@ func TestAnOldFenceChangesNothing(t *testing.T) {
 }
 
 // The answer to a claim is lost: the runner does not name the try in two calls, and is handed it again under its
-// fence by a claim; a renew offers it to others, and that is no lapse.
+// fence by a claim. A renew that was sent before that answer leaves it to the runner, which executes it; where that
+// answer is lost, too, a renew offers it to others, and that is no lapse.
 func TestAClaimWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -297,8 +298,24 @@ func TestAClaimWhoseAnswerIsLost(t *testing.T) {
 	if len(list) != 1 || list[0].ID != v.ID || list[0].Fence != v.Fence || list[0].Posted.Script != "1" {
 		t.Errorf("%+v", list)
 	}
-	_, err = w.S.Flows.Renew(w.Ctx, w.ID, "a", w.epochs["a"], nil)
-	w.Must(err)
+	renew := func(holds ...flows.Hold) {
+		_, err = w.S.Flows.Renew(w.Ctx, w.ID, "a", w.epochs["a"], holds)
+		w.Must(err)
+	}
+	for range 3 {
+		renew()
+	}
+	if got := w.state(v.ID); got != "Held 0" {
+		t.Errorf("the try is %s, and the runner executes it", got)
+	}
+	w.Later(time.Second)
+	renew(flows.Hold{Try: v.ID, Fence: v.Fence}) // it has the answer
+	w.Later(6 * time.Second)
+	renew()
+	if got := w.state(v.ID); got != "Held 0" {
+		t.Errorf("the try is %s", got)
+	}
+	renew()
 	if got := w.state(v.ID); got != "Offered 0" {
 		t.Errorf("the try is %s", got)
 	}
