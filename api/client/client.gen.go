@@ -3152,6 +3152,11 @@ type Limits struct {
 	Waits            int64 `json:"waits"`
 }
 
+// LineOutputBody defines model for LineOutputBody.
+type LineOutputBody struct {
+	Items []TransactionView `json:"items"`
+}
+
 // LivezOutputBody defines model for LivezOutputBody.
 type LivezOutputBody struct {
 	Status  string `json:"status"`
@@ -6777,6 +6782,11 @@ type DrainQueueParams struct {
 	IfMatch string `header:"If-Match"`
 }
 
+// GetQueueLineParams are the parameters of GetQueueLine; what is zero is not sent.
+type GetQueueLineParams struct {
+	Limit int64 `query:"limit"`
+}
+
 // PauseQueueParams are the parameters of PauseQueue; what is zero is not sent.
 type PauseQueueParams struct {
 	// Kept in the audit row, with who and when.
@@ -8356,6 +8366,7 @@ var Operations = []Operation{
 	{Name: "PatchQueue", Method: "PATCH", Path: "/queues/{name}", Summary: "Change the settings of a queue", Query: []string{"reason", "dry_run"}},
 	{Name: "PutQueue", Method: "PUT", Path: "/queues/{name}", Summary: "Create or replace the settings of a queue", Query: []string{"reason", "dry_run"}},
 	{Name: "DrainQueue", Method: "POST", Path: "/queues/{name}/drain", Summary: "Accept nothing more, work off the rest", Query: []string{"reason", "dry_run"}},
+	{Name: "GetQueueLine", Method: "GET", Path: "/queues/{name}/line", Summary: "What goes out next, in its order", Query: []string{"limit"}},
 	{Name: "PauseQueue", Method: "POST", Path: "/queues/{name}/pause", Summary: "Stop after what is in flight", Query: []string{"reason", "dry_run"}},
 	{Name: "PurgeQueue", Method: "POST", Path: "/queues/{name}/purge", Summary: "Cancel what waits", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeQueue", Method: "POST", Path: "/queues/{name}/resume", Summary: "Go on, and accept again", Query: []string{"reason", "dry_run"}},
@@ -9583,6 +9594,12 @@ func (c *Client) PutQueue(ctx context.Context, name string, params *PutQueuePara
 func (c *Client) DrainQueue(ctx context.Context, name string, params *DrainQueueParams, body *DrainQueueJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/queues/%s/drain", segment(name))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
+}
+
+// GetQueueLine: What goes out next, in its order. GET /queues/{name}/line
+func (c *Client) GetQueueLine(ctx context.Context, name string, params *GetQueueLineParams) (*Answer[LineOutputBody], error) {
+	path := fmt.Sprintf("/queues/%s/line", segment(name))
+	return ask[LineOutputBody](ctx, c, "GET", path, params, nil)
 }
 
 // PauseQueue: Stop after what is in flight. POST /queues/{name}/pause

@@ -18,6 +18,7 @@ func (a *API) queueRoutes() {
 	put(a, tag, "/queues/{name}", "put-queue", "Create or replace the settings of a queue", queues.put, 200, 201)
 	patch(a, tag, "/queues/{name}", "patch-queue", "Change the settings of a queue", queues.patch)
 	remove(a, tag, "/queues/{name}", "delete-queue", "Take the settings of a queue back", queues.delete)
+	get(a, tag, "/queues/{name}/line", "get-queue-line", "What goes out next, in its order", a.lineOf)
 	get(a, tag, "/queues/{name}/why", "get-queue-why", "Why its head does not move", a.whyQueue)
 	post(a, tag, "/queues/{name}/pause", "pause-queue",
 		"Stop after what is in flight", turned(a.Store.PauseQueue, true), 200)
@@ -195,4 +196,29 @@ func madeQueue(_ context.Context, queue string, s queueSettings) (*pg.Queue, err
 		WhenFull:  s.WhenFull,
 		OnFailure: s.OnFailure,
 	}, nil
+}
+
+type lineInput struct {
+	Named
+	Limit int `query:"limit" minimum:"1" maximum:"100" default:"20"`
+}
+
+type lineOutput struct {
+	Body struct {
+		Items []transactionView `json:"items"`
+	}
+}
+
+// lineOf lists what of a queue has not ended, in the order in which it goes out.
+func (a *API) lineOf(ctx context.Context, in *lineInput) (*lineOutput, error) {
+	list, err := a.Store.Reads.Line(ctx, contextID(ctx), string(in.Name), in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	out := &lineOutput{}
+	out.Body.Items = []transactionView{}
+	for _, t := range list {
+		out.Body.Items = append(out.Body.Items, viewTransaction(t, include{}))
+	}
+	return out, nil
 }

@@ -157,3 +157,26 @@ func TestACheckSaysWhatItFound(t *testing.T) {
 		}
 	}
 }
+
+// The line of a queue is shown as it goes out, also once somebody has moved something.
+func TestALineIsShownAsItGoesOut(t *testing.T) {
+	h := newHouse(t, "none")
+	b := h.browser()
+	h.api("PUT", "/dispatchers/PAY", `{"worker_url": "http://127.0.0.1:1/", "pool": "none"}`)
+	ids := map[string]string{}
+	for _, uid := range []string{"first", "second", "third"} {
+		x := h.api("POST", "/transactions", `{"queue": "line", "type": "PAY", "uid": "`+uid+`", "data": {}}`)
+		ids[uid] = x["id"].(string)
+	}
+	h.api("POST", "/transactions/"+ids["third"]+"/move", `{"place": "head"}`)
+	page := b.get("/ui/c/default/queues/line").text
+	_, page, _ = strings.Cut(page, "The line from its head on")
+	last := 0
+	for _, uid := range []string{"third", "first", "second"} {
+		at := strings.Index(page, ">"+uid+"<")
+		if at < last {
+			t.Fatalf("%s is at %d, behind %d: %s", uid, at, last, page)
+		}
+		last = at
+	}
+}

@@ -1,8 +1,8 @@
 package ui
 
 import (
+	"fmt"
 	"html/template"
-	"net/http"
 	"net/url"
 )
 
@@ -43,30 +43,14 @@ func queue(v *visit) (*screen, error) {
 	return &screen{visit: v, Title: name, Data: p, Live: v.At("queues", name) + "?live=1", file: "queue.html"}, err
 }
 
-// line reads what stands in the queue from its head on.
+// line reads what goes out next.
 func (p *queuePage) line(v *visit, name string) error {
-	head := dig(p.Q, "head")
-	if head == nil {
-		return nil
-	}
-	h, err := v.get(pathTo("transactions", str(head, "id")))
-	if err != nil {
-		return err
-	}
-	list, err := v.call(http.MethodGet, with("/transactions", url.Values{
-		"queue":          {name},
-		"order":          {"asc"},
-		"limit":          {"20"},
-		"received_after": {str(h.doc, "received_at")},
-	}), nil)
+	list, err := v.get(with(pathTo("queues", name, "line"), url.Values{"limit": {fmt.Sprint(lineMost)}}))
 	if err != nil {
 		return err
 	}
 	var boxes []box
 	for _, t := range list.items() {
-		if t["done_at"] != nil {
-			continue
-		}
 		p.Rows = append(p.Rows, t)
 		if len(boxes) < drawnMost {
 			boxes = append(boxes, box{Name: str(t, "uid"), Note: str(t, "state"), URL: v.At("transactions", t["id"])})

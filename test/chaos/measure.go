@@ -93,7 +93,8 @@ func (w *world) released(ctx context.Context, p *process) func(context.Context) 
 	}
 }
 
-// answers returns what says whether a process works again: its API takes a post, or its heart beats.
+// answers returns what says whether a process works again: its API takes a post, or knows that there is no such type in
+// its database, or its heart beats.
 func (w *world) answers(p *process) func(context.Context) bool {
 	if p.api == "" {
 		var before string
@@ -116,7 +117,7 @@ func (w *world) answers(p *process) func(context.Context) bool {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		status, _ := w.client.send(ctx, p.api, uid, []byte(`{"queue": "probe", "type": "PAY", "data": {"N": -3}}`))
-		return status/100 == 2
+		return status/100 == 2 || status == 422
 	}
 }
 

@@ -12,3 +12,6 @@ func (s *Store) RollHour(ctx context.Context, hour time.Time, atOnce int,
 }
 
 var Unhurried, Fitting = unhurried, fitting
+
+// LineSQL finds what goes out next.
+const LineSQL = lineSQL
