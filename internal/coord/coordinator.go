@@ -244,7 +244,7 @@ func (t *turn) pool(f fact) {
 			t.ignore(string(f.m.Kind), "foreign")
 			continue
 		case w != nil && !w.over():
-		case w != nil && w.Outcome != "":
+		case w != nil && w.Outcome != "" && !passedBy(w, g):
 			t.tell(w)
 		case open >= t.d.Settings.MaxInflight:
 			answer.Refused = append(answer.Refused, g.ID)
@@ -258,6 +258,10 @@ func (t *turn) pool(f fact) {
 	answer.Room = t.roomHere()
 	t.send(answer)
 }
+
+// passedBy says whether an originator has begun a newer generation of an intent than the one of a work that failed: it
+// has lost that failure, or could not take it, and no more word about it would end the intent.
+func passedBy(w *Work, g Delegation) bool { return w.Outcome == Failure && g.Generation > w.Generation }
 
 // open counts the works that are not over.
 func (t *turn) open() (n int) {

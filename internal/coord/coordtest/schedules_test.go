@@ -114,6 +114,17 @@ func TestAScheduleIsTheSameEachTime(t *testing.T) {
 	}
 }
 
+// Schedules among 100,000 in which something stood still once: an originator that lost the failure of an intent, and had
+// begun it anew elsewhere since, was told of that failure for ever.
+func TestSchedulesThatOnceStoodStill(t *testing.T) {
+	for _, n := range []uint64{11747, 12479} {
+		w := coordtest.New(n, coordtest.Draw(n), "")
+		for _, b := range w.Run() {
+			t.Errorf("%d: %s", n, b)
+		}
+	}
+}
+
 // The schedules come to every state of the tables, and to nine of ten moves: nothing else is tried. The others need two
 // rare things at once.
 func TestTheSchedulesComeToEveryState(t *testing.T) {

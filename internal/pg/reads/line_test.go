@@ -23,7 +23,7 @@ func (w *world) line(queue string, most int) string {
 	return strings.Join(uids, " ")
 }
 
-// A line stands as it goes out: what was placed at its place, and nothing that has ended.
+// A line stands as it goes out: those that were placed at their places, and nothing that has ended.
 func TestALineStandsAsItGoesOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
