@@ -114,8 +114,8 @@ func TestAScheduleIsTheSameEachTime(t *testing.T) {
 	}
 }
 
-// Schedules among 100,000 in which something stood still once: an originator that lost the failure of an intent, and had
-// begun it anew elsewhere since, was told of that failure for ever.
+// Schedules among 100,000 in which something stood still once: an originator that lost the failure of an intent, and
+// had begun it anew elsewhere since, was told of that failure for ever.
 func TestSchedulesThatOnceStoodStill(t *testing.T) {
 	for _, n := range []uint64{11747, 12479} {
 		w := coordtest.New(n, coordtest.Draw(n), "")
