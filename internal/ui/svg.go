@@ -55,6 +55,14 @@ func (s *svg) line(x1, y1, x2, y2 int) {
 	fmt.Fprintf(&s.b, `<path class="edge" d="M%d %dL%d %d" marker-end="url(#tip)"></path>`, x1, y1, x2, y2)
 }
 
+// bend is a line from the right side of a box to that of one above or below it in its column, past those between.
+func (s *svg) bend(x, y1, y2, out int) {
+	fmt.Fprintf(&s.b, `<path class="edge" d="M%d %dC%d %d %d %d %d %d" marker-end="url(#tip)"></path>`,
+		x, y1, x+out, y1, x+out, y2, x+2, y2)
+}
+
+func abs(n int) int { return max(n, -n) }
+
 // row draws the line of a queue: its head at the left.
 func row(boxes []box, depth string) template.HTML {
 	if len(boxes) == 0 {
@@ -122,6 +130,8 @@ func drawMachine(m, counts doc) template.HTML {
 		switch {
 		case from[0] < to[0]:
 			s.line(x1, y1, x2-2, y2)
+		case from[0] == to[0] && (to[1]-from[1] > 1 || from[1]-to[1] > 1): // past the states between them
+			s.bend(x1, y1, y2, min(16+8*abs(to[1]-from[1]), 3*gapWide-8))
 		case from[0] == to[0] && from[1] < to[1]:
 			s.line(x1-boxWide/2, y1+boxHigh/2, x1-boxWide/2, y2-boxHigh/2-2)
 		case from[0] == to[0]:
