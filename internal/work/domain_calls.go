@@ -63,7 +63,8 @@ func (d *Domains) AskOnce(ctx context.Context) (int, error) {
 	}
 	list, err := d.Store.Domains.ClaimCalls(ctx, d.self(), full, min(room, domainCallsOne))
 	for _, c := range list {
-		if len(c.Requests) == 0 { // it could not be prepared: its lease ends
+		if c.Err != nil {
+			d.unasked(ctx, c)
 			continue
 		}
 		d.mu.Lock()
@@ -117,6 +118,17 @@ func (d *Domains) ask(ctx context.Context, c *domains.Call) {
 func (d *Domains) answered(c *domains.Call, e domains.Event) {
 	d.note(c.Domain, []domains.Event{e})
 	knock(d.bell)
+}
+
+// unasked answers a call that cannot be made, since what it asks about is gone, as an error of the service: it would be
+// claimed for ever. One that could not be prepared for another reason is made again.
+func (d *Domains) unasked(ctx context.Context, c *domains.Call) {
+	d.Log.Warn("a call of the service of a domain could not be made", "domain", c.Name, "call", c.Kind, "error", c.Err)
+	if c.Lost() && !c.Told() {
+		d.answered(c, c.Failed(c.Err.Error()))
+		return
+	}
+	d.later(ctx, c, c.Err.Error(), backoff.Doubling(c.Tries, askAgain, askMost))
 }
 
 // unanswered has a call made again to which nothing answered, and counts one that was answered with an error.

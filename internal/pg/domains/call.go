@@ -3,6 +3,7 @@ package domains
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,6 +25,7 @@ type Call struct {
 	Sign       bool
 	Timeout    time.Duration
 	Requests   []Request
+	Err        error // why it could not be prepared: it has no requests
 	settings   *Settings
 	intent     string
 	generation int64
@@ -61,7 +63,8 @@ const claimSQL = `WITH due AS MATERIALIZED (
 	RETURNING c.domain_id, due.name, due.settings, c.kind, c.key, c.tries, c.fence, coalesce(c.intent_id::text, ''),
 		c.generation, c.call, c.makers`
 
-// ClaimCalls leases up to so many calls to this process, none of the domains in full, and makes their requests.
+// ClaimCalls leases up to so many calls to this process, none of the domains in full, and makes their requests. One whose
+// requests cannot be made has the error, and holds up no other.
 func (s *Store) ClaimCalls(ctx context.Context, node int64, full []int32, most int) (list []*Call, err error) {
 	if s.QuarantinedWhole() {
 		return nil, nil
@@ -89,12 +92,15 @@ func (s *Store) ClaimCalls(ctx context.Context, node int64, full []int32, most i
 		return nil, err
 	}
 	for _, c := range list {
-		if err := s.prepare(ctx, c); err != nil {
-			return list, err
+		if c.Err = s.prepare(ctx, c); c.Err != nil {
+			c.Requests = nil
 		}
 	}
 	return list, nil
 }
+
+// Lost says whether what a call asks about is not here any more, or is something else: it will not be asked.
+func (c *Call) Lost() bool { return errors.Is(c.Err, errNoData) || errors.Is(c.Err, errOtherData) }
 
 func scanCall(row pgx.CollectableRow) (*Call, error) {
 	c := &Call{settings: &Settings{}}

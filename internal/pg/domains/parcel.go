@@ -390,7 +390,10 @@ func (s *Store) setMessageAside(ctx context.Context, id int32, n int64, why erro
 	})
 }
 
-var errNoData = errors.New("its data is not there any more")
+var (
+	errNoData    = errors.New("its data is not there any more")
+	errOtherData = errors.New("what was assembled has another hash")
+)
 
 // fill adds to a message the data that goes with it.
 func (s *Store) fill(ctx context.Context, m *Mail) error {

@@ -93,8 +93,8 @@ func (s *Store) prepare(ctx context.Context, c *Call) error {
 	case p.made == nil:
 		return fmt.Errorf("%s of intent %s: %w", c.Kind, c.intent, errNoData)
 	case coord.HashOf(p.made) != q.Hash: // nothing is said of what others were shown
-		return fmt.Errorf("what was assembled of intent %s, generation %d, has another hash than %s", c.intent,
-			c.generation, q.Hash)
+		return fmt.Errorf("%s of intent %s, generation %d: %w than %s", c.Kind, c.intent, c.generation, errOtherData,
+			q.Hash)
 	}
 	if c.Kind != "assemble" {
 		q.Assembled, q.Inputs, q.Outputs, q.Height = p.making.Assembled, p.making.Inputs, p.making.Outputs, nil

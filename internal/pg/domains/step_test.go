@@ -338,3 +338,35 @@ func TestADomainThatIsStillCallsNoService(t *testing.T) {
 		t.Error("it waits when the grace is over")
 	}
 }
+
+// A call whose data is gone holds up no other that is claimed with it, and ends as an error of the service.
+func TestACallThatCannotBeMadeHoldsUpNoOther(t *testing.T) {
+	w := newWorld(t)
+	w.post("a")
+	w.Exec(`INSERT INTO postern.coord_call (domain_id, key, kind, intent_id, generation, call, makers, due)
+		SELECT domain_id, 'poison', 'endorse', gen_random_uuid(), 7, '{"Key": "poison", "Kind": "endorse",
+			"ID": "0192f5f0-0000-7000-8000-000000000009", "Generation": 7, "Node": "self"}', '{}',
+			clock_timestamp() - interval '1 day'
+		FROM postern.domain`)
+	list, err := w.S.Domains.ClaimCalls(w.Ctx, w.node.ID, nil, 10)
+	w.Must(err)
+	var poison *domains.Call
+	made := 0
+	for _, c := range list {
+		if c.Key == "poison" {
+			poison = c
+		} else if c.Err == nil && len(c.Requests) == 1 {
+			made++
+		}
+	}
+	if poison == nil || !poison.Lost() || len(poison.Requests) != 0 || made != 1 {
+		t.Fatalf("%d calls were claimed, %d of them made", len(list), made)
+	}
+	_, err = w.Another(2).Domains.Step(w.Ctx, w.id(), []domains.Event{poison.Failed(poison.Err.Error())})
+	w.Must(err)
+	if left := w.Lines(`SELECT key FROM postern.coord_call WHERE key = 'poison'`); len(left) != 0 {
+		t.Error("it is left, and would be claimed for ever")
+	}
+	w.finish()
+	w.Same(w.receipts(), "success ")
+}
