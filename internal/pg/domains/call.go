@@ -63,8 +63,8 @@ const claimSQL = `WITH due AS MATERIALIZED (
 	RETURNING c.domain_id, due.name, due.settings, c.kind, c.key, c.tries, c.fence, coalesce(c.intent_id::text, ''),
 		c.generation, c.call, c.makers`
 
-// ClaimCalls leases up to so many calls to this process, none of the domains in full, and makes their requests. One whose
-// requests cannot be made has the error, and holds up no other.
+// ClaimCalls leases up to so many calls to this process, none of the domains in full, and makes their requests. One
+// whose requests cannot be made has the error, and holds up no other.
 func (s *Store) ClaimCalls(ctx context.Context, node int64, full []int32, most int) (list []*Call, err error) {
 	if s.QuarantinedWhole() {
 		return nil, nil
