@@ -219,7 +219,7 @@ func TestANodeThatHasLeftHoldsUpNothing(t *testing.T) {
 		}
 	}
 	if brought == nil {
-		t.Fatal("nobody delegates")
+		t.Fatal("neither node delegates its intent")
 	}
 	p.step(to, []Event{{Message: brought}})
 	if p.nodes[to].Work("of "+from) == nil {

@@ -43,7 +43,7 @@ func FuzzOpen(f *testing.F) {
 			signed = signed || ed25519.Verify(by, message.PAE(e.PayloadType, e.Payload), sig.Sig)
 		}
 		if !signed {
-			t.Errorf("nobody has signed %q", raw)
+			t.Errorf("no signature of %q is that of its key", raw)
 		}
 	})
 }

@@ -162,7 +162,7 @@ func pool(ctx context.Context, w *world, r *rand.Rand) {
 		err = take()
 	}
 	if len(taken) == 0 {
-		w.note(fmt.Errorf("nobody but the processes gets a connection: %w", err))
+		w.note(fmt.Errorf("a stranger gets no connection: %w", err))
 	}
 	wait(ctx, time.Duration(1000+r.Int64N(3000))*time.Millisecond)
 	for _, c := range taken {

@@ -123,7 +123,8 @@ func main() {
 	keep := flag.Bool("keep", false, "keep logs and database also if nothing is wrong")
 	only := flag.Bool("schedule", false, "print the schedule, and do nothing")
 	twinsToo := flag.String("twins", "", "run the scenarios of these twins (all, short, or names with commas between) and say which are caught; -bin has the tag twin")
-	control := flag.Bool("control", false, "with -twins: run each scenario again without its fault, which must not be found then")
+	control := flag.Bool("control", false,
+		"with -twins: run each scenario again without its fault, which must not be found then")
 	table := flag.String("table", "", "file that -twins writes its table into")
 	flag.Parse()
 	var err error
@@ -254,7 +255,8 @@ func (w *world) judge(ctx context.Context, o options, took, settled time.Duratio
 		}
 		return out, w.judgeAll(ctx, c, out, say)
 	}
-	e := &evidence{later: later, posts: w.client.posts, calls: w.worker.calls, rows: rows, quiet: w.quiet, strict: onTime(w.counts)}
+	e := &evidence{later: later, posts: w.client.posts, calls: w.worker.calls, rows: rows, quiet: w.quiet,
+		strict: onTime(w.counts)}
 	e.check(say)
 	out.Stalled = w.checkStanding(ctx, w.client.apis[0], rows, say)
 	if w.worker.canary > 0 {

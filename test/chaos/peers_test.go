@@ -15,8 +15,9 @@ func TestTwoInstallationsWhileEverythingBreaks(t *testing.T) {
 	if err != nil {
 		t.Skip("POSTERN_CHAOS_PEERS=60s breaks two installations for a minute")
 	}
-	breakAll(t, options{load: "peers", seconds: int(length.Seconds()), every: 3 * time.Second, flows: 20, open: 8, runners: 2,
-		brief: true, box: exec.Command("unshare", "-Urnmpf", "true").Run() == nil})
+	breakAll(t, options{load: "peers", seconds: int(length.Seconds()), every: 3 * time.Second, flows: 20, open: 8,
+		runners: 2,
+		brief:   true, box: exec.Command("unshare", "-Urnmpf", "true").Run() == nil})
 }
 
 // goodPair is two messages of one actor with their replies, and a job that was executed away.

@@ -28,7 +28,8 @@ var twins = []twin{
 	{
 		name: "ack_before_commit", planted: "commits are answered before they are on disk",
 		caught: "nothing acknowledged is lost", faults: "crash", o: options{seconds: 8, settle: 5 * time.Second,
-			every:    5 * time.Second, // the first crash is the one: what it costs is noticed, and nothing is posted any more
+			// The processes notice what the first crash costs, and take no posts any more.
+			every:    5 * time.Second,
 			settings: "bgwriter_lru_maxpages = 0\n"},
 	},
 	{
