@@ -24,8 +24,20 @@ func (w *world) offers(n int) {
 	w.Exec(`VACUUM (ANALYZE) postern.job_try`)
 }
 
-// pages is how many pages of tries a claim reads, by one session alone, whose counts are told at once.
-func (w *world) pages(s *stores.Store, name string) (n int) {
+// pages is the least number of pages of tries that a claim of one of the named runners reads: a claim whose tries go to
+// a full page of an index splits it, which reads more.
+func (w *world) pages(s *stores.Store, names ...string) (least int) {
+	w.T.Helper()
+	for i, name := range names {
+		if n := w.pagesOf(s, name); i == 0 || n < least {
+			least = n
+		}
+	}
+	return least
+}
+
+// pagesOf is how many pages of tries one claim reads, by one session alone, whose counts are told at once.
+func (w *world) pagesOf(s *stores.Store, name string) int {
 	w.T.Helper()
 	read := func() (n int) {
 		w.Must(pgx.BeginFunc(w.Ctx, s.Pool(), func(t pgx.Tx) error {
@@ -63,21 +75,21 @@ func (w *world) alone() *stores.Store {
 func TestAClaimCostsTheSameInFrontOfManyOffers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.register("a", "b", "c", "d")
+	w.register("first", "a", "b", "c", "d", "e", "f", "g", "h", "i")
 	s := w.alone()
 	w.offers(2000)
-	w.pages(s, "a") // the first plans its statements
-	few := w.pages(s, "b")
+	w.pages(s, "first") // the first plans its statements
+	few := w.pages(s, "a", "b", "c")
 	w.offers(38_000)
-	many := w.pages(s, "c")
+	many := w.pages(s, "d", "e", "f")
 	w.Exec(`UPDATE postern.job_try SET lane = 'sal' WHERE state = 'Offered' AND offered_at < (
 		SELECT percentile_disc(0.8) WITHIN GROUP (ORDER BY offered_at) FROM postern.job_try WHERE state = 'Offered')`)
 	w.Exec(`VACUUM (ANALYZE) postern.job_try`)
-	others := w.pages(s, "d")
+	others := w.pages(s, "g", "h", "i")
 	t.Logf("a claim of two tries reads %d pages with 2,000 offers, %d with 40,000, %d with others in front", few, many,
 		others)
 	for _, n := range []int{many, others} {
-		if float64(n) > 1.2*float64(few)+22 { // of two tries, each in eleven indexes that may have a level more
+		if float64(n) > 1.2*float64(few)+4 { // an index may have a level more
 			t.Errorf("a claim reads %d pages where there are many, and %d where there are few", n, few)
 		}
 	}
