@@ -24,12 +24,13 @@ test: ## every test, against a real PostgreSQL that is found or started
 	@# Two packages at a time, whose tests run two at a time on two processors: with more of them times of seconds pass
 	@# on a machine that is busy, and nothing is done sooner. The longest go first.
 	@# Without what debuggers need, test programs are linked in a third of the time; vet is a step of its own (verify).
-	@# The rules of the house read all files in one goroutine: with the race detector they would take two minutes.
-	$(GO) test $(TESTFLAGS) ./internal
+	@# The rules of the house read all files in one goroutine, and each script of the sandbox begins as a process of the
+	@# test's own program: with the race detector they would take two and ten minutes.
+	$(GO) test $(TESTFLAGS) ./internal ./internal/sandbox
 	$(GO) run ./internal/pgtest/cmd/with-postgres -- $(GO) test $(RACE) $(TESTFLAGS) -p 2 \
 		-vet=off -ldflags=-w -timeout 60m -json ./internal/work ./internal/pg ./internal/chaos \
 		./cmd/postern ./internal/app \
-		$$($(GO) list ./... | grep -v '/internal$$') | $(GO) run ./internal/pgtest/cmd/report
+		$$($(GO) list ./... | grep -v '/internal$$\|/internal/sandbox$$') | $(GO) run ./internal/pgtest/cmd/report
 	cd test && $(GO) test $(TESTFLAGS) ./... # a module of its own: the judges are somebody else's code
 	cd test/kube && $(GO) test $(TESTFLAGS) ./... # so are the types of Kubernetes, which are large
 	cd test/chaos && $(GO) test $(TESTFLAGS) ./... # and the checker, which shares no code with what it checks
