@@ -211,30 +211,54 @@ func TestACoordinatorIsKilledAndAnotherTakesOver(t *testing.T) {
 	}
 }
 
+// victim is a process of a country, by its command.
+type victim struct {
+	country string
+	command int
+}
+
 // Each of the processes of two nodes is killed at each end of an SQL transaction in the life of an intent, one by one,
 // before it hears of that end, and started anew: the intent has one receipt, and its public transaction went out once.
-// POSTERN_CHAOS=1 tries every end; else a few are.
+// POSTERN_CHAOS=1 tries every end, with two nodes for each of the four processes; else a few are.
 func TestEachProcessOfADomainIsKilledAtEachCommit(t *testing.T) {
-	every := os.Getenv("POSTERN_CHAOS") != ""
+	var all []victim
+	for _, name := range []string{"alice", "bob"} {
+		for n := range commands {
+			all = append(all, victim{name, n})
+		}
+	}
+	if os.Getenv("POSTERN_CHAOS") == "" {
+		killAtCommits(t, false, all...)
+		return
+	}
+	for _, v := range all {
+		t.Run(v.country+" "+commands[v.command], func(t *testing.T) {
+			t.Parallel()
+			killAtCommits(t, true, v)
+		})
+	}
+}
+
+// killAtCommits has two nodes of which some processes are killed, and wants each intent to be carried out once.
+func killAtCommits(t *testing.T, every bool, victims ...victim) {
 	chain, alice, bob := landOf(t, `"mode": "STATIC", "static": "bob"`)
+	countries := map[string]*country{"alice": alice, "bob": bob}
 	var lives []string
-	for _, p := range []*country{alice, bob} {
-		for n, command := range commands {
-			for k, step := 1, 1; ; k += step {
-				uid := fmt.Sprint(p.name, "-", command, "-", k)
-				if !every {
-					step = k // 1, 2, 4, 8, ...
-				}
-				if !every && k > 300 {
-					break
-				}
-				if !every && k > 1 && !pgtest.Turn(uid) {
+	for _, v := range victims {
+		for k, step := 1, 1; every || k <= 300; k += step {
+			uid := fmt.Sprint(v.country, "-", commands[v.command], "-", k)
+			if !every {
+				step = k // 1, 2, 4, 8, ...
+				if k > 1 && !pgtest.Turn(uid) {
 					continue
 				}
-				lives = append(lives, uid)
-				if !live(t, alice, p, n, k, uid) {
-					break
-				}
+			}
+			lives = append(lives, uid)
+			if !live(t, alice, countries[v.country], v.command, k, uid) {
+				break
+			}
+			if k%20 == 0 {
+				t.Logf("killed at %d ends", k)
 			}
 		}
 	}
