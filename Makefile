@@ -51,11 +51,12 @@ chaos: ## break everything for a minute, then check every promise by logs and ro
 	bin/chaos $(ARGS)
 
 # One after the other, since each takes all processors. What is found is kept below testdata/fuzz of its package: mend
-# it, and commit that file, which every test run tries from then on.
+# it, and commit that file, which every test run tries from then on. KEEP=16 adds to the corpora that are committed.
 FUZZTIME ?= 10s
+KEEP ?= 0
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (10s), one after the other, against a real PostgreSQL where one needs it (TARGETS=FuzzParse for some)
-	$(GO) run ./internal/pgtest/cmd/with-postgres -- $(GO) run ./internal/pgtest/cmd/fuzz -time $(FUZZTIME) $(TARGETS)
+	$(GO) run ./internal/pgtest/cmd/with-postgres -- $(GO) run ./internal/pgtest/cmd/fuzz -time $(FUZZTIME) -keep $(KEEP) $(TARGETS)
 
 # A schedule is drawn by its number. What breaks a promise is printed with the command that plays it again and tells it.
 .PHONY: sim

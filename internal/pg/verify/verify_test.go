@@ -2,6 +2,8 @@ package verify_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -96,10 +98,44 @@ func TestEachInvariantSeesWhatItIsFor(t *testing.T) {
 		{"heads have bodies", "a head without a body", `DELETE FROM postern.task WHERE queue_id = ` + lone},
 		{"days rise", "the day fell",
 			`UPDATE postern.task SET day = day - 1 WHERE queue_id = ` + ended + ` AND seq = 3`},
+		{"dependencies are done", "one is DONE before what it waits for",
+			`INSERT INTO postern.dependency (queue_id, seq, day, on_queue, on_seq, on_day, on_salt)
+			SELECT t.queue_id, t.seq, t.day, o.queue_id, o.seq, o.day, 0
+			FROM postern.task t, postern.task o WHERE t.uid = 'e1' AND o.uid = 'l1'`},
+		{"dependencies are done", "one waits for what was cancelled",
+			`INSERT INTO postern.dependency (queue_id, seq, day, on_queue, on_seq, on_day, on_salt)
+			SELECT t.queue_id, t.seq, t.day, o.queue_id, o.seq, o.day, 0
+			FROM postern.task t, postern.task o WHERE t.uid = 'l1' AND o.uid = 'f3'`},
+		{"the first goes first", "what was placed ahead waits behind another",
+			`INSERT INTO postern.mark (queue_id, seq, kind, rank) VALUES (` + flying + `, 4, 'placed', 0.5)`},
+		{"held is held", "what is held for an operator has an owner",
+			`INSERT INTO postern.mark (queue_id, seq, kind) VALUES (` + flying + `, 2, 'unknown')`},
 		{"days rise", "a day beyond that of the tail",
 			`UPDATE postern.queue SET tail_day = tail_day - 1, head_day = head_day - 1 WHERE queue_id = ` + ended},
 	} {
 		t.Run(strings.ReplaceAll(c.invariant+" "+c.sentence, " ", "_"), func(t *testing.T) { seen(t, pool, c.plant, c.invariant) })
+	}
+}
+
+// Each invariant has rows that break it, in a test of its package; but for one that the schema itself refuses to be broken
+// (schema_test.go).
+func TestEachInvariantHasAViolationThatIsPlanted(t *testing.T) {
+	var tests strings.Builder
+	files, err := filepath.Glob("../*/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests.Write(text)
+	}
+	for _, v := range verify.Invariants {
+		if v.Name != "one row per queue" && !strings.Contains(tests.String(), `"`+v.Name+`"`) {
+			t.Errorf("no test plants a violation of %q", v.Name)
+		}
 	}
 }
 

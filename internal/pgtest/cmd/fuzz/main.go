@@ -1,10 +1,11 @@
 // Command fuzz runs the fuzz targets of this module, one after the other, each for a while, and says which one it is at
 // and what came of it. Arguments are regular expressions: only targets that one of them matches are run. It ends with 1
-// where one has found something.
+// where one has found something. With -keep it adds to the corpus of each target, which every test run tries.
 package main
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -22,6 +24,7 @@ type target struct{ folder, name string }
 func main() {
 	long := flag.Duration("time", 10*time.Second, "how long each target is run")
 	workers := flag.Int("workers", 2, "how many processes of a target run at once")
+	keep := flag.Int("keep", 0, "how many inputs that reach code of their own are kept below testdata/fuzz: the shortest")
 	flag.Parse()
 	list, err := targets(".", flag.Args())
 	if err != nil || len(list) == 0 {
@@ -38,7 +41,12 @@ func main() {
 			fmt.Printf("FOUND SOMETHING\n%s\n", said)
 			continue
 		}
-		fmt.Printf("ok, %s in %s\n", executions(said), time.Since(begun).Round(time.Second))
+		kept, err := t.keep(*keep)
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(2)
+		}
+		fmt.Printf("ok, %s in %s%s\n", executions(said), time.Since(begun).Round(time.Second), kept)
 	}
 	if failed > 0 {
 		fmt.Printf("%d of %d targets found something: it is below testdata/fuzz of their packages\n", failed, len(list))
@@ -107,4 +115,64 @@ func executions(said string) string {
 		return "an unknown number of tries"
 	}
 	return found[len(found)-1][1] + " tries"
+}
+
+// keep fills the committed corpus of a target up to n inputs, with the shortest of those that go has found to reach code
+// of their own.
+func (t target) keep(n int) (said string, err error) {
+	if n == 0 {
+		return "", nil
+	}
+	cached, err := t.cached()
+	if err != nil {
+		return "", err
+	}
+	corpus := filepath.Join(t.folder, "testdata", "fuzz", t.name)
+	have, _ := os.ReadDir(corpus) // none, before the first
+	slices.SortStableFunc(cached, func(a, b input) int { return cmp.Compare(len(a.text), len(b.text)) })
+	added := 0
+	for _, c := range cached {
+		if len(have)+added >= n {
+			break
+		}
+		if slices.ContainsFunc(have, func(d fs.DirEntry) bool { return d.Name() == c.name }) {
+			continue
+		}
+		if err := os.MkdirAll(corpus, 0o755); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(filepath.Join(corpus, c.name), c.text, 0o644); err != nil {
+			return "", err
+		}
+		added++
+	}
+	return fmt.Sprintf(", %d inputs kept", added), nil
+}
+
+// input is one that go keeps in its cache.
+type input struct {
+	name string
+	text []byte
+}
+
+// cached reads the inputs of a target that reach code of their own.
+func (t target) cached() (list []input, err error) {
+	out, err := exec.Command("go", "env", "GOCACHE").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go env GOCACHE: %w", err)
+	}
+	pkg, err := exec.Command("go", "list", t.folder).Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list %s: %w", t.folder, err)
+	}
+	folder := filepath.Join(strings.TrimSpace(string(out)), "fuzz", strings.TrimSpace(string(pkg)), t.name)
+	files, _ := os.ReadDir(folder) // none, where no input reached code of its own
+	for _, f := range files {
+		text, err := os.ReadFile(filepath.Join(folder, f.Name()))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, input{f.Name(), text})
+	}
+	return list, nil
 }
