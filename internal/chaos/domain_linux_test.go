@@ -239,7 +239,7 @@ func TestEachProcessOfADomainIsKilledAtEachCommit(t *testing.T) {
 	}
 }
 
-// killAtCommits has two nodes of which some processes are killed, and wants each intent to be carried out once.
+// killAtCommits kills some processes of two nodes, and wants each intent to be carried out once.
 func killAtCommits(t *testing.T, every bool, victims ...victim) {
 	chain, alice, bob := landOf(t, `"mode": "STATIC", "static": "bob"`)
 	countries := map[string]*country{"alice": alice, "bob": bob}

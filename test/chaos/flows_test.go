@@ -25,13 +25,7 @@ func breakAll(t *testing.T, o options) {
 	if _, err := findPostgres(t.TempDir()); err != nil {
 		t.Skip(err)
 	}
-	bin := filepath.Join(t.TempDir(), "postern")
-	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", bin, "./cmd/postern")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v %s", err, out)
-	}
-	o.seed, o.bin, o.bare = 1, bin, true
+	o.seed, o.bin, o.bare = 1, buildPostern(t), true
 	o.settle = 3 * time.Minute // other tests may use the machine
 	var err error
 	if o.faults, err = chosenFor(o.load, "", "clock-node"); err != nil {
@@ -47,6 +41,18 @@ func breakAll(t *testing.T, o options) {
 	if out.wrong() {
 		t.Error("something is wrong")
 	}
+}
+
+// buildPostern builds the program.
+func buildPostern(t *testing.T) (bin string) {
+	t.Helper()
+	bin = filepath.Join(t.TempDir(), "postern")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", bin, "./cmd/postern")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	return bin
 }
 
 // goodFlow is a flow of two jobs. The first failed once, and was executed twice in its second try, since it lapsed.

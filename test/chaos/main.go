@@ -262,9 +262,7 @@ func (w *world) judge(ctx context.Context, o options, took, settled time.Duratio
 	if w.worker.canary > 0 {
 		say("no redirect is followed", "%d requests", w.worker.canary)
 	}
-	if n := len(w.counts); n > 5 && out.Unknown+out.Late+out.Stale+out.Asked == 0 {
-		say("faults do something", "%d kinds of faults, and nothing was unknown, late or asked about", n)
-	}
+	out.checkFaults(len(w.counts), say)
 	return out, w.judgeAll(ctx, c, out, say)
 }
 
@@ -273,15 +271,28 @@ func (w *world) judgeAll(ctx context.Context, c *pgx.Conn, out *result, say foun
 	if err := checkSQL(ctx, c, say); err != nil {
 		return err
 	}
-	if u := out.After; u.Goroutines > 2*out.Before.Goroutines+500 || u.Connections > 2*out.Before.Connections+20 || u.MemoryMiB > 400 {
-		say("everything returns to its baseline", "%+v, before it was %+v", u, out.Before)
-	}
+	out.checkBaseline(say)
 	url := fmt.Sprintf("DATABASE_URL=postgres://postern@127.0.0.1:%d/postern?sslmode=disable", w.pg.port)
 	if _, err := w.postern(url, "verify"); err != nil {
 		out.Verify = err.Error()
 	}
 	w.checkCanary(say)
 	return nil
+}
+
+// checkFaults: many kinds of faults leave a trace.
+func (out *result) checkFaults(kinds int, say found) {
+	if kinds > 5 && out.Unknown+out.Late+out.Stale+out.Asked == 0 {
+		say("faults do something", "%d kinds of faults, and nothing was unknown, late or asked about", kinds)
+	}
+}
+
+// checkBaseline: no process keeps goroutines, connections or memory once all has ended.
+func (out *result) checkBaseline(say found) {
+	u, was := out.After, out.Before
+	if u.Goroutines > 2*was.Goroutines+500 || u.Connections > 2*was.Connections+20 || u.MemoryMiB > 400 {
+		say("everything returns to its baseline", "%+v, before it was %+v", u, was)
+	}
 }
 
 // checkCanary: no log has the secret that everything is asked with.

@@ -25,6 +25,7 @@ type world struct {
 	node   pg.Node
 	inputs map[string][]string // what an intent is to spend, by its data
 	plan   string              // of what is assembled; "": the owner signs, and one endorses
+	took   []time.Duration     // of each step
 }
 
 func newWorld(t *testing.T) *world {
@@ -127,9 +128,11 @@ func (w *world) turn(ctx context.Context, s *stores.Store, node pg.Node) error {
 		events[id] = append(events[id], domains.Event{})
 	}
 	for id, list := range events {
+		begun := time.Now()
 		if _, err := d.Step(ctx, id, list); err != nil {
 			return err
 		}
+		w.took = append(w.took, time.Since(begun))
 	}
 	_, err = d.PostActivities(ctx, 0)
 	return err

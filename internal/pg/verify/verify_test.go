@@ -117,8 +117,8 @@ func TestEachInvariantSeesWhatItIsFor(t *testing.T) {
 	}
 }
 
-// Each invariant has rows that break it, in a test of its package; but for one that the schema itself refuses to be broken
-// (schema_test.go).
+// Each invariant has rows that break it, in a test of its package; but for one that the schema itself refuses to have
+// broken (schema_test.go).
 func TestEachInvariantHasAViolationThatIsPlanted(t *testing.T) {
 	var tests strings.Builder
 	files, err := filepath.Glob("../*/*_test.go")

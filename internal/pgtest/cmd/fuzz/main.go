@@ -24,7 +24,7 @@ type target struct{ folder, name string }
 func main() {
 	long := flag.Duration("time", 10*time.Second, "how long each target is run")
 	workers := flag.Int("workers", 2, "how many processes of a target run at once")
-	keep := flag.Int("keep", 0, "how many inputs that reach code of their own are kept below testdata/fuzz: the shortest")
+	keep := flag.Int("keep", 0, "how many inputs that reach code of their own a corpus is filled up to")
 	flag.Parse()
 	list, err := targets(".", flag.Args())
 	if err != nil || len(list) == 0 {
@@ -117,8 +117,8 @@ func executions(said string) string {
 	return found[len(found)-1][1] + " tries"
 }
 
-// keep fills the committed corpus of a target up to n inputs, with the shortest of those that go has found to reach code
-// of their own.
+// keep fills the committed corpus of a target up to n inputs, with the shortest of those that go has found to reach
+// code of their own.
 func (t target) keep(n int) (said string, err error) {
 	if n == 0 {
 		return "", nil

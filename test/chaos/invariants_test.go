@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// loosen takes from the tables what keeps them from being wrong.
+const loosen = `SET LOCAL session_replication_role = replica;
+	DO $$ DECLARE c record; BEGIN
+		FOR c IN SELECT conrelid::regclass AS at, conname FROM pg_constraint
+			WHERE connamespace = 'postern'::regnamespace AND contype IN ('c', 'u', 'p', 'x') AND conparentid = 0
+				AND conislocal AND NOT (SELECT relispartition FROM pg_class WHERE oid = conrelid) LOOP
+			EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I CASCADE', c.at, c.conname);
+		END LOOP;
+	END $$;
+	DO $$ BEGIN CREATE TABLE postern.task_any PARTITION OF postern.task DEFAULT;
+		EXCEPTION WHEN OTHERS THEN NULL; END $$;
+	DO $$ BEGIN CREATE TABLE postern.outcome_any PARTITION OF postern.outcome DEFAULT;
+		EXCEPTION WHEN OTHERS THEN NULL; END $$;
+	DO $$ BEGIN CREATE TABLE postern.attempt_any PARTITION OF postern.attempt DEFAULT;
+		EXCEPTION WHEN OTHERS THEN NULL; END $$;
+`
+
+// Rows as a queue 1 has them: three positions, of which the first has ended.
+const (
+	someTasks = `INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, uid)
+		SELECT 1, n, current_date, 1, 'T', '{}', 'u' || n FROM generate_series(1, 3) n;`
+	someEnd = `INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, fence)
+		VALUES (1, 1, current_date, 1, 'DISPATCHING', 'DONE', 5);`
+	someQueue = `INSERT INTO postern.queue (queue_id, context_id, head_seq, tail_seq, head_day, tail_day, fence, was,
+			phase, entered_at)
+		VALUES (1, 1, 2, 3, current_date, current_date, 5, '', 'READY', now());
+		INSERT INTO postern.timer (queue_id, due_at) VALUES (1, now());`
+	someSender = `INSERT INTO postern.sender (sender_id, context_id, pool_id, account) OVERRIDING SYSTEM VALUE
+		VALUES (7, 1, 1, 'a');`
+)
+
+// Each invariant of the checker finds rows that break it, and none where all is well.
+func TestEachInvariantOfTheRowsFindsWhatIsWrong(t *testing.T) {
+	pg, err := newPostgres(t.Context(), filepath.Join(openTemp(t), "pg"), wants{})
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { pg.stop(context.Background(), "immediate") })
+	w := &world{bin: buildPostern(t), dir: t.TempDir()}
+	url := fmt.Sprintf("postgres://postern@127.0.0.1:%d/postern?sslmode=disable", pg.port)
+	if out, err := w.postern("DATABASE_URL="+url, "migrate", "up"); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	c, err := pgx.Connect(t.Context(), pg.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	look := func(rows string) (found []string) {
+		t.Helper()
+		if _, err := c.Exec(t.Context(), "BEGIN; "+loosen+someTasks+someEnd+someQueue+someSender+rows); err != nil {
+			t.Fatalf("%v: %s", err, rows)
+		}
+		defer c.Exec(t.Context(), "ROLLBACK")
+		err := checkSQL(t.Context(), c, func(invariant, _ string, _ ...any) { found = append(found, invariant) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	if found := look(""); len(found) > 0 {
+		t.Fatalf("nothing is wrong, and it finds %v", found)
+	}
+	spoiled := map[string]string{
+		"one transaction per key":      `UPDATE postern.task SET uid = 'u1' WHERE seq = 2`,
+		"positions are dense":          `DELETE FROM postern.task WHERE seq = 2`,
+		"one outcome":                  someEnd,
+		"below the head all has ended": `DELETE FROM postern.outcome`,
+		"fences never fall": `INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, fence)
+			VALUES (1, 2, current_date, 1, 'DISPATCHING', 'DONE', 4)`,
+		"a late process changes nothing": `INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, code)
+			VALUES (1, 1, current_date, 1, 5, 'dispatch', 'node_lost')`,
+		"a nonce is one transaction's": `INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id,
+				nonce) SELECT 1, n, current_date, 1, 5, 'dispatch', 7, 1 FROM generate_series(1, 2) n`,
+		"sender and queue agree":   `UPDATE postern.sender SET queue_id = 1`,
+		"no owner is dead":         `UPDATE postern.queue SET node_id = 9, node_epoch = 1`,
+		"what waits will be woken": `DELETE FROM postern.timer`,
+		"idle is empty":            `UPDATE postern.queue SET phase = 'IDLE'`,
+		"heads have bodies":        `DELETE FROM postern.task; DELETE FROM postern.outcome`,
+		"days rise":                `UPDATE postern.task SET day = day - 1 WHERE seq = 2`,
+		"callbacks have rows":      `UPDATE postern.task SET callback = '{"url": "http://x/"}' WHERE seq = 1`,
+	}
+	for name := range invariants {
+		rows, planted := spoiled[name]
+		if !planted {
+			t.Errorf("no rows break %q", name)
+		} else if found := look(rows); !slices.Contains(found, name) {
+			t.Errorf("rows that break %q are not found: %v", name, found)
+		}
+	}
+}
+
+// openTemp is a directory of the test that the user of PostgreSQL may enter.
+func openTemp(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "postern-invariants-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// A key in a log is found.
+func TestASecretInALogIsFound(t *testing.T) {
+	w := &world{dir: t.TempDir(), client: &client{key: "whpk_secret"}}
+	for text, want := range map[string]int{"all is well": 0, `the header is "whpk_secret"`: 1} {
+		if err := os.WriteFile(filepath.Join(w.dir, "serve.log"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		w.checkCanary(func(invariant, _ string, _ ...any) {
+			if invariant == "no secret is logged" {
+				found++
+			}
+		})
+		if found != want {
+			t.Errorf("%q: %d found, want %d", text, found, want)
+		}
+	}
+}
+
+// A run that leaves no trace of its faults, and one that does not give back what it took, are found.
+func TestWhatARunLeavesBehindIsJudged(t *testing.T) {
+	usual := usage{Goroutines: 100, Connections: 20, MemoryMiB: 60}
+	for _, c := range []struct {
+		invariant string
+		out       result
+		kinds     int
+	}{
+		{"", result{Before: usual, After: usual, Unknown: 1}, 6},
+		{"", result{Before: usual, After: usual}, 5},
+		{"faults do something", result{Before: usual, After: usual}, 6},
+		{"everything returns to its baseline", result{Before: usual, After: usage{701, 60, 20}}, 0},
+		{"everything returns to its baseline", result{Before: usual, After: usage{100, 401, 20}}, 0},
+		{"everything returns to its baseline", result{Before: usual, After: usage{100, 60, 61}}, 0},
+	} {
+		found := ""
+		say := func(invariant, _ string, _ ...any) { found += invariant }
+		c.out.checkFaults(c.kinds, say)
+		c.out.checkBaseline(say)
+		if found != c.invariant {
+			t.Errorf("%+v: found is %q, want %q", c.out, found, c.invariant)
+		}
+	}
+}
+
+// "every answer is right": one key that is acknowledged with two ids is found.
+func TestTwoIdsForOneKeyAreFound(t *testing.T) {
+	n := 0
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n++
+		w.WriteHeader(201)
+		fmt.Fprintf(w, `{"id": "%d"}`, n)
+	}))
+	defer api.Close()
+	c, err := newClient("key", []string{api.URL}, filepath.Join(t.TempDir(), "client.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &post{UID: "u1", Queue: "q"}
+	for i, want := range []int{0, 1} {
+		c.try(t.Context(), p, i, false)
+		if len(c.faults) != want {
+			t.Errorf("after %d answers it finds %v", i+1, c.faults)
+		}
+	}
+}
+
+// Each invariant that a run is judged by is found broken by a test of the checker, or by the scenario of a twin.
+func TestEachInvariantIsSeenToFindWhatIsWrong(t *testing.T) {
+	var tests strings.Builder
+	sources := map[string]string{}
+	files, _ := filepath.Glob("*.go")
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(f, "_test.go") || f == "twins.go" {
+			tests.Write(text)
+		} else {
+			sources[f] = string(text)
+		}
+	}
+	named := regexp.MustCompile(`(?:say\(|const invariant = )"([a-z][^"]+)"`)
+	for file, text := range sources {
+		for _, m := range named.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(tests.String(), `"`+m[1]+`"`) {
+				t.Errorf("%s: no test and no twin breaks %q", file, m[1])
+			}
+		}
+	}
+}
