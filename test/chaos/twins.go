@@ -21,6 +21,7 @@ type twin struct {
 	o       options
 	pkg     string // of the test
 	sub     string // the one of its parts that is run, "" for all
+	stands  bool   // some transactions wait on purpose, as in a run
 }
 
 // twins are all that are planted, in the order of the promises that they break.
@@ -129,6 +130,11 @@ var twins = []twin{
 		name: "hash_not_asked", planted: "a reconciliation does not ask about the hash that it has found",
 		caught: "reconcile learns what was done", faults: "restore", o: options{seconds: 24, every: 3 * time.Second,
 			settle: 10 * time.Second},
+	},
+	{
+		name: "why_forgets_pause", planted: "why does not name the pause of a type",
+		caught: "nothing stands still", faults: "-", stands: true,
+		o: options{seconds: 5, settle: 5 * time.Second},
 	},
 }
 
@@ -246,7 +252,7 @@ func (t *twin) run(ctx context.Context, bin, planted string) (by []string, err e
 		return t.runTest(ctx)
 	}
 	o := t.o
-	o.bin, o.seed, o.bare = bin, 1, true
+	o.bin, o.seed, o.bare = bin, 1, !t.stands
 	o.rate, o.queues = max(o.rate, 60), max(o.queues, 40)
 	if t.o.queues > 0 {
 		o.queues = t.o.queues
