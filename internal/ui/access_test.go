@@ -53,18 +53,15 @@ func TestEachPageAsEachRole(t *testing.T) {
 // leastFor is who may pull a lever at least, by its last word; all that are not named are for admins. What an executor
 // may do to what it posted itself, an executor may not do to what another has posted.
 var leastFor = map[string]string{
-	"POST /processors/*/tick":            "reader",
-	"POST /processors/*/retry-execution": "reader",
-	"POST /transactions":                 "executor",
-	"POST /domains/*/intents/*/resume":   "executor",
-	"POST /domains/*/intents/*/cancel":   "executor",
-	"POST /processors/*/pause":           "executor",
-	"POST /processors/*/resume":          "executor",
-	"POST /nodes/*/drain":                "root",
-	"POST /nodes/*/undrain":              "root",
-	"POST /nodes/*/bury":                 "root",
-	"POST /contexts/*/quarantine":        "root",
-	"POST /contexts/*/release":           "root",
+	"POST /processors/*/tick":          "reader",
+	"POST /transactions":               "executor",
+	"POST /domains/*/intents/*/resume": "executor",
+	"POST /domains/*/intents/*/cancel": "executor",
+	"POST /processors/*/pause":         "executor",
+	"POST /processors/*/resume":        "executor",
+	"POST /nodes/*/drain":              "root",
+	"POST /nodes/*/resume":             "root",
+	"POST /nodes/*/bury":               "root",
 }
 
 // ofOwners are levers that only who made the thing may pull, whatever the role: root, who made all of the scenario.
@@ -77,6 +74,11 @@ func TestEachFormAsEachRole(t *testing.T) {
 	h.api("PUT", "/contexts/shop", `{}`)
 	h.api("PUT", "/contexts/else", `{}`)
 	ids := h.scenario("shop")
+	if _, err := h.store.Pool().Exec(t.Context(), `INSERT INTO postern.node (name, version, ttl, heartbeat_at, draining)
+		VALUES ('live', 'v1', '1 hour', clock_timestamp(), false),
+			('drained', 'v1', '1 hour', clock_timestamp(), true)`); err != nil {
+		t.Fatal(err)
+	}
 	ranks := []string{"foreign", "reader", "executor", "admin", "root"}
 	who := map[string]*browser{
 		"foreign":  h.browser().signIn(h.key("else", "admin")),
@@ -91,7 +93,7 @@ func TestEachFormAsEachRole(t *testing.T) {
 		tokens[name] = b.get("/ui/c/" + home + "/now").input("token")
 	}
 	tried := map[string]bool{}
-	for _, p := range append(screens(ids), "contexts/shop") {
+	for _, p := range append(screens(ids), "contexts/shop", "nodes/live", "nodes/drained") {
 		page := "/ui/c/shop/" + p
 		all := who["root"].get(page)
 		for _, lever := range all.levers() {
@@ -101,6 +103,10 @@ func TestEachFormAsEachRole(t *testing.T) {
 			}
 			tried[kind] = true
 			least := slices.Index(ranks, cmp.Or(leastFor[kind], "admin"))
+			hidden := 404
+			if strings.HasPrefix(p, "nodes/") { // they are of no context
+				hidden = 403
+			}
 			for rank, name := range ranks {
 				b := who[name]
 				if has := slices.Contains(b.get(page).levers(), lever); has != (rank >= least) {
@@ -111,11 +117,16 @@ func TestEachFormAsEachRole(t *testing.T) {
 				form.Set("do", "try")
 				s := b.post(page, form)
 				switch refused := s.status == 403 || s.status == 404; {
-				case name == "foreign" && s.status != 404, name != "foreign" && rank < least && s.status != 403,
+				case name == "foreign" && s.status != hidden, name != "foreign" && rank < least && s.status != 403,
 					rank >= least && refused != (name != "root" && slices.Contains(ofOwners, kind)):
 					t.Errorf("%s on %s, sent by %s: %d", lever, p, name, s.status)
 				}
 			}
+		}
+	}
+	for kind := range leastFor {
+		if !tried[kind] {
+			t.Errorf("no page of the scenario has the form of %s", kind)
 		}
 	}
 	if len(tried) < 25 {

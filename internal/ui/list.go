@@ -18,6 +18,9 @@ type listPage struct {
 	Filters        []filter
 	Next           string // the URL of the next page
 	First          string // that of the first one, where this is another
+	Window         string // since when the list looks, where the URL does not say it
+	Bulk           []*lever
+	Filter         string // of the bulk, as people read it
 }
 
 // filter is a field of the form that thins a list.
@@ -45,7 +48,7 @@ func (v *visit) listOf(path string, columns []column, id string) (*listPage, err
 	l := v.rows(path, a, columns, id)
 	l.Filters = form
 	l.Next, l.First = v.turns(a, query)
-	return l, nil
+	return l, l.offer(v, path, query, a, doc{})
 }
 
 // filters are those of the contract that the URL sets, and the form that sets them.

@@ -1,29 +1,16 @@
 package ui
 
-import (
-	"fmt"
-	"net/http"
-	"net/url"
-	"slices"
-	"strings"
-	"time"
-)
+import "net/http"
 
 // transactionsPage is a page of the list, and the levers on all that its filter finds.
 type transactionsPage struct {
 	*listPage
 
-	Window string // since when the list looks, where the URL does not say it
-	Bulk   []*lever
-	Dev    []*lever // that development wants
-	Filter string   // as people read it
+	Dev []*lever // that development wants
 }
 
 var transactionColumns = cols("transaction", "uid", "queue", "queue", "type", "type", "state", "state",
 	"attempt", "attempt", "sender", "sender", "received", "received_at", "next", "next_at", "error", "error.message")
-
-// bulkVerbs are the levers on many, in the order in which they are offered.
-var bulkVerbs = []string{"cancel", "retry", "suspend", "resume", "redrive", "was-done", "was-not-done"}
 
 // transactions loads the list.
 func transactions(v *visit) (*screen, error) {
@@ -47,7 +34,12 @@ func transactions(v *visit) (*screen, error) {
 	if err := p.develop(v); err != nil {
 		return nil, err
 	}
-	return &screen{visit: v, Title: "transactions", Data: &p, file: "transactions.html"}, p.offer(v, query)
+	filter := doc{}
+	if p.Window != "" {
+		filter["received_after"] = p.Window
+	}
+	return &screen{visit: v, Title: "transactions", Data: &p, file: "transactions.html"},
+		p.offer(v, "/transactions", query, a, filter)
 }
 
 // develop makes the forms that post a transaction and move the clock, in development alone.
@@ -72,48 +64,3 @@ func (p *transactionsPage) develop(v *visit) error {
 	}
 	return nil
 }
-
-// offer makes the levers on all that the filter finds. Transactions that are received after the page was made are not
-// meant, so that a lever acts on those that were tried, and on none that has come since.
-func (p *transactionsPage) offer(v *visit, query url.Values) error {
-	filter := doc{}
-	for name, values := range query {
-		switch name {
-		case "cursor", "limit", "order", "include":
-			continue
-		case "suspended", "held":
-			filter[name] = values[0] == "true"
-		case "redrive_of", "received_after", "received_before", "done_after", "done_before":
-			filter[name] = values[0]
-		default:
-			filter[name] = values
-		}
-		p.Filter += fmt.Sprintf("%s %s; ", strings.ReplaceAll(name, "_", " "), strings.Join(values, " or "))
-	}
-	if p.Window != "" {
-		filter["received_after"] = p.Window
-	}
-	if filter["received_before"] == nil {
-		filter["received_before"] = v.moment()
-	}
-	p.Filter = strings.TrimSuffix(p.Filter, "; ")
-	for _, verb := range bulkVerbs {
-		l, err := v.leverOf(http.MethodPost, "/transactions:"+verb, doc{"filter": filter, "max": 1000})
-		if err != nil {
-			return err
-		}
-		if l == nil {
-			continue
-		}
-		if l.Said != nil && v.Given["body"] != "" {
-			l.Body = l.Said.onward(v.Given["body"]) // the same filter as was tried
-		}
-		l.Bulk = p.Filter
-		l.Fields = slices.DeleteFunc(l.Fields, func(f field) bool { return f.Name == "after" })
-		p.Bulk = append(p.Bulk, l)
-	}
-	return nil
-}
-
-// moment is the time at which a page is made, by the clock of the API where it tells it.
-func (v *visit) moment() string { return time.Now().UTC().Format(time.RFC3339Nano) }

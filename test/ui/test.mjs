@@ -11,6 +11,7 @@ import { chromium } from 'playwright-core';
 import { spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
 import fs from 'node:fs';
+import http from 'node:http';
 import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
@@ -91,6 +92,32 @@ async function jobs(ids) {
   }
 }
 
+// refuser is a worker, a tool and a receiver of callbacks that refuses all, with texts that want to be more than text.
+const refuser = http.createServer((request, answer) => {
+  request.resume();
+  answer.setHeader('Content-Type', 'application/json');
+  answer.statusCode = request.url === '/hook' ? 410 : 200;
+  answer.end(JSON.stringify({ error: { class: 'rejected', code: 'no', message: 'the bank says no ' + markup } }));
+});
+await new Promise(done => refuser.listen(0, '127.0.0.1', done));
+refuser.unref();
+const refusal = `http://127.0.0.1:${refuser.address().port}/`;
+
+// failures puts there what ended badly, and how it was told: a transaction, a callback, an event, a message and a batch.
+async function failures(ids) {
+  await api('PUT', '/subscriptions/told', { kind: 'webhook', url: refusal + 'hook', events: ['transaction.failed'] });
+  await api('PUT', '/dispatchers/BAD', { worker_url: refusal });
+  ids.bad = (await api('POST', '/transactions?wait=20s', { queue: 'refused', type: 'BAD', uid: 'bad-1', data: {} })).id;
+  await api('PUT', '/sources/app', { kind: 'push', map: { fqn: '/tool' } });
+  const input = { type: 'object', properties: { a: { type: 'integer' } } }, output = { oneOf: [{ type: 'object', properties: { ok: { type: 'object' } } }] };
+  await api('PUT', '/tools/xyz.labs.add@1', { url: refusal, description: 'adds ' + markup, input_schema: input, output_schema: output });
+  ids.event = (await api('POST', '/events', { source: 'app', identity: { digest: markup }, json: { tool: 'xyz.labs.none@1', note: markup } })).items[0].id;
+  await api('PUT', '/channels/between', { kind: 'integrity', capacity: 4 });
+  await api('POST', '/channels/between/messages', { id: 'a', payload: { note: markup } });
+  const add = { domain: 'proc', contract_address: 'BAD', message_details: { message: { name: 'add' } } };
+  ids.batch = (await api('POST', '/processors/proc/batches', { actions_config: { non_atomic: { functions: [add] } }, msgs: [{ msg: { add: { n: 1 } } }] })).id;
+}
+
 // scenario puts something of most nouns there, with texts of users that want to be more than text.
 async function scenario() {
   await api('PUT', '/dispatchers/HELLO', { worker_url: 'noop:' });
@@ -111,8 +138,13 @@ async function scenario() {
   await api('PUT', '/peers/bank', { secret: 'whsec_' + Buffer.from('0123456789abcdef0123456789abcdef').toString('base64') });
   await api('PUT', '/domains/notes', { types: ['HELLO'], service_url: 'http://127.0.0.1:1' });
   await api('POST', '/domains/notes/pause', { reason: 'the notary is away ' + markup });
+  await failures(ids);
   ids.intent = (await api('POST', '/domains/notes/intents', { party: 'ann', uid: 'mint-1', data: { note: markup } })).id;
   await calm('the transaction that is done', async () => (await api('GET', '/transactions/' + ids.done)).state === 'DONE');
+  await calm('callbacks that were refused', async () => {
+    const told = (await api('GET', '/deliveries')).items;
+    return told.length === 3 && told.every(d => d.tries > 0);
+  });
   await calm('the message', async () => (await api('GET', '/messages/' + ids.message)).delivered_at);
   await calm('the counts of the first page', async () => {
     const now = await api('GET', '/now');
@@ -135,8 +167,9 @@ const screens = {
   now: 'now', transactions: 'transactions', transaction: 'transactions/' + ids['payout-2'], depends: 'transactions/' + ids.waits,
   done: 'transactions/' + ids.done, queues: 'queues', queue: 'queues/payouts', senders: 'senders', sender: 'senders/acc-1',
   pools: 'pools', pool: 'pools/signers', dispatchers: 'dispatchers', dispatcher: 'dispatchers/PAY', processors: 'processors',
-  processor: 'processors/proc', batches: 'processors/proc/batches', authorizations: 'authorizations', sources: 'sources',
-  events: 'events', tools: 'tools', channels: 'channels', subscriptions: 'subscriptions', subscription: 'subscriptions/hook',
+  processor: 'processors/proc', failed: 'transactions/' + ids.bad, batches: 'processors/proc/batches', authorizations: 'authorizations', sources: 'sources',
+  event: 'events/' + ids.event, events: 'events', dead: 'events?status=Dead', tools: 'tools', tool: 'tools/xyz.labs.add@1', channels: 'channels',
+  source: 'sources/app', channel: 'channels/between', batch: 'processors/proc/batches/' + ids.batch, subscriptions: 'subscriptions', subscription: 'subscriptions/hook',
   deliveries: 'deliveries', nodes: 'nodes', node: 'nodes/node-1', audit: 'audit', contexts: 'contexts', context: 'contexts/default',
   machines: 'machines', machine: 'machines/transaction', missing: 'queues/none', stands: 'queues?stuck_for=24h&prefix=pay',
   flows: 'flows', flow: 'flows/' + ids.flow, jobs: 'jobs', job: 'jobs/' + ids.job, runners: 'runners', runner: 'runners/box',
@@ -170,8 +203,8 @@ const steady = t => t.replace(/whpk_\S+/g, 'KEY').replace(/[0-9a-f]{8}-[0-9a-f]{
   .replace(/\b\d+\.\d{3} s\b/g, 'TIME')
   .replace(/(in )?\d+ (s|min|h|days)( ago)?/g, 'TIME')
   .replace(/\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?( UTC)?/g, 'TIME')
-  .replace(/^(\S+\tlive\tTIME\t)\d+\t\d+/gm, '$1N\tN').replace(/^(calls|queues)\n\d+$/gm, '$1\nN')
-  .replace(/fence\s+\d+/g, 'fence N').replace(/x{200,}/g, 'x…').replace(/\b\d+ ms\b/g, 'N ms').replace(/[ \t]+\n/g, '\n')
+  .replace(/^(\S+\tlive\tTIME\t)\d+\t\d+/gm, '$1N\tN').replace(/^(\S+\tpending\ttransaction\.failed\ttold\tID\t)\d+/gm, '$1N').replace(/^(calls|queues)\n\d+$/gm, '$1\nN')
+  .replace(/127\.0\.0\.1:\d{2,}/g, '127.0.0.1:PORT').replace(/fence\s+\d+/g, 'fence N').replace(/x{200,}/g, 'x…').replace(/\b\d+ ms\b/g, 'N ms').replace(/[ \t]+\n/g, '\n')
   .replace(/(lag seconds|version|epoch|cursor|newest|heartbeat age seconds)(\s+)\S+/g, '$1$2N')
   .replace(/^\d\d:00: .*$/gm, 'HOUR').replace(/(In 24 hours ).*/g, '$1N').replace(/\b\d{15,}\b/g, 'CLOCK');
 
@@ -327,6 +360,19 @@ console.log('screens: seen');
   check(await still(), 'a hidden tab is kept up to date');
   await hide(false);
   await changes('a tab that is seen again is not live');
+  // one that is opened in the background asks for nothing until it is looked at
+  const back = await context.newPage();
+  await back.addInitScript(() => Object.defineProperty(document, 'hidden', { configurable: true, get: () => !window.shown }));
+  const streams = [];
+  back.on('request', r => { if (r.headers().accept?.includes('text/event-stream')) streams.push(r.url()); });
+  await back.goto(base + c + 'now', { waitUntil: 'load' });
+  await back.waitForTimeout(2000);
+  check(streams.length === 0, 'a tab that is opened in the background is kept up to date', streams.join());
+  await back.evaluate(() => { window.shown = true; document.dispatchEvent(new Event('visibilitychange')); });
+  await calm('the stream of a tab that is looked at', () => streams.length === 1);
+  await back.waitForFunction(t => document.querySelector('#live time')?.getAttribute('datetime') !== t,
+    await back.locator('#live time').first().getAttribute('datetime'), { timeout: patience, polling: 200 });
+  await back.close();
   quiet.quiet = true;
   await stop();
   await start();
@@ -341,6 +387,33 @@ console.log('screens: seen');
   await page.goto(base + c + screens.job);
   await ids.say(2, 'half of it is done');
   await page.waitForFunction(() => document.querySelector('#log .stderr')?.innerText === 'half of it is done');
+  await context.close();
+}
+
+// 8. without script each kind of lever is done once, and the page says what came of it: the last section, since it leaves
+// little as it was
+{
+  const { context, page } = await look({ javaScriptEnabled: false });
+  const kind = lever => lever.split('/').filter((_, i) => i === 0 || i % 2 === 1).join('/');
+  const seen = new Set();
+  let done = 0;
+  for (const [name, at] of looked) for (;;) {
+    await page.goto(base + c + at);
+    const levers = [];
+    for (const l of await page.locator('form:has(button[value=do]) input[name=lever]').all()) levers.push(await l.inputValue());
+    const i = levers.findIndex(l => !seen.has(kind(l)));
+    if (i < 0) break;
+    seen.add(kind(levers[i]));
+    const form = page.locator('form:has(button[value=do])').nth(i);
+    for (const d of await page.locator('main details').all()) if (await d.getAttribute('open') === null) await d.locator('summary').first().click();
+    for (const f of await form.locator('input[required], textarea[required]').all()) if (await f.inputValue() === '') await f.fill('because');
+    await form.locator('button[value=do]').click();
+    await page.waitForLoadState();
+    check(await page.locator('.said').count() === 1 && await page.locator('.said.dry').count() === 0, `without script: ${levers[i]} of ${name} is not done`, await page.textContent('main').catch(() => ''));
+    done += await page.locator('.said.done, .said.pending').count();
+  }
+  console.log('levers done without script:', done, 'of', seen.size, 'kinds');
+  check(only || done > 40, 'few levers: ' + done);
   await context.close();
 }
 
