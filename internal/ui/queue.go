@@ -27,6 +27,10 @@ func queue(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
+	ops, err := v.ui.operations(v.r)
+	if err != nil {
+		return nil, err
+	}
 	p := queuePage{Q: a.doc, Facts: v.facts(a.doc, "state", "depth", "head", "name")}
 	if err := p.line(v, name); err != nil {
 		return nil, err
@@ -35,10 +39,7 @@ func queue(v *visit) (*screen, error) {
 		return nil, err
 	}
 	p.Levers, err = v.leversOf(path, func(verb string) bool {
-		return p.Why.has(path+"/"+verb) ||
-			verb == "pause" && a.doc["paused"] == true ||
-			verb == "resume" && a.doc["paused"] != true && a.doc["draining"] != true ||
-			verb == "drain" && a.doc["draining"] == true
+		return p.Why.has(path+"/"+verb) || leavesAsItIs(ops, path, verb, a.doc)
 	})
 	return &screen{visit: v, Title: name, Data: p, Live: v.At("queues", name) + "?live=1", file: "queue.html"}, err
 }

@@ -37,7 +37,10 @@ func (h *house) scenario(context string) (ids map[string]string) {
 		`{"queue": "other", "type": "PAY", "uid": "waits", "depends_on": ["first"], "data": {}}`, in)["id"])
 	ids["gone"] = fmt.Sprint(h.api("POST", "/transactions", `{"queue": "third", "type": "PAY", "data": {}}`, in)["id"])
 	h.api("POST", "/transactions/"+ids["gone"]+"/cancel", `{"reason": "`+quoted+`"}`, in)
-	h.api("PUT", "/processors/proc", `{}`, in)
+	for _, name := range []string{"proc", "halted"} {
+		h.api("PUT", "/processors/"+name, `{}`, in)
+	}
+	h.api("POST", "/processors/halted/pause", `{}`, in)
 	h.api("PUT", "/subscriptions/hook", `{"kind": "pull", "events": ["transaction.done"]}`, in)
 	ids["flow"] = fmt.Sprint(h.api("POST", "/flows", `{"jobs": [{"ref": 1, "script_type": "python", "script": "1"},
 		{"ref": 2, "script_type": "python", "script": "2", "dependends": [1]}]}`, in)["id"])
@@ -55,7 +58,7 @@ func (h *house) scenario(context string) (ids map[string]string) {
 // screens are all pages of a scenario.
 func screens(ids map[string]string) (list []string) {
 	for _, p := range strings.Fields(`now transactions transactions?state=WAITING queues queues?prefix=l queues/line
-		senders senders/acc-1 pools pools/p dispatchers dispatchers/PAY processors processors/proc
+		senders senders/acc-1 pools pools/p dispatchers dispatchers/PAY processors processors/proc processors/halted
 		processors/proc/batches authorizations sources events tools channels subscriptions subscriptions/hook deliveries
 		flows jobs runners messages peers peers/bank domains domains/notes domains/notes/intents
 		machines machines/transaction machines/queue machines/event machines/batch machines/channel_message

@@ -65,8 +65,28 @@ func (v *visit) thing(path string, parts []part) (*thingPage, error) {
 		}
 		t.Parts = append(t.Parts, *l)
 	}
-	t.Levers, err = v.leversOf(path, func(verb string) bool { return t.Why.has(path + "/" + verb) })
+	t.Levers, err = v.leversOf(path, func(verb string) bool {
+		return t.Why.has(path+"/"+verb) || leavesAsItIs(ops, path, verb, a.doc)
+	})
 	return t, err
+}
+
+// leavesAsItIs says whether a lever would change nothing of a thing: what it begins is so, or what it ends is not.
+func leavesAsItIs(ops []operation, path, verb string, thing doc) bool {
+	state := strings.ToLower(str(thing, "state"))
+	paused, draining := thing["paused"] == true || state == "paused", thing["draining"] == true
+	switch verb {
+	case "pause":
+		return paused
+	case "drain":
+		return draining
+	case "unblock":
+		return str(thing, "blocked_until") == "" && str(thing, "block_reason") == ""
+	case "resume":
+		ends := func(verb string) bool { return find(ops, http.MethodPost, path+"/"+verb) != nil }
+		return (ends("pause") || ends("drain")) && !paused && !draining && state != "failed"
+	}
+	return false
 }
 
 // seconds are those in each state, in the order of the history.
