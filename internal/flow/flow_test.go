@@ -241,7 +241,7 @@ func TestOnlyAGraphWithoutCirclesMakesAFlow(t *testing.T) {
 		{graph(append(many[:MaxNeeds+1:MaxNeeds+1], wide)...), "invalid", "/jobs/65/dependends", "65"},
 		{graph(many...), "invalid", "/jobs", "1002"},
 	} {
-		err := CheckGraph("/jobs", c.jobs, map[int64]bool{7000: true})
+		err := CheckGraph("/jobs", c.jobs, map[int64]bool{7000: true}, 0)
 		f := fault.As(err)
 		switch {
 		case err == nil && c.code == "":

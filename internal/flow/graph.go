@@ -16,11 +16,11 @@ const (
 )
 
 // CheckGraph refuses jobs that cannot make a flow: each has a ref, no two the same, and waits only for others of the
-// flow, never for itself in a circle. known are the refs of jobs that the flow has already. at is where the jobs stand
-// in the request.
-func CheckGraph(at string, jobs []Spec, known map[int64]bool) error {
+// flow, never for itself in a circle. known are the refs of jobs that the flow has already, and prerequisites is how
+// many those have. at is where the jobs stand in the request.
+func CheckGraph(at string, jobs []Spec, known map[int64]bool, prerequisites int) error {
 	of := map[int64]int{}
-	count := len(known)
+	count := len(known) + prerequisites
 	for i := range jobs {
 		here := fmt.Sprintf("%s/%d", at, i)
 		j := &jobs[i]

@@ -128,6 +128,20 @@ func CheckEnv(at string, env map[string]string) error {
 	return nil
 }
 
+// CheckTogether refuses variables of a flow and of a job that are too large together: no runner could execute the job.
+// at is where the variables of one of them stand.
+func CheckTogether(at string, flow, job map[string]string) error {
+	size := 0
+	for name, value := range Environment(flow, job) {
+		size += len(name) + len(value) + 2
+	}
+	if size > MaxEnv {
+		return fault.At(at, "env_vars of the flow and of a job of it have %d bytes together: want at most %d", size,
+			MaxEnv)
+	}
+	return nil
+}
+
 // Environment is what a job is given: the variables of its flow, and over them its own (S5.5). Those that begin with
 // POSTERN_ come with each try.
 func Environment(flow, job map[string]string) map[string]string {

@@ -94,7 +94,7 @@ func (in *flowInput) spec() (s flows.FlowSpec, err error) {
 	if s.Jobs, err = specsOf(in.Jobs); err != nil {
 		return s, err
 	}
-	return s, flow.CheckGraph("/jobs", s.Jobs, nil)
+	return s, flow.CheckGraph("/jobs", s.Jobs, nil, 0)
 }
 
 // flowView is a flow as clients read it.

@@ -61,7 +61,7 @@ func (r *Runner) call(
 	if res.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s %s answered %s: is it Postern that listens there?", method, path, res.Status)
 	}
-	if err := json.NewDecoder(io.LimitReader(res.Body, 64<<20)).Decode(out); err != nil {
+	if err := json.NewDecoder(io.LimitReader(res.Body, 128<<20)).Decode(out); err != nil {
 		return fmt.Errorf("the answer to %s %s cannot be read: %w", method, path, err)
 	}
 	return nil

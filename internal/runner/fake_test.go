@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/internal/flow"
 )
 
 // server is a FAKE of the server's side, with rows in memory behind real HTTP. It keeps the promises of wire.go, and it
@@ -294,6 +296,9 @@ func (s *server) log(r *http.Request, body []byte) (int, any) {
 	if refused != "" {
 		return status, refused
 	}
+	if len(in.Lines) > 1000 {
+		return 422, "invalid"
+	}
 	for _, l := range in.Lines {
 		if l.N == len(row.lines)+1 {
 			row.lines = append(row.lines, l)
@@ -315,6 +320,13 @@ func (s *server) end(r *http.Request, body []byte) (int, any) {
 			return 409, "wrong_state"
 		}
 		return 200, EndAnswer{false}
+	}
+	var left struct{ Result, Partial json.RawMessage }
+	_ = json.Unmarshal(body, &left) // members of either call
+	for _, raw := range []json.RawMessage{left.Result, left.Partial} {
+		if _, err := flow.CheckResult("result", raw); err != nil {
+			return 422, "invalid"
+		}
 	}
 	row.body, row.state = string(body), "Failed"
 	if strings.HasSuffix(r.URL.Path, "/finish") {

@@ -10,7 +10,7 @@ import (
 const (
 	logEvery = 250 * time.Millisecond
 	logMost  = 128 << 10 // bytes of text in one call
-	logLines = 2000      // in one call
+	logLines = 1000      // in one call: the server takes no more
 )
 
 // lines sends what a script writes to the server. A server that does not answer holds up no script: the lines wait

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -368,6 +369,39 @@ func TestAResultThatTheServerRefusesIsAFailure(t *testing.T) {
 	s.sees("it has failed", func() bool { return r.state == "Failed" })
 	if r.fail.Code != "bad_result" || !strings.Contains(r.fail.Error, "too large") {
 		t.Errorf("%+v", r.fail)
+	}
+}
+
+// What a script leaves that the server refuses, also with its failure, ends the try all the same: one that is not told
+// would be executed again and again.
+func TestAFailureThatTheServerRefusesIsToldPlainly(t *testing.T) {
+	s := newServer(t)
+	r := s.add(`import os; open(os.environ["POSTERN_RESULT"], "w").write('{"a": "b"}'); raise SystemExit(3)`)
+	s.start(func(c *Config) {
+		c.API.HTTP = &http.Client{Transport: refusal(func(q *http.Request) bool {
+			if !strings.HasSuffix(q.URL.Path, "/fail") {
+				return false
+			}
+			text, _ := io.ReadAll(q.Body)
+			q.Body = io.NopCloser(bytes.NewReader(text))
+			return bytes.Contains(text, []byte(`"partial":{`))
+		})}
+	})
+	s.sees("it has failed", func() bool { return r.state == "Failed" })
+	if r.fail.Code != sandbox.CodeExit || !strings.Contains(r.fail.Error, "too large") {
+		t.Errorf("%+v", r.fail)
+	}
+}
+
+// A script that writes more lines at once than one call takes, and more than a result may have, ends well: all of its
+// lines come, and the end of its output is its result.
+func TestMuchOutputComesWhole(t *testing.T) {
+	s := newServer(t)
+	r := s.add(`print("\n".join('"' * 20 for _ in range(5000)))`)
+	s.start()
+	s.sees("it has ended", func() bool { return r.state == "Finished" || r.state == "Failed" })
+	if r.state != "Finished" || len(r.lines) != 5000 || len(r.finish.Result["stdout"]) < 30_000 {
+		t.Errorf("%s with %d lines, %+v", r.state, len(r.lines), r.fail)
 	}
 }
 

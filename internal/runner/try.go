@@ -176,11 +176,15 @@ func (t *try) tell(o sandbox.Outcome) {
 		to, body = PathFail, t.failBody(o)
 	}
 	err := t.report(to, body)
-	if code(err) != "" && !lostBy(err) && to == PathFinish && t.ctx.Err() == nil {
-		// The server will never take this result: then that is the failure.
-		t.log.Warn("the result is refused", "error", err)
-		o.Code, o.Error = sandbox.CodeBadResult, "the server refused the result: "+err.Error()
-		err = t.report(PathFail, t.failBody(o))
+	if code(err) != "" && !lostBy(err) && t.ctx.Err() == nil {
+		// The server will never take this: then a failure without anything of the script's own is the end. A try whose
+		// end is not told would be executed again and again.
+		t.log.Warn("what the script left is refused", "error", err)
+		plain := sandbox.Outcome{Code: o.Code, Error: "the server refused what the script left: " + err.Error(), Level: o.Level}
+		if plain.Code == "" {
+			plain.Code, plain.Error = sandbox.CodeBadResult, "the server refused the result: "+err.Error()
+		}
+		err = t.report(PathFail, t.failBody(plain))
 	}
 	switch {
 	case err == nil:

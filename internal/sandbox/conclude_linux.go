@@ -43,7 +43,7 @@ func (p *Process) conclude(code string) {
 			p.outcome.Error += "; the end of stderr:\n" + stderr
 		}
 	} else if p.outcome.Result = result; result == nil {
-		p.outcome.Result = map[string]string{"stdout": stdout}
+		p.outcome.Result = printed(stdout)
 	}
 	if err := p.clear(); err != nil {
 		p.out.say("the directory of the script could not be removed: " + err.Error())

@@ -40,6 +40,9 @@ func FuzzReadResult(f *testing.F) {
 		if told, err := json.Marshal(result); err != nil || json.Unmarshal(told, &sent) != nil {
 			t.Errorf("%q cannot be told: %v", result, err)
 		}
+		if n := sizeOf(result); n > largestResult {
+			t.Errorf("it has %d bytes as JSON", n)
+		}
 		if !maps.Equal(sent, result) {
 			t.Errorf("%q is told as %q", result, sent)
 		}
@@ -67,6 +70,9 @@ func FuzzOutput(f *testing.F) {
 			}
 		}}
 		kept := o.read("stdout", &pieces{text, int(piece) + 1}, keptStdout)
+		if n := sizeOf(printed(kept)); n > largestResult {
+			t.Errorf("as a result it has %d bytes", n)
+		}
 		switch plain := strings.NewReplacer("\n", "", "\r", "").Replace(string(text)); {
 		case cost > int(limit):
 			t.Errorf("the lines cost %d of %d", cost, limit)

@@ -158,6 +158,7 @@ func TestAResultIsAnObjectOfStringsInARegularFile(t *testing.T) {
 		"null in it":          "open(r, 'w').write('{\"a\": null}')",
 		"a character 0 in it": `open(r, 'w').write('{"a": "\\u0000"}')`,
 		"two values":          "open(r, 'w').write('{} {}')",
+		"64 KiB as JSON":      "open(r, 'wb').write(b'{\"a\": \"' + b'\\xff' * 30000 + b'\"}')",
 	} {
 		o, _ := outcome(t, b, "import os; r = os.environ['POSTERN_RESULT']\n"+text)
 		if o.Code != CodeBadResult || o.Error == "" || o.Result != nil {
@@ -168,7 +169,8 @@ func TestAResultIsAnObjectOfStringsInARegularFile(t *testing.T) {
 		"open(r, 'w').write('{}')":                              `{}`,
 		"open(r, 'w').write('')":                                `{"stdout":""}`,
 		"open(r, 'w').write('{\"ä\": \"\\\\ud83d\\\\ude00\"}')": `{"ä":"😀"}`,
-		"print('x' * 100000)":                                   `{"stdout":"` + strings.Repeat("x", 65535) + `\n"}`,
+		"print('x' * 100000)":                                   `{"stdout":"` + strings.Repeat("x", 65521) + `\n"}`,
+		"print('\"' * 100000, end='')":                          `{"stdout":"` + strings.Repeat(`\"`, 32761) + `"}`,
 	} {
 		o, _ := outcome(t, b, "import os; r = os.environ['POSTERN_RESULT']\n"+text)
 		if got, _ := json.Marshal(o.Result); o.Code != "" || string(got) != want {

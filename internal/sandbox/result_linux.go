@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,9 +10,10 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 )
 
-const largestResult = 64 << 10
+const largestResult = 64 << 10 // bytes, also as the JSON that is told to the server
 
 // readResult reads the result file that a script may have written. The script chose what lies there: a symlink is not
 // followed, a FIFO does not block, and no more than the limit is read. nil, nil: there is none, or it is empty.
@@ -41,7 +43,38 @@ func readResult(path string) (map[string]string, error) {
 	case len(text) == 0:
 		return nil, nil
 	}
-	return parseResult(text)
+	result, err := parseResult(text)
+	if n := sizeOf(result); err == nil && n > largestResult {
+		return nil, fmt.Errorf("the result has %d bytes as JSON: want at most %d", n, largestResult)
+	}
+	return result, err
+}
+
+// sizeOf is how many bytes a result has as JSON. It may be more than the file had: a byte that is no UTF-8 becomes three.
+func sizeOf(result map[string]string) int {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(result); err != nil {
+		panic(err) // strings are JSON
+	}
+	return b.Len() - 1 // without the line's end
+}
+
+// printed is the result of a script that wrote none: the end of its output, as much as a result may have.
+func printed(stdout string) map[string]string {
+	for {
+		result := map[string]string{"stdout": stdout}
+		over := sizeOf(result) - largestResult
+		if over <= 0 {
+			return result
+		}
+		cut := max(1, over/6) // of characters of six bytes each that is all that has to go
+		for cut < len(stdout) && !utf8.RuneStart(stdout[cut]) {
+			cut++
+		}
+		stdout = stdout[cut:]
+	}
 }
 
 // parseResult reads an object of strings that PostgreSQL takes.

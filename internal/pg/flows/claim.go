@@ -33,6 +33,10 @@ type Claimed struct {
 // Empty says whether there is nothing to tell.
 func (c *Claimed) Empty() bool { return len(c.Taken)+len(c.Lost) == 0 }
 
+// mostClaimed is how many tries one claim hands out anew: each may bring 600 KiB of script, environment and inputs, and a
+// runner reads an answer whole. It claims again at once while it has room.
+const mostClaimed = 32
+
 // missedAfter is how long after a try was handed out its runner must know of it.
 const missedAfter = 5 * time.Second
 
@@ -61,7 +65,7 @@ func (s *Store) Claim(ctx context.Context, contextID int32, name string, epoch i
 		var again []*Try
 		c.Lost, again = r.compare(b, holds)
 		handedAgain(b, again, r.now)
-		room := min(max-len(again), r.Slots-len(r.tries))
+		room := min(max-len(again), r.Slots-len(r.tries), mostClaimed)
 		fresh, err := s.takeOffers(ctx, t, r, room)
 		if err != nil {
 			return err
@@ -326,7 +330,7 @@ func (s *Store) provide(ctx context.Context, t *db.Txn, list []*Taken) error {
 
 // inputsSQL reads, for each of some jobs that need others, their results by their refs. A job that a peer has brought
 // has them with it.
-const inputsSQL = `SELECT e.job_id, coalesce(sum(pg_column_size(n.result)), 0)::int,
+const inputsSQL = `SELECT e.job_id, coalesce(sum(octet_length(n.result::text)), 0)::int,
 		jsonb_object_agg(coalesce(n.ref::text, n.uid, n.job_id::text), coalesce(n.result, '{}'))
 	FROM postern.job_edge e
 	JOIN postern.job n ON n.job_id = e.needs

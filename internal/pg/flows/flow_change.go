@@ -109,12 +109,20 @@ func (s *Store) readNeeds(ctx context.Context, t *db.Txn, l *locked, jobs []*Job
 
 // PatchFlow changes the environment of a flow; version as in db.MatchVersion. Jobs that are posted keep theirs.
 func (s *Store) PatchFlow(ctx context.Context, by db.By, id uuid.UUID, env map[string]string, version int64) error {
-	return s.onFlow(ctx, by.Context, id, func(t *db.Txn, _ *locked, f *Flow) error {
+	return s.onFlow(ctx, by.Context, id, func(t *db.Txn, l *locked, f *Flow) error {
 		if err := f.mayChange(by, true); err != nil {
 			return err
 		}
 		if err := db.MatchVersion(version, f.Version, false); err != nil {
 			return err
+		}
+		for _, j := range l.jobs {
+			if j.TxOpen || j.queue != 0 {
+				continue
+			}
+			if err := flow.CheckTogether("/env_vars", env, j.Own); err != nil {
+				return err
+			}
 		}
 		text, err := json.Marshal(flow.Environment(nil, env))
 		if err != nil {
@@ -139,7 +147,7 @@ func (s *Store) AddJobs(ctx context.Context, by db.By, id uuid.UUID, specs []flo
 		if err := f.mayChange(by, true); err != nil {
 			return err
 		}
-		there, err := s.refsOf(ctx, t, id)
+		there, prerequisites, err := s.refsOf(ctx, t, id)
 		if err != nil {
 			return err
 		}
@@ -147,7 +155,10 @@ func (s *Store) AddJobs(ctx context.Context, by db.By, id uuid.UUID, specs []flo
 		for ref := range there {
 			known[ref] = true
 		}
-		if err := flow.CheckGraph("/jobs", specs, known); err != nil {
+		if err := flow.CheckGraph("/jobs", specs, known, prerequisites); err != nil {
+			return err
+		}
+		if err := checkTogether(f.Env, specs); err != nil {
 			return err
 		}
 		c := change{by: by.Actor, now: l.now, notes: &db.Columns{}}
@@ -182,9 +193,20 @@ func (s *Store) AddJobs(ctx context.Context, by db.By, id uuid.UUID, specs []flo
 	return s.posted(ctx, jobs)
 }
 
-// refsOf reads the jobs of a flow by their refs.
-func (s *Store) refsOf(ctx context.Context, t *db.Txn, id uuid.UUID) (map[int64]uuid.UUID, error) {
-	there := map[int64]uuid.UUID{}
+// checkTogether refuses jobs whose variables are too large together with those of their flow.
+func checkTogether(env map[string]string, specs []flow.Spec) error {
+	for i, x := range specs {
+		if err := flow.CheckTogether(fmt.Sprintf("/jobs/%d/env_vars", i), env, x.Env); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refsOf reads the jobs of a flow by their refs, and how many prerequisites they have.
+func (s *Store) refsOf(ctx context.Context, t *db.Txn, id uuid.UUID) (there map[int64]uuid.UUID, prerequisites int,
+	err error) {
+	there = map[int64]uuid.UUID{}
 	var ref int64
 	var job uuid.UUID
 	b := &pgx.Batch{}
@@ -193,7 +215,12 @@ func (s *Store) refsOf(ctx context.Context, t *db.Txn, id uuid.UUID) (map[int64]
 			_, err := pgx.ForEachRow(rows, []any{&ref, &job}, func() error { there[ref] = job; return nil })
 			return err
 		})
-	return there, t.Send(ctx, b)
+	b.Queue(`SELECT count(*)
+		FROM postern.job_need n
+		JOIN postern.job j USING (job_id)
+		WHERE j.flow_id = $1 AND NOT j.removed`, id).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&prerequisites) })
+	return there, prerequisites, t.Send(ctx, b)
 }
 
 // RemoveJob removes a job from a flow that has not ended, if it has not started and no other job of the flow needs it.
@@ -202,7 +229,7 @@ func (s *Store) RemoveJob(ctx context.Context, by db.By, id uuid.UUID, ref int64
 		if err := f.mayChange(by, true); err != nil {
 			return err
 		}
-		there, err := s.refsOf(ctx, t, id)
+		there, _, err := s.refsOf(ctx, t, id)
 		if err != nil {
 			return err
 		}
@@ -345,7 +372,7 @@ func (s *Store) Redrive(ctx context.Context, by db.By, id uuid.UUID, ref *int64,
 		}
 		spec.Jobs[k] = x
 	}
-	if err := flow.CheckGraph("/jobs", spec.Jobs, nil); err != nil {
+	if err := flow.CheckGraph("/jobs", spec.Jobs, nil, 0); err != nil {
 		return nil, err
 	}
 	s.reusable(&spec, old)

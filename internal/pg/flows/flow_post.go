@@ -42,6 +42,9 @@ func (s *Store) PostFlow(ctx context.Context, by db.By, spec FlowSpec) (*Flow, e
 	if err := s.knowsTypes(ctx, by.Context, "/jobs", spec.Jobs); err != nil {
 		return nil, err
 	}
+	if err := checkTogether(spec.Env, spec.Jobs); err != nil {
+		return nil, err
+	}
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
@@ -315,7 +318,7 @@ func (s *Store) posted(ctx context.Context, jobs []*Job) error {
 // the core refuses for good ends the job, or the flow; what it cannot take now is posted by a later look.
 func (s *Store) post(ctx context.Context, jobs []*Job) error {
 	subs, err := s.submissions(ctx, jobs)
-	if err != nil {
+	if err != nil || len(subs) == 0 {
 		return err
 	}
 	out, err := s.Ingest(ctx, subs, true)
@@ -358,7 +361,8 @@ func (s *Store) post(ctx context.Context, jobs []*Job) error {
 }
 
 // submissions are the transactions of jobs and of their prerequisites: each behind what it needs, so that jobs of one
-// queue do not stand in front of what they wait for.
+// queue do not stand in front of what they wait for. A job is left to a later look while another one that it needs, and
+// that is not posted with it, has no transaction yet: the core would not know what it depends on.
 func (s *Store) submissions(ctx context.Context, jobs []*Job) (subs []*pg.Submission, err error) {
 	of := map[uuid.UUID]*Job{}
 	ids := make([]uuid.UUID, 0, len(jobs))
@@ -369,13 +373,18 @@ func (s *Store) submissions(ctx context.Context, jobs []*Job) (subs []*pg.Submis
 	needs := map[uuid.UUID][]uuid.UUID{}
 	named := map[uuid.UUID][]Need{}
 	var id, on uuid.UUID
+	var nowhere bool
+	unplaced := map[uuid.UUID]bool{}
 	n := Need{}
 	b := &pgx.Batch{}
-	b.Queue(`SELECT e.job_id, e.needs
+	b.Queue(`SELECT e.job_id, e.needs, n.queue_id IS NULL
 		FROM postern.job_edge e
 		JOIN postern.job n ON n.job_id = e.needs
 		WHERE e.job_id = ANY ($1) AND n.status <> 'finished'`, ids).Query(func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&id, &on}, func() error { needs[id] = append(needs[id], on); return nil })
+		_, err := pgx.ForEachRow(rows, []any{&id, &on, &nowhere}, func() error {
+			needs[id], unplaced[on] = append(needs[id], on), nowhere
+			return nil
+		})
 		return err
 	})
 	b.Queue(`SELECT n.job_id, n.n, n.name
@@ -391,25 +400,29 @@ func (s *Store) submissions(ctx context.Context, jobs []*Job) (subs []*pg.Submis
 	if err := s.Db(ctx).SendBatch(ctx, b).Close(); err != nil {
 		return nil, db.Known(err)
 	}
-	done := map[uuid.UUID]bool{}
-	var add func(j *Job)
-	add = func(j *Job) {
-		if done[j.ID] {
-			return
+	placed := map[uuid.UUID]bool{}
+	var add func(j *Job) bool
+	add = func(j *Job) bool {
+		if is, done := placed[j.ID]; done {
+			return is
 		}
-		done[j.ID] = true
 		sub := j.submission()
+		placed[j.ID] = true
 		for _, id := range needs[j.ID] {
-			if x := of[id]; x != nil {
-				add(x)
+			if x := of[id]; x != nil && !add(x) || x == nil && unplaced[id] {
+				placed[j.ID] = false
 			}
 			sub.DependsOn = append(sub.DependsOn, flow.UID(id))
+		}
+		if !placed[j.ID] {
+			return false
 		}
 		for _, n := range named[j.ID] {
 			need := j.needSubmission(n.N, n.Name)
 			subs, sub.DependsOn = append(subs, need), append(sub.DependsOn, need.UID)
 		}
 		subs = append(subs, sub)
+		return true
 	}
 	for _, j := range jobs {
 		add(j)
@@ -425,7 +438,7 @@ func (s *Store) Repost(ctx context.Context) (n int, err error) {
 		WHERE j.queue_id IS NULL
 			AND j.tx_open
 			AND j.updated_at < coalesce($1::timestamptz, clock_timestamp()) - $2::interval
-		ORDER BY j.updated_at
+		ORDER BY j.updated_at, j.flow_id
 		LIMIT 2000`, s.Clock(), postedAfter)
 	if err != nil {
 		return 0, db.Known(err)
