@@ -129,7 +129,7 @@ var coordinatorEffects = map[string]func(*turn, *Seat, fact){
 	"pool":   func(t *turn, _ *Seat, f fact) { t.pool(f) },
 	"reject": func(t *turn, _ *Seat, f fact) { t.reject(f) },
 	"find_rival": func(t *turn, s *Seat, _ fact) {
-		s.Rival, s.RivalAt, s.Points, s.Spent = "", t.now, nil, nil
+		s.Rival, s.RivalAt, s.Points, s.Spent, s.PointsOf = "", t.now, nil, nil, ""
 		if a := t.rival(); a != nil {
 			s.Rival = a.Node
 		}
@@ -141,7 +141,7 @@ var coordinatorEffects = map[string]func(*turn, *Seat, fact){
 	},
 	"begin": func(_ *turn, s *Seat, _ fact) { s.Rival, s.Successor, s.Closed = "", "", 0 },
 	"take_points": func(_ *turn, s *Seat, f fact) {
-		s.Points = f.m.Points
+		s.Points, s.PointsOf = f.m.Points, f.p.Node
 	},
 	"check_points": func(t *turn, _ *Seat, _ fact) {
 		t.raise(func() { t.coordinator(OnTransactionConfirmed, fact{}) })
@@ -341,7 +341,7 @@ func (t *turn) selectNext() {
 		if w.State == Assembling {
 			return
 		}
-		may := w.State == Pooled && !w.NotBefore.After(t.now) && !t.d.peer(w.Origin).Silent.After(t.now)
+		may := w.State == Pooled && !w.NotBefore.After(t.now) && !t.silentUntil(w.Origin).After(t.now)
 		if may && (next == nil || w.Place < next.Place) {
 			next = w
 		}
@@ -367,7 +367,7 @@ func (t *turn) collect() {
 func (t *turn) leaveSilent(w *Work, _ fact) {
 	t.d.Seat.Place++
 	w.Place = t.d.Seat.Place
-	if p := t.d.peer(w.Origin); w.Origin != t.d.Self {
+	if p := t.d.peer(w.Origin); p != nil && w.Origin != t.d.Self {
 		p.Silences++
 		p.Silent = t.now.Add(t.d.Settings.StateTimeout << min(p.Silences, 6))
 	}
@@ -395,19 +395,23 @@ func (t *turn) onHandover(p *Peer, m *Message) {
 		t.ignore(string(m.Kind), "foreign")
 		return
 	}
-	s.Points, s.Spent = m.Points, m.Spent
+	s.Points, s.Spent, s.PointsOf = m.Points, m.Spent, p.Node
 	t.coordinator(OnHandoverReceived, fact{m: m, p: p})
 }
 
-// tickOff removes the flush points that the one before does not name any more.
+// tickOff removes the flush points that the one before does not name any more, also those that this node has not waited
+// for until it was Active. One that is Active itself names none.
 func (t *turn) tickOff(p *Peer, m *Message) {
 	s := &t.d.Seat
-	if p.Node != s.Rival || s.Coordinator != Prepared {
+	if p.Node != s.PointsOf || s.Coordinator != Prepared && m.State == Active {
 		return
 	}
 	s.Points = slices.DeleteFunc(s.Points, func(uid string) bool { return !slices.Contains(m.Points, uid) })
-	if len(s.Points) == 0 {
-		s.Spent = nil
+	if len(s.Points) > 0 {
+		return
+	}
+	s.Spent, s.PointsOf = nil, ""
+	if s.Coordinator == Prepared {
 		t.raise(func() { t.coordinator(OnTransactionConfirmed, fact{}) })
 	}
 }

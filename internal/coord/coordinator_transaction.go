@@ -121,7 +121,7 @@ var workGuards = map[string]func(*turn, *Work, fact) bool{
 	"may_dispatch": func(t *turn, w *Work, _ fact) bool {
 		return t.d.Seat.Coordinator == Active && t.room() && t.producersOut(w)
 	},
-	"takes_works": func(t *turn, _ *Work, _ fact) bool { return takes(t.d.Seat.Coordinator) },
+	"takes_works": func(t *turn, w *Work, _ fact) bool { return t.takesBack(w) },
 	"success":     func(_ *turn, _ *Work, f fact) bool { return f.core.State == CoreSuccess },
 	"unknown": func(t *turn, _ *Work, f fact) bool {
 		return f.core.State == CoreUnknown && !t.planted(TimeoutIsRevert)
@@ -131,7 +131,7 @@ var workGuards = map[string]func(*turn, *Work, fact) bool{
 	"unknown_still": func(_ *turn, w *Work, f fact) bool {
 		return f.ans.Result != Unknown || w.Unknown || w.Reason == "" // no outcome but that of the ledger
 	},
-	"reverts_left": func(t *turn, w *Work, f fact) bool { return t.revertsLeft(w, f) && takes(t.d.Seat.Coordinator) },
+	"reverts_left": func(t *turn, w *Work, f fact) bool { return t.revertsLeft(w, f) && t.takesBack(w) },
 	"reverts_left_elsewhere": func(t *turn, w *Work, f fact) bool {
 		return t.revertsLeft(w, f)
 	},

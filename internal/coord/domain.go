@@ -42,6 +42,7 @@ type Seat struct {
 	RivalAt   time.Time // since when
 	Points    []string  // flush points: public transactions of the one before that are not confirmed
 	Spent     []string  // states that those spend
+	PointsOf  string    // the node that said so
 	Closed    int       // heartbeats in Closing
 	Place     int64     // of the last work
 	Full      bool      // it has said that it has no room

@@ -245,3 +245,65 @@ func TestANodeThatHasLeftHoldsUpNothing(t *testing.T) {
 		}
 	}
 }
+
+// A node has left whose work is dispatched, and the public transaction reverts, so that it could be tried again: the
+// work goes back to nobody, and the domain goes on.
+func TestARevertOfANodeThatHasLeftHoldsUpNothing(t *testing.T) {
+	for _, state := range []string{CoreReverted, CoreUndone} {
+		p := newPair(t, func(s *Settings) { s.Mode, s.Static = Static, "b" })
+		p.handle("a", Event{Created: &Intent{ID: "i"}})
+		d := p.nodes["b"].Clone()
+		d.Settle("b", Defaults("b"))
+		p.nodes["b"] = d
+		p.step("b", []Event{{Core: &CoreWord{ID: "i", UID: p.posts[0].UID, State: state, Retry: true, Reason: "no"}}})
+		if w := p.nodes["b"].Work("i"); w.State != Evicted {
+			t.Errorf("behind %s the work of a node that has left is %s", state, w.State)
+		}
+	}
+}
+
+// The service of an endorser has an error: that is no refusal, and is asked about again. A refusal is counted.
+func TestAnErrorOfAnEndorserIsNoRefusal(t *testing.T) {
+	for _, c := range []struct {
+		result string
+		told   int
+	}{{Err, 0}, {Revert, 1}} {
+		p := newPair(t, nil)
+		step := p.step("b", []Event{{Message: &Message{Kind: EndorsementRequest, From: "a", To: "b", ID: "i", Key: "k",
+			Name: "notary", Party: "x@b", Beat: 1, Install: 1}}})
+		if len(step.Calls) != 1 {
+			t.Fatalf("%d calls", len(step.Calls))
+		}
+		told := 0
+		for _, m := range p.step("b", []Event{{Answer: &Answer{Key: "k", Result: c.result}}}).Messages {
+			if m.Kind == EndorsementRejected || m.Kind == EndorsementResponse {
+				told++
+			}
+		}
+		again := p.step("b", []Event{{Message: &Message{Kind: EndorsementRequest, From: "a", To: "b", ID: "i", Key: "k",
+			Name: "notary", Party: "x@b", Beat: 2, Install: 1}}})
+		if told != c.told || len(again.Calls) != 1 {
+			t.Errorf("%s: %d answers, and %d calls when it is asked again", c.result, told, len(again.Calls))
+		}
+	}
+}
+
+// What the one before listed as spent is spent until that node names its public transactions no more, also once this one
+// has become Active without waiting for them.
+func TestWhatIsListedAsSpentIsTickedOffLater(t *testing.T) {
+	p := newPair(t, nil)
+	d := p.nodes["b"].Clone()
+	d.Seat.Coordinator, d.Seat.Points, d.Seat.Spent, d.Seat.PointsOf = Active, []string{"u"}, []string{"s"}, "a"
+	p.nodes["b"] = d
+	beat := func(n int64, state State, points ...string) []string {
+		p.step("b", []Event{{Message: &Message{Kind: Heartbeat, From: "a", To: "b", State: state, Points: points, Beat: n,
+			Install: 1}}})
+		return p.nodes["b"].Seat.Spent
+	}
+	if spent := beat(1, Flush, "u"); len(spent) != 1 {
+		t.Errorf("while it is named %v is spent", spent)
+	}
+	if spent := beat(2, Closing); len(spent) != 0 {
+		t.Errorf("when it is named no more %v is spent", spent)
+	}
+}

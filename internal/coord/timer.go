@@ -22,6 +22,20 @@ func (t *turn) departed() {
 	t.dropEarly(func(w *Work) bool { return t.d.peer(w.Origin) == nil }, "its node has left the domain")
 }
 
+// takesBack says whether a work that was dispatched may be assembled here once more: also its node must still be one of
+// the domain.
+func (t *turn) takesBack(w *Work) bool {
+	return takes(t.d.Seat.Coordinator) && t.d.peer(w.Origin) != nil
+}
+
+// silentUntil is until when a node that does not answer is left alone.
+func (t *turn) silentUntil(node string) time.Time {
+	if p := t.d.peer(node); p != nil {
+		return p.Silent
+	}
+	return noTime
+}
+
 func (t *turn) blocks() {
 	if t.height > t.d.Height && !t.still() {
 		t.d.Height = t.height
@@ -135,7 +149,7 @@ func (t *turn) due() time.Time {
 		}
 		if w.State == Pooled {
 			sooner(w.NotBefore)
-			sooner(t.d.peer(w.Origin).Silent)
+			sooner(t.silentUntil(w.Origin))
 		}
 	}
 	for _, i := range t.d.Intents {

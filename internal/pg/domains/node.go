@@ -11,15 +11,18 @@ import (
 	"github.com/postern-dev/postern/internal/pg/peers"
 )
 
-// NoNode refuses to remove a peer that is a node of domains, and names them, with the intents whose public transactions
-// it may have. Put of a domain locks the rows of its peers: it comes before this and is seen, or finds no peer.
+// NoNode refuses to remove a peer that is a node of domains, or that has a permit there for an intent since it was one,
+// and names them, with the intents whose public transactions it may have. Put of a domain locks the rows of its peers:
+// it comes before this and is seen, or finds no peer.
 func (s *Store) NoNode(ctx context.Context, q peers.Querier, contextID int32, name string) error {
 	rows, err := q.Query(ctx, `SELECT d.name, coalesce((SELECT array_agg(p.intent_id::text) FROM (
 			SELECT x.intent_id FROM postern.coord_permit x
 			WHERE x.domain_id = d.domain_id AND x.node = $2 AND x.closed_at IS NULL
 			ORDER BY x.given_at LIMIT 10) p), '{}')
 		FROM postern.domain d
-		WHERE d.context_id = $1 AND d.removed_at IS NULL AND d.settings->'nodes' ? $2
+		WHERE d.context_id = $1 AND d.removed_at IS NULL AND (d.settings->'nodes' ? $2 OR EXISTS (
+			SELECT FROM postern.coord_permit x
+			WHERE x.domain_id = d.domain_id AND x.node = $2 AND x.closed_at IS NULL))
 		ORDER BY d.name
 		LIMIT 10`, contextID, name)
 	if err != nil {
@@ -35,8 +38,8 @@ func (s *Store) NoNode(ctx context.Context, q peers.Querier, contextID int32, na
 	}); err != nil || len(domains) == 0 {
 		return db.Known(err)
 	}
-	return fault.New(fault.Conflict, "in_use", "peer %q is a node of domains %s: take it out of their nodes "+
-		"first", name, strings.Join(domains, ", ")).With("domains", domains).With("open_permits", permits)
+	return fault.New(fault.Conflict, "in_use", "peer %q is a node of domains %s, or may still send for them what it has "+
+		"permits for: wait for its permits to end, or release their intents, and take it out of the nodes", name, strings.Join(domains, ", ")).With("domains", domains).With("open_permits", permits)
 }
 
 // knowsNodes refuses nodes that are no peers of the context, or that it cannot call. The rows of the peers stay locked
