@@ -288,16 +288,16 @@ func TestAnErrorOfAnEndorserIsNoRefusal(t *testing.T) {
 	}
 }
 
-// What the one before listed as spent is spent until that node names its public transactions no more, also once this one
-// has become Active without waiting for them.
+// What the one before listed as spent is spent until that node names its public transactions no more, also once this
+// one has become Active without waiting for them.
 func TestWhatIsListedAsSpentIsTickedOffLater(t *testing.T) {
 	p := newPair(t, nil)
 	d := p.nodes["b"].Clone()
 	d.Seat.Coordinator, d.Seat.Points, d.Seat.Spent, d.Seat.PointsOf = Active, []string{"u"}, []string{"s"}, "a"
 	p.nodes["b"] = d
 	beat := func(n int64, state State, points ...string) []string {
-		p.step("b", []Event{{Message: &Message{Kind: Heartbeat, From: "a", To: "b", State: state, Points: points, Beat: n,
-			Install: 1}}})
+		p.step("b", []Event{{Message: &Message{Kind: Heartbeat, From: "a", To: "b", State: state, Points: points,
+			Beat: n, Install: 1}}})
 		return p.nodes["b"].Seat.Spent
 	}
 	if spent := beat(1, Flush, "u"); len(spent) != 1 {

@@ -218,7 +218,7 @@ func (t *turn) answered(a *Answer) {
 	i, w := t.d.Intent(c.ID), t.d.Work(c.ID)
 	f := fact{ans: a, text: a.Reason}
 	switch {
-	case c.Kind == "endorse" && a.Result == Err: // no refusal: the coordinator asks again, and has it assembled anew later
+	case c.Kind == "endorse" && a.Result == Err: // no refusal: the coordinator asks again, and later begins anew
 	case c.Kind == "endorse":
 		m := Message{Kind: EndorsementResponse, To: c.Node, ID: c.ID, Key: c.Key, Generation: c.Generation,
 			Name: c.Name, Party: c.Party}

@@ -58,6 +58,8 @@ type Signed struct {
 // Limits of an envelope.
 const (
 	MaxSignatures = 2               // two for a rotation
+	MaxKeyID      = 200             // bytes, of the hint that names a key
+	MaxEnvelope   = 6 << 20         // bytes as JSON in a call: its door takes 8 MiB, and inputs come beside it
 	MaxAhead      = 5 * time.Minute // by which the clock of a sender may be ahead
 	MaxAge        = 24 * time.Hour
 )
@@ -109,6 +111,16 @@ func Open(raw []byte) (*Signed, ed25519.PublicKey, error) {
 	case n == 0 || n > MaxSignatures:
 		return nil, nil, fault.At("/envelope/signatures", "signatures has %d items: want 1, or %d in a rotation", n,
 			MaxSignatures)
+	}
+	for i, sig := range e.Signatures {
+		if len(sig.KeyID) > MaxKeyID {
+			at := fmt.Sprintf("/envelope/signatures/%d/keyid", i)
+			return nil, nil, fault.At(at, "keyid has %d bytes: want at most %d", len(sig.KeyID), MaxKeyID)
+		}
+	}
+	if sent, err := json.Marshal(json.RawMessage(raw)); err != nil || len(sent) > MaxEnvelope {
+		return nil, nil, fault.At("/envelope", "envelope has %d bytes as it is sent: want at most %d", len(sent),
+			MaxEnvelope)
 	}
 	var s Signed
 	if err := exactly(e.Payload, &s); err != nil {

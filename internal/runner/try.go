@@ -180,7 +180,8 @@ func (t *try) tell(o sandbox.Outcome) {
 		// The server will never take this: then a failure without anything of the script's own is the end. A try whose
 		// end is not told would be executed again and again.
 		t.log.Warn("what the script left is refused", "error", err)
-		plain := sandbox.Outcome{Code: o.Code, Error: "the server refused what the script left: " + err.Error(), Level: o.Level}
+		plain := sandbox.Outcome{Level: o.Level, Code: o.Code}
+		plain.Error = "the server refused what the script left: " + err.Error()
 		if plain.Code == "" {
 			plain.Code, plain.Error = sandbox.CodeBadResult, "the server refused the result: "+err.Error()
 		}

@@ -50,7 +50,8 @@ func readResult(path string) (map[string]string, error) {
 	return result, err
 }
 
-// sizeOf is how many bytes a result has as JSON. It may be more than the file had: a byte that is no UTF-8 becomes three.
+// sizeOf is how many bytes a result has as JSON. It may be more than the file had: a byte that is no UTF-8 becomes
+// three.
 func sizeOf(result map[string]string) int {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

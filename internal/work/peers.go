@@ -279,20 +279,22 @@ func (p *Peers) followOnce(ctx context.Context, f messages.Following, after uuid
 	if err := json.Unmarshal(got.Body, &said); err != nil {
 		return 0, last, &errPeer{"answer_invalid", err.Error()}
 	}
-	for _, w := range said.Words {
-		if err := store.Hear(ctx, f, w); err != nil {
-			return 0, last, err
+	failed := 0
+	take := func(one error) bool { // one that cannot be taken keeps few others from it
+		if one != nil {
+			err, failed = one, failed+1
 		}
+		return failed < 3 && ctx.Err() == nil
 	}
-	for _, id := range said.Unknown {
-		if err := store.Lost(ctx, f, id); err != nil {
-			return 0, last, err
-		}
+	for n := 0; n < len(said.Words) && take(store.Hear(ctx, f, said.Words[n])); n++ {
+	}
+	for n := 0; n < len(said.Unknown) && failed < 3 && take(store.Lost(ctx, f, said.Unknown[n])); n++ {
 	}
 	if len(stop) > 0 {
-		if err := store.Stopped(ctx, f, stop); err != nil {
-			return 0, last, err
-		}
+		take(store.Stopped(ctx, f, stop))
+	}
+	if err != nil {
+		return 0, last, err
 	}
 	if len(asked) == messages.MaxAsked {
 		last = asked[len(asked)-1].ID

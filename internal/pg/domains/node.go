@@ -38,8 +38,9 @@ func (s *Store) NoNode(ctx context.Context, q peers.Querier, contextID int32, na
 	}); err != nil || len(domains) == 0 {
 		return db.Known(err)
 	}
-	return fault.New(fault.Conflict, "in_use", "peer %q is a node of domains %s, or may still send for them what it has "+
-		"permits for: wait for its permits to end, or release their intents, and take it out of the nodes", name, strings.Join(domains, ", ")).With("domains", domains).With("open_permits", permits)
+	return fault.New(fault.Conflict, "in_use", "peer %q is a node of domains %s, or may still send for them what it "+
+		"has permits for: wait for its permits to end, or release their intents, and take it out of the nodes", name,
+		strings.Join(domains, ", ")).With("domains", domains).With("open_permits", permits)
 }
 
 // knowsNodes refuses nodes that are no peers of the context, or that it cannot call. The rows of the peers stay locked

@@ -33,8 +33,8 @@ type Claimed struct {
 // Empty says whether there is nothing to tell.
 func (c *Claimed) Empty() bool { return len(c.Taken)+len(c.Lost) == 0 }
 
-// mostClaimed is how many tries one claim hands out anew: each may bring 600 KiB of script, environment and inputs, and a
-// runner reads an answer whole. It claims again at once while it has room.
+// mostClaimed is how many tries one claim hands out anew: each may bring 600 KiB of script, environment and inputs, and
+// a runner reads an answer whole. It claims again at once while it has room.
 const mostClaimed = 32
 
 // missedAfter is how long after a try was handed out its runner must know of it.

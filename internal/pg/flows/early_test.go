@@ -24,8 +24,8 @@ func (w *world) flowOf(id string) *flows.Flow {
 	return f
 }
 
-// A flow is started by a process that dies before its jobs have transactions. A job that is added then, and needs one of
-// them, waits for the look that posts them all: the core does not refuse it, and the flow does not end.
+// A flow is started by a process that dies before its jobs have transactions. A job that is added then, and needs one
+// of them, waits for the look that posts them all: the core does not refuse it, and the flow does not end.
 func TestAJobIsAddedBehindOneThatIsNotPosted(t *testing.T) {
 	w := newWorld(t)
 	s, cutter := w.behindCutter()

@@ -31,6 +31,7 @@ func init() {
 			"one_message_per_peer_and_ref":    fault.Conflict,
 			"one_message_per_peer_message":    fault.Conflict,
 			"one_message_per_envelope":        fault.Conflict,
+			"one_sent_message_per_envelope":   fault.Conflict,
 			"one_job_per_envelope":            fault.Conflict,
 			"one_result_per_message":          fault.Conflict,
 			"one_row_per_message_step":        fault.Internal,
@@ -38,6 +39,6 @@ func init() {
 			"one_row_per_message_line":        fault.Internal,
 		},
 		Again: []string{"one_message_per_ref", "one_message_per_request_key", "one_message_per_peer_and_ref",
-			"one_message_per_peer_message", "one_message_per_envelope"},
+			"one_message_per_peer_message", "one_message_per_envelope", "one_sent_message_per_envelope"},
 	})
 }

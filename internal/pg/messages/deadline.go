@@ -2,12 +2,22 @@ package messages
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/message"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
+
+// overdue adds to b the end of a message whose deadline is over: no process may have looked since, and a word that
+// comes now is late.
+func (s *Store) overdue(b *pgx.Batch, m *Message, now time.Time) error {
+	if m.Status.Ended() || m.Due == nil || m.Due.After(now) {
+		return nil
+	}
+	return s.Move(b, m, Change{On: message.OnDeadline, By: "deadline", Now: now})
+}
 
 // Expire ends messages whose deadline is over, with its name, and returns how many. What locks a message at this moment
 // comes before: if that ends the deadline, the message is not found here, or is left to the next time.

@@ -95,8 +95,8 @@ func (s *Store) Follow(ctx context.Context, holder string, until time.Duration) 
 
 // toStopSQL finds messages that have ended here in error, and that a peer may still have open.
 const toStopSQL = `FROM postern.message m
-	WHERE m.status = 'error' AND m.stop_told_at IS NULL AND m.delivered_at IS NOT NULL AND m.context_id IS NOT NULL
-		AND m.peer IS NOT NULL`
+	WHERE m.status = 'error' AND m.stop_told_at IS NULL AND (m.delivered_at IS NOT NULL OR m.peer_tx IS NOT NULL)
+		AND m.context_id IS NOT NULL AND m.peer IS NOT NULL`
 
 // ToStop lists messages that a peer is to stop, and among them those whose jobs it is to stop, too: they carry jobs of
 // this installation.
@@ -289,6 +289,9 @@ func (s *Store) Hear(ctx context.Context, f Following, w Word) error {
 			return t.Rollback(ctx)
 		}
 		b := &pgx.Batch{}
+		if err := s.overdue(b, m, now); err != nil {
+			return err
+		}
 		if m.PeerSteps = w.Steps; m.Status.Ended() {
 			s.Late(b, m, w.event(), int64(w.Steps), "peer:"+f.Peer, w, now)
 			return t.Commit(ctx, b)

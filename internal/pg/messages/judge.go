@@ -62,12 +62,17 @@ func (s *Store) judge(ctx context.Context, by db.By, id uuid.UUID, fence int64, 
 			return none(id.String())
 		}
 		b := &pgx.Batch{}
+		if err := s.overdue(b, m, now); err != nil {
+			return err
+		}
 		same, err := s.saidBefore(ctx, t, m, fence, on, r)
 		switch {
 		case err != nil:
 			return err
-		case same:
+		case same && b.Len() == 0:
 			return t.Rollback(ctx)
+		case same:
+			return t.Commit(ctx, b)
 		case m.Status.Ended() || m.Fence != fence || m.Type == message.Job:
 			late = stale(m, fence)
 			s.Late(b, m, on, fence, by.Actor, said{reason, r}, now)

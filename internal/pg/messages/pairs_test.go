@@ -164,7 +164,10 @@ func TestADeadlineAndAnAcknowledgementAtOneTime(t *testing.T) {
 		w := newWorld(t)
 		id := w.sent(func(p *messages.Posted) { p.Timeouts.Ack = 10 * time.Second })
 		m := w.one()
-		w.Later(11 * time.Second)
+		w.Later(9 * time.Second)
+		if !ackFirst {
+			w.Later(2 * time.Second)
+		}
 		other := w.Another(4)
 		ack := func(s *stores.Store) string { return code(s.Messages.Ack(w.Ctx, w.shop, id, m.Fence)) }
 		expire := func(s *stores.Store) string {
@@ -185,6 +188,46 @@ func TestADeadlineAndAnAcknowledgementAtOneTime(t *testing.T) {
 			!slices.Equal(w.late(id), []string{"Acknowledged"}) {
 			t.Errorf("the receiver was told %q: %s, late %v", second, w.stands(id), w.late(id))
 		}
+	}
+}
+
+// A deadline that is over ends its message by its name, also where no process has looked since: what a receiver or a
+// peer says behind it is late.
+func TestAWordBehindADeadlineIsLateThoughNobodyHasLooked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.sent(func(p *messages.Posted) { p.Timeouts.Ack = 10 * time.Second })
+	m := w.one()
+	w.Later(11 * time.Second)
+	for range 2 {
+		if _, err := w.S.Messages.Ack(w.Ctx, w.shop, id, m.Fence); code(true, err) != "wrong_state" {
+			t.Errorf("the receiver was told %v", err)
+		}
+	}
+	if w.stands(id) != "error timeout_ack" || !slices.Contains(w.late(id), "Acknowledged") {
+		t.Errorf("%s, late %v", w.stands(id), w.late(id))
+	}
+}
+
+// An envelope that is posted again, without a ref or a key, is the same message: a peer would take both for one.
+func TestAnEnvelopeForAPeerIsOneMessage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.far()
+	post := func(s *stores.Store, body string) (*messages.Message, error) {
+		return s.Messages.Post(w.Ctx, w.By, w.chat(body, func(p *messages.Posted) {
+			p.Target, p.To, p.Envelope = 0, message.To{Peer: "far", Context: "c"}, []byte(`{"sealed": 1}`)
+		}))
+	}
+	first, err := post(w.S, "hello")
+	w.Must(err)
+	again, err := post(w.S, "hello")
+	w.Must(err)
+	if again.ID != first.ID || !again.Replay {
+		t.Errorf("%s is posted again as %s", first.ID, again.ID)
+	}
+	if _, err := post(w.S, "other"); fault.KindOf(err) != fault.Conflict {
+		t.Errorf("another message with this envelope: %v", err)
 	}
 }
 

@@ -79,6 +79,9 @@ func (s *Store) Post(ctx context.Context, by db.By, p Posted) (*Message, error) 
 			Type:    p.Type, Format: p.Format, Body: p.Body, Jobs: p.Jobs, Timeouts: p.Timeouts, Envelope: p.Envelope,
 			hash: hash, key: p.Key}
 		there, now, at, err := s.same(ctx, t, by, p.Ref, p.Key)
+		if err == nil && there == nil && len(p.Envelope) > 0 && p.To.Peer != "" {
+			there, err = s.sameEnvelope(ctx, t, by.Context, &p)
+		}
 		if err != nil {
 			return err
 		}
@@ -139,6 +142,20 @@ func (s *Store) same(ctx context.Context, t *db.Txn, by db.By, ref *int64, key s
 	return there, now, at, t.Send(ctx, b)
 }
 
+// sameEnvelope finds the message to a peer that has this envelope: the peer would take both for one.
+func (s *Store) sameEnvelope(ctx context.Context, t *db.Txn, contextID int32, p *Posted) (*Message, error) {
+	var list []*Message
+	b := &pgx.Batch{}
+	b.Queue(`SELECT `+messageColumns+`
+		FROM postern.message m
+		WHERE m.context_id = $1 AND m.peer = $2 AND sha256(m.envelope) = sha256($3) AND m.envelope IS NOT NULL
+			AND NOT m.carries_job`, contextID, p.To.Peer, p.Envelope).Query(collect(&list))
+	if err := t.Send(ctx, b); err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return list[0], nil
+}
+
 // differs refuses a key or a ref that names another message, and says in what that differs.
 func (p *Posted) differs(there *Message, hash []byte) error {
 	names := []string{}
@@ -148,8 +165,12 @@ func (p *Posted) differs(there *Message, hash []byte) error {
 		}
 	}
 	name := fmt.Sprintf("Idempotency-Key %q", fault.Clip(p.Key))
-	if p.Key == "" || there.key != p.Key {
+	switch {
+	case p.Key != "" && there.key == p.Key:
+	case p.Ref != nil && there.Ref != nil && *p.Ref == *there.Ref:
 		name = fmt.Sprintf("ref %d", *p.Ref)
+	default:
+		name = "envelope"
 	}
 	return fault.New(fault.Conflict, "idempotency_conflict",
 		"%s names message %s, which differs: choose another one, or send the same content", name, there.ID).
