@@ -247,7 +247,7 @@ func TestANodeThatHasLeftHoldsUpNothing(t *testing.T) {
 }
 
 // A node has left whose work is dispatched, and the public transaction reverts, so that it could be tried again: the
-// work goes back to nobody, and the domain goes on.
+// work is given up, and the domain goes on.
 func TestARevertOfANodeThatHasLeftHoldsUpNothing(t *testing.T) {
 	for _, state := range []string{CoreReverted, CoreUndone} {
 		p := newPair(t, func(s *Settings) { s.Mode, s.Static = Static, "b" })

@@ -370,35 +370,9 @@ func (s *Store) submissions(ctx context.Context, jobs []*Job) (subs []*pg.Submis
 		of[j.ID] = j
 		ids = append(ids, j.ID)
 	}
-	needs := map[uuid.UUID][]uuid.UUID{}
-	named := map[uuid.UUID][]Need{}
-	var id, on uuid.UUID
-	var nowhere bool
-	unplaced := map[uuid.UUID]bool{}
-	n := Need{}
-	b := &pgx.Batch{}
-	b.Queue(`SELECT e.job_id, e.needs, n.queue_id IS NULL
-		FROM postern.job_edge e
-		JOIN postern.job n ON n.job_id = e.needs
-		WHERE e.job_id = ANY ($1) AND n.status <> 'finished'`, ids).Query(func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&id, &on, &nowhere}, func() error {
-			needs[id], unplaced[on] = append(needs[id], on), nowhere
-			return nil
-		})
-		return err
-	})
-	b.Queue(`SELECT n.job_id, n.n, n.name
-		FROM postern.job_need n
-		WHERE n.job_id = ANY ($1) AND n.met_at IS NULL
-		ORDER BY n.job_id, n.n`, ids).Query(func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&id, &n.N, &n.Name}, func() error {
-			named[id] = append(named[id], n)
-			return nil
-		})
-		return err
-	})
-	if err := s.Db(ctx).SendBatch(ctx, b).Close(); err != nil {
-		return nil, db.Known(err)
+	w, err := s.wantsOf(ctx, ids)
+	if err != nil {
+		return nil, err
 	}
 	placed := map[uuid.UUID]bool{}
 	var add func(j *Job) bool
@@ -408,8 +382,8 @@ func (s *Store) submissions(ctx context.Context, jobs []*Job) (subs []*pg.Submis
 		}
 		sub := j.submission()
 		placed[j.ID] = true
-		for _, id := range needs[j.ID] {
-			if x := of[id]; x != nil && !add(x) || x == nil && unplaced[id] {
+		for _, id := range w.needs[j.ID] {
+			if x := of[id]; x != nil && !add(x) || x == nil && w.unplaced[id] {
 				placed[j.ID] = false
 			}
 			sub.DependsOn = append(sub.DependsOn, flow.UID(id))
@@ -417,7 +391,7 @@ func (s *Store) submissions(ctx context.Context, jobs []*Job) (subs []*pg.Submis
 		if !placed[j.ID] {
 			return false
 		}
-		for _, n := range named[j.ID] {
+		for _, n := range w.named[j.ID] {
 			need := j.needSubmission(n.N, n.Name)
 			subs, sub.DependsOn = append(subs, need), append(sub.DependsOn, need.UID)
 		}
@@ -428,6 +402,45 @@ func (s *Store) submissions(ctx context.Context, jobs []*Job) (subs []*pg.Submis
 		add(j)
 	}
 	return subs, nil
+}
+
+// wants is what jobs wait for.
+type wants struct {
+	needs    map[uuid.UUID][]uuid.UUID // jobs that have not finished, by the one that needs them
+	unplaced map[uuid.UUID]bool        // those of them that have no transaction yet
+	named    map[uuid.UUID][]Need      // prerequisites that are not met
+}
+
+func (s *Store) wantsOf(ctx context.Context, ids []uuid.UUID) (*wants, error) {
+	w := &wants{map[uuid.UUID][]uuid.UUID{}, map[uuid.UUID]bool{}, map[uuid.UUID][]Need{}}
+	var id, on uuid.UUID
+	var nowhere bool
+	n := Need{}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT e.job_id, e.needs, n.queue_id IS NULL
+		FROM postern.job_edge e
+		JOIN postern.job n ON n.job_id = e.needs
+		WHERE e.job_id = ANY ($1) AND n.status <> 'finished'`, ids).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&id, &on, &nowhere}, func() error {
+			w.needs[id], w.unplaced[on] = append(w.needs[id], on), nowhere
+			return nil
+		})
+		return err
+	})
+	b.Queue(`SELECT n.job_id, n.n, n.name
+		FROM postern.job_need n
+		WHERE n.job_id = ANY ($1) AND n.met_at IS NULL
+		ORDER BY n.job_id, n.n`, ids).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&id, &n.N, &n.Name}, func() error {
+			w.named[id] = append(w.named[id], n)
+			return nil
+		})
+		return err
+	})
+	if err := s.Db(ctx).SendBatch(ctx, b).Close(); err != nil {
+		return nil, db.Known(err)
+	}
+	return w, nil
 }
 
 // Repost posts jobs whose process died before it had posted them, and returns how many. What ended before it was posted
