@@ -128,11 +128,56 @@ func (s *Store) ReleaseDomain(ctx context.Context, by db.By, domain string) (r p
 	return r, err
 }
 
+// releaseWork takes that word where an intent of another node is coordinated: its public transaction is here, and what
+// became of it is not known.
+func (s *Store) releaseWork(ctx context.Context, by db.By, domain, id string, done bool) (r pg.LeverResult, err error) {
+	d, err := s.Domain(ctx, by.Context, domain)
+	if err != nil {
+		return r, err
+	}
+	say := func(_ context.Context, _ *db.Txn, h *seat, b *pgx.Batch) ([]Event, error) {
+		w := h.d.Work(id)
+		switch {
+		case w == nil:
+			return nil, fault.New(fault.NotFound, "not_found", "no intent %q in domain %q, and none of another node that "+
+				"is coordinated here", id, fault.Clip(domain))
+		case w.State != coord.Dispatched && w.State != coord.Submitted || !w.Unknown:
+			return nil, fault.New(fault.Conflict, "wrong_state", "the work of intent %s is %s here, and what became of "+
+				"its public transaction is known, or will be", id, w.State).With("state", string(w.State))
+		}
+		if err := by.Seen(versionOf(w.Since)); err != nil {
+			return nil, err
+		}
+		r.Changed = true
+		s.AuditIn(b, by, "release", "/domains/"+domain+"/intents/"+id)
+		l := coord.WasNotDone
+		if done {
+			l = coord.WasDoneWork
+		}
+		return []Event{{Event: coord.Event{Lever: l, ID: id}}}, nil
+	}
+	out, err := s.step(ctx, d.ID, taking{wait: true, events: []Event{{Event: coord.Event{ID: id}}}, more: say})
+	if err == nil && !out.Taken {
+		return r, noDomain(domain)
+	}
+	if err == nil {
+		s.ring()
+	}
+	return r, err
+}
+
 // Release takes an operator's word for what became of an intent that waits for its permit to end, or for the outcome of
-// its public transaction: it was done, or nothing of it is on its way any more.
+// its public transaction: it was done, or nothing of it is on its way any more. Of an intent of another node, by its
+// id, it is the word about the public transaction that was sent here.
 func (s *Store) Release(ctx context.Context, by db.By, domain, called string, done bool) (pg.LeverResult, error) {
 	if by.Reason == "" {
 		return pg.LeverResult{}, fault.At("/reason", "release wants a reason: it is kept for those who ask why")
+	}
+	if id, ok := idOf(called); ok {
+		_, err := s.Intent(ctx, by.Context, domain, called)
+		if fault.KindOf(err) == fault.NotFound {
+			return s.releaseWork(ctx, by, domain, id.String(), done)
+		}
 	}
 	return s.pull(ctx, by, domain, called, "release", func(h *seat, i *coord.Intent) ([]coord.Lever, error) {
 		if i.Ended() {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg/domains"
 	"github.com/postern-dev/postern/internal/pg/verify"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
@@ -259,6 +260,40 @@ func TestAReleaseIsForWhatWaitsForIt(t *testing.T) {
 	w.Same(w.receipts(), "success ")
 	w.Same(w.Lines(`SELECT action || ' by ' || actor || ' ' || reason FROM postern.audit WHERE action = 'release'`),
 		"release by test because")
+}
+
+// What became of the public transaction of an intent of another node is not known here: an operator of this node says
+// it, by the id of the intent, and the seat is free again.
+func TestTheWorkOfAnotherNodeIsReleased(t *testing.T) {
+	for _, done := range []bool{true, false} {
+		t.Run(fmt.Sprint("done ", done), func(t *testing.T) {
+			w := newWorld(t)
+			i := w.post("a")
+			for range 8 {
+				w.Must(w.turn(w.Ctx, w.S, w.node))
+			}
+			leases, _, err := w.core.Claim(w.Ctx, w.node, pgworld.Everything())
+			w.Must(err)
+			w.Exec(`DELETE FROM postern.coord_intent`) // it is another node's
+			s := w.Another(2)
+			if _, err := s.Domains.Release(w.Ctx, w.By, "tok", i.ID, done); fault.KindOf(err) != fault.Conflict {
+				t.Errorf("what the core has is released: %v", err)
+			}
+			_, err = w.S.Abandon(w.Ctx, w.By, leases[0].Task.ID)
+			w.Must(err)
+			w.Must(w.turn(w.Ctx, s, w.node))
+			r, err := s.Domains.Release(w.Ctx, w.By, "tok", i.ID, done)
+			w.Must(err)
+			want := map[bool]string{true: "Confirmed", false: "Pooled"}[done]
+			if got := w.Lines(`SELECT state FROM postern.coord_work`); !r.Changed || len(got) != 1 || got[0] != want {
+				t.Errorf("behind a release with done %v its work is %v, want %s", done, got, want)
+			}
+			_, err = s.Domains.Release(w.Ctx, w.By, "tok", "00000000-0000-7000-8000-000000000000", done)
+			if fault.KindOf(err) != fault.NotFound {
+				t.Errorf("the work of no intent: %v", err)
+			}
+		})
+	}
 }
 
 // A process that is the first of its installation takes no answer before it has been greeted: the call of such an
