@@ -5336,7 +5336,7 @@ type WorkView struct {
 	// State see GET /machines
 	State string `json:"state"`
 
-	// Unknown it is not known what became of its public transaction: release says it, by the id of the intent
+	// Unknown what became of its public transaction is unknown: see release
 	Unknown bool `json:"unknown"`
 
 	// WaitsFor requests to nodes that have no answer

@@ -20,7 +20,7 @@ type workView struct {
 	Errors     int        `json:"errors" doc:"of assembling it"`
 	Rejections int        `json:"rejections" doc:"of endorsers"`
 	Reverts    int        `json:"reverts" doc:"of its public transaction"`
-	Unknown    bool       `json:"unknown" doc:"it is not known what became of its public transaction: release says it, by the id of the intent"`
+	Unknown    bool       `json:"unknown" doc:"what became of its public transaction is unknown: see release"`
 	Hash       *string    `json:"hash" doc:"the newest of its public transaction"`
 	Public     *string    `json:"public_uid" doc:"the uid of its public transaction"`
 }

@@ -139,11 +139,11 @@ func (s *Store) releaseWork(ctx context.Context, by db.By, domain, id string, do
 		w := h.d.Work(id)
 		switch {
 		case w == nil:
-			return nil, fault.New(fault.NotFound, "not_found", "no intent %q in domain %q, and none of another node that "+
-				"is coordinated here", id, fault.Clip(domain))
+			return nil, fault.New(fault.NotFound, "not_found", "no intent %q in domain %q, and none of another node "+
+				"that is coordinated here", id, fault.Clip(domain))
 		case w.State != coord.Dispatched && w.State != coord.Submitted || !w.Unknown:
-			return nil, fault.New(fault.Conflict, "wrong_state", "the work of intent %s is %s here, and what became of "+
-				"its public transaction is known, or will be", id, w.State).With("state", string(w.State))
+			return nil, fault.New(fault.Conflict, "wrong_state", "the work of intent %s is %s here, and what became "+
+				"of its public transaction is known, or will be", id, w.State).With("state", string(w.State))
 		}
 		if err := by.Seen(versionOf(w.Since)); err != nil {
 			return nil, err
