@@ -33,11 +33,12 @@ type activity struct {
 	actor           string
 	prepared        []byte
 	posted          bool
+	recalled        bool
 }
 
 // A domain that waits to know what was lost, or is paused, posts nothing.
 const activitiesSQL = `SELECT a.domain_id, d.context_id, a.intent_id::text, a.work_uid, a.uid, a.depends_on,
-		coalesce(i.actor, ''), p.data, a.posted_at IS NOT NULL
+		coalesce(i.actor, ''), p.data, a.posted_at IS NOT NULL, a.recalled
 	FROM postern.coord_activity a
 	JOIN postern.domain d ON d.domain_id = a.domain_id
 	JOIN postern.coord_payload p ON (p.domain_id, p.intent_id, p.generation, p.part, p.name, p.party)
@@ -61,7 +62,7 @@ func (s *Store) PostActivities(ctx context.Context, id int32) (map[int32][]Event
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*activity, error) {
 		a := &activity{}
 		return a, row.Scan(&a.domain, &a.context, &a.id, &a.workUID, &a.uid, &a.dependsOn, &a.actor, &a.prepared,
-			&a.posted)
+			&a.posted, &a.recalled)
 	})
 	if err != nil {
 		return nil, db.Known(err)
@@ -85,8 +86,12 @@ func (s *Store) PostActivities(ctx context.Context, id int32) (map[int32][]Event
 
 // postActivity posts one public transaction, or takes it back. A word is what the core says at once.
 func (s *Store) postActivity(ctx context.Context, a *activity) (*coord.CoreWord, error) {
-	if a.posted {
+	switch {
+	case a.posted:
 		return nil, s.recall(ctx, a)
+	case a.recalled: // posted now, it might land twice: in the life that is lost it may have been sent
+		return &coord.CoreWord{ID: a.id, UID: a.workUID, State: coord.CoreUnknown,
+			Reason: "this store lost rows before it was posted: whether it was sent is unknown"}, nil
 	}
 	var p coord.PublicTransaction
 	if err := json.Unmarshal(a.prepared, &p); err != nil {

@@ -262,6 +262,32 @@ func TestAReleaseIsForWhatWaitsForIt(t *testing.T) {
 		"release by test because")
 }
 
+// A store went back to where a public transaction was decided and not posted: in the life that is lost it may have been
+// sent, so that it is not posted, and what became of it is unknown.
+func TestWhatMayHaveBeenSentIsNotPostedAfterALoss(t *testing.T) {
+	w := newWorld(t)
+	i := w.post("a")
+	for range 8 {
+		w.Must(w.turn(w.Ctx, w.S, w.node))
+	}
+	w.Exec(`UPDATE postern.coord_activity SET posted_at = NULL, recalled = true`)
+	said, err := w.S.Domains.PostActivities(w.Ctx, 0)
+	w.Must(err)
+	_, err = w.S.Domains.Step(w.Ctx, w.id(), said[w.id()])
+	w.Must(err)
+	var posted bool
+	w.Scan(`SELECT bool_or(posted_at IS NOT NULL) FROM postern.coord_activity`, &posted)
+	if got, err := w.S.Domains.Intent(w.Ctx, w.ID, "tok", i.ID); err != nil || posted || !got.Unknown {
+		t.Errorf("posted: %v; %+v %v", posted, got, err)
+	}
+	if again, err := w.S.Domains.PostActivities(w.Ctx, 0); err != nil || len(again) != 0 {
+		t.Errorf("it is said again: %v %v", again, err)
+	}
+	_, err = w.S.Domains.Release(w.Ctx, w.By, "tok", i.ID, true)
+	w.Must(err)
+	w.Same(w.receipts(), "success ")
+}
+
 // What became of the public transaction of an intent of another node is not known here: an operator of this node says
 // it, by the id of the intent, and the seat is free again.
 func TestTheWorkOfAnotherNodeIsReleased(t *testing.T) {
