@@ -10,7 +10,7 @@ import (
 // listed with each call. On the wire are durations only ("15s"): each side counts on a clock of its own.
 const (
 	// PathRegister begins an epoch: RegisterRequest, 200 RegisterAnswer. Registration makes the runner where no admin
-	// has made it with PUT /runners/{name}. What an earlier epoch of the name held is offered anew: that is a lapse of it.
+	// has made it with PUT /runners/{name}. What an earlier epoch of the name held is offered anew, which is a lapse.
 	// 409 runner_live: another instance was seen within its ttl, and takeover is not set.
 	PathRegister = "/runners/{name}/register"
 
