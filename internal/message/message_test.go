@@ -1,6 +1,7 @@
 package message
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/hex"
@@ -288,6 +289,25 @@ func TestAnEnvelopeIsMeantForOneAndForATime(t *testing.T) {
 		err := c.s.Meant(us, now)
 		if fault.CodeOf(err) != c.code || name == "6 minutes ahead" && !strings.Contains(err.Error(), "6m0s") {
 			t.Errorf("%s: %v, want %q", name, err, c.code)
+		}
+	}
+}
+
+// What an envelope brings besides its payload is bounded, and so is the whole, as it is sent.
+func TestAnEnvelopeIsBounded(t *testing.T) {
+	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
+	for body, hint := range map[string]string{
+		"x":                        strings.Repeat("<", MaxKeyID+1),
+		strings.Repeat("x", 5<<20): "k",
+	} {
+		raw, err := Write(Signed{Type: Chat, Body: body}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw = bytes.Replace(raw, []byte(`"sig"`), []byte(`"keyid":"`+hint+`","sig"`), 1)
+		_, _, err = Open(raw)
+		if fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), "want at most") {
+			t.Errorf("a body of %d bytes and a hint of %d: %v", len(body), len(hint), err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/coord"
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/domains"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
@@ -255,5 +256,18 @@ func TestAnIntentSaysWhatItWaitsFor(t *testing.T) {
 	}
 	if !seen["service_call"] || !seen["intent_depends service_call"] {
 		t.Errorf("the chains were %v", seen)
+	}
+}
+
+// A peer that has open permits of a domain is not removed, also once it is none of its nodes any more.
+func TestAPeerWithPermitsIsNotRemoved(t *testing.T) {
+	w := newWorld(t)
+	i := w.post("a")
+	w.Must(w.S.Domains.NoNode(w.Ctx, w.S.Pool(), w.ID, "gone"))
+	w.Exec(`INSERT INTO postern.coord_permit (domain_id, intent_id, n, generation, node, install, beat, given_at)
+		SELECT domain_id, intent_id, 9, 1, 'gone', 1, 1, now() FROM postern.coord_intent`)
+	err := w.S.Domains.NoNode(w.Ctx, w.S.Pool(), w.ID, "gone")
+	if fault.KindOf(err) != fault.Conflict || !strings.Contains(fmt.Sprint(fault.As(err).Extra), i.ID) {
+		t.Errorf("%v %+v", err, fault.As(err))
 	}
 }

@@ -195,3 +195,26 @@ func TestAMessageThatMustWaitHoldsThoseBehindIt(t *testing.T) {
 		}
 	}
 }
+
+// What ended before its delivery was noted is told to stop, too, once it was carried: the peer may have it.
+func TestWhatMayBeAtThePeerIsStopped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.far()
+	id := w.post(w.chat("hello", func(p *messages.Posted) {
+		p.Target, p.To = 0, message.To{Peer: "far", Context: "c"}
+	}))[0]
+	w.route()
+	for _, carried := range []bool{false, true} {
+		if carried {
+			w.Exec(`UPDATE postern.message SET peer_tx = 'a'`)
+			w.Exec(`UPDATE postern.message
+				SET was = status, status = 'error', error_code = 'timeout', ended_at = created_at, due_at = NULL`)
+		}
+		stop, _, err := w.S.Messages.ToStop(w.Ctx, f)
+		w.Must(err)
+		if want := map[bool]int{true: 1}[carried]; len(stop) != want || want == 1 && stop[0] != id {
+			t.Errorf("carried %v: to be stopped are %v", carried, stop)
+		}
+	}
+}
