@@ -32,7 +32,7 @@ const loosen = `SET LOCAL session_replication_role = replica;
 		EXCEPTION WHEN OTHERS THEN NULL; END $$;
 `
 
-// Rows as a queue 1 has them: three positions, of which the first has ended.
+// The rows of queue 1. It has three positions, and the first one has ended.
 const (
 	someTasks = `INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, uid)
 		SELECT 1, n, current_date, 1, 'T', '{}', 'u' || n FROM generate_series(1, 3) n;`
