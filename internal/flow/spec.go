@@ -106,10 +106,8 @@ var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // CheckEnv refuses variables of an environment that a script may not be given.
 func CheckEnv(at string, env map[string]string) error {
-	size := 0
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		value := env[name]
-		size += len(name) + len(value) + 2
 		switch {
 		case !envName.MatchString(name):
 			return fault.At(at, "env_vars: the name %q: want letters, digits and _, the first no digit",
@@ -122,20 +120,24 @@ func CheckEnv(at string, env map[string]string) error {
 				fault.Clip(name))
 		}
 	}
-	if size > MaxEnv {
+	if size := sizeOf(env); size > MaxEnv {
 		return fault.At(at, "env_vars have %d bytes together: want at most %d", size, MaxEnv)
 	}
 	return nil
 }
 
+// sizeOf is how many bytes variables take in an environment: each has a = and an end.
+func sizeOf(env map[string]string) (size int) {
+	for name, value := range env {
+		size += len(name) + len(value) + 2
+	}
+	return size
+}
+
 // CheckTogether refuses variables of a flow and of a job that are too large together: no runner could execute the job.
 // at is where the variables of one of them stand.
 func CheckTogether(at string, flow, job map[string]string) error {
-	size := 0
-	for name, value := range Environment(flow, job) {
-		size += len(name) + len(value) + 2
-	}
-	if size > MaxEnv {
+	if size := sizeOf(Environment(flow, job)); size > MaxEnv {
 		return fault.At(at, "env_vars of the flow and of a job of it have %d bytes together: want at most %d", size,
 			MaxEnv)
 	}

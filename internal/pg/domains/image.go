@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// core is what the row of a seat holds of its image.
+// coreImage is what the row of a seat holds of its image.
 type coreImage struct {
 	Seat   coord.Seat
 	Peers  []*coord.Peer
