@@ -33,8 +33,8 @@ type Claimed struct {
 // Empty says whether there is nothing to tell.
 func (c *Claimed) Empty() bool { return len(c.Taken)+len(c.Lost) == 0 }
 
-// mostClaimed is how many tries one claim hands out anew: each may bring 600 KiB of script, environment and inputs, and
-// a runner reads an answer whole. It claims again at once while it has room.
+// mostClaimed is how many tries one claim hands out, those included that it hands out again: each may bring 600 KiB of
+// script, environment and inputs, and a runner reads an answer whole. It claims again at once while it has room.
 const mostClaimed = 32
 
 // missedAfter is how long after a try was handed out its runner must know of it.
@@ -64,8 +64,9 @@ func (s *Store) Claim(ctx context.Context, contextID int32, name string, epoch i
 		c = &Claimed{}
 		var again []*Try
 		c.Lost, again = r.compare(b, holds)
+		again = again[:min(len(again), mostClaimed)] // the others come with the next claim
 		handedAgain(b, again, r.now)
-		room := min(max-len(again), r.Slots-len(r.tries), mostClaimed)
+		room := min(max-len(again), r.Slots-len(r.tries), mostClaimed-len(again))
 		fresh, err := s.takeOffers(ctx, t, r, room)
 		if err != nil {
 			return err
