@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,6 +81,77 @@ func TestReadsGoOnWhileCommitsWaitForAStandby(t *testing.T) {
 	var list struct{ Items []struct{ UID string } }
 	if err := json.Unmarshal([]byte(body), &list); err != nil || len(list.Items) != 2*each {
 		t.Errorf("of %d transactions there are %d: %v", 2*each, len(list.Items), err)
+	}
+}
+
+// A commit whose wait for the standby was cancelled is told to be unknown, and so is the request when it is repeated:
+// everybody sees its row, which is on no standby. It is answered once a commit behind it is on one.
+func TestARepeatedRequestIsAnsweredOnceItsRowIsOnTheStandby(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server, err := devpg.Start(ctx, devpg.Options{Ephemeral: true, Unsafe: true, BinDir: os.Getenv("POSTERN_PG_BIN")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	if err := migrate.Up(ctx, server.URL, nil); err != nil {
+		t.Fatal(err)
+	}
+	a, _, _ := running(t, server.URL, app.Role{Serve: true}, map[string]string{})
+	if status, body := send(t, http.MethodPut, a.URL()+"/dispatchers/THING", `{"worker_url": "noop:"}`); status != 201 {
+		t.Fatal(status, body)
+	}
+	admin, err := pg.Connect(ctx, server.URL, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(admin.Close)
+	standby := standbyOf(t, server.URL)
+	posts := []struct{ path, body string }{
+		{"/transactions", `{"type": "THING", "queue": "q", "uid": "one"}`},
+		{"/transactions:batch", `{"items": [{"type": "THING", "queue": "q", "uid": "two"}]}`},
+		{"/flows", `{"ref": 1, "jobs": [{"ref": 1, "script": "1", "script_type": "python"}]}`},
+		{"/contexts/default/pause", `{}`},
+	}
+	first := `{"type": "THING", "queue": "q"}` // it makes what the later ones find
+	if status, body := send(t, http.MethodPost, a.URL()+"/transactions", first); status != 201 {
+		t.Fatal(status, body)
+	}
+	standby("nobody")
+	time.Sleep(500 * time.Millisecond) // each session reads it when it is told, which nothing waits for
+	for _, p := range posts {
+		for try := range 3 { // the first commits, and each later one finds what it has committed
+			var status atomic.Int64
+			var body string
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				n, text := send(t, http.MethodPost, a.URL()+p.path, p.body)
+				body = text
+				status.Store(int64(n))
+			}()
+			for cancelled := false; status.Load() == 0; time.Sleep(10 * time.Millisecond) {
+				var n int
+				if err := admin.QueryRow(ctx, `SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity
+					WHERE wait_event = 'SyncRep'`).Scan(&n); err != nil {
+					t.Fatal(err)
+				}
+				cancelled = cancelled || n > 0
+			}
+			<-done
+			unknown := status.Load() == 503 && strings.Contains(body, "commit_unknown") ||
+				status.Load() == 207 && strings.Contains(body, "commit_unknown")
+			if !unknown {
+				t.Errorf("try %d of POST %s was answered %d though nothing is on a standby: %s", try, p.path,
+					status.Load(), body)
+			}
+		}
+	}
+	standby("")
+	for _, p := range posts {
+		if status, body := send(t, http.MethodPost, a.URL()+p.path, p.body); status != 200 {
+			t.Errorf("POST %s is answered %d: %s", p.path, status, body)
+		}
 	}
 }
 

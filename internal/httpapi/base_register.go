@@ -85,8 +85,11 @@ func register[I, O any](a *API, op huma.Operation, h func(context.Context, *I) (
 			ctx, committed = db.Noting(ctx)
 		}
 		out, err := h(ctx, in)
-		if err != nil && committed() {
+		switch {
+		case err != nil && committed():
 			err = behindCommit(err)
+		case err == nil && op.Method != http.MethodGet && !tellsItself[op.Path] && !committed() && !t.DryRun:
+			err = a.Store.Durable(ctx) // it answers by what others have committed
 		}
 		if err != nil {
 			return nil, a.problem(ctx, err)

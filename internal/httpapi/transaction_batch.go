@@ -202,8 +202,10 @@ func (a *API) batchAnswer(ctx context.Context, subs []*pg.Submission, answers []
 	}
 	var known map[outbox.ID]*pg.Transaction
 	if len(again) > 0 {
-		var err error
-		known, err = a.Store.Transactions(ctx, contextID(ctx), again)
+		err := a.Store.Durable(ctx)
+		if err == nil {
+			known, err = a.Store.Transactions(ctx, contextID(ctx), again)
+		}
 		for i, acc := range answers { // others are stored, whether these can be read or not
 			if errs[i] == nil && acc.Replay {
 				errs[i] = err

@@ -89,6 +89,9 @@ func (a *API) postTransaction(ctx context.Context, in *postInput) (*transactionO
 	}
 	sub.Traceparent = traced(ctx, in.Traceparent)
 	acc, err := a.submit(ctx, sub)
+	if err == nil && acc.Replay {
+		err = a.Store.Durable(ctx)
+	}
 	if err != nil {
 		return nil, a.conflict(ctx, sub, acc, err)
 	}

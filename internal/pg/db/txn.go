@@ -205,8 +205,26 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 	return commitUnknown(err)
 }
 
+// Durable returns once what this process has read is as safe as a commit of its own. A commit whose wait for the
+// standby was cancelled can be read like any other, and goes with the primary: so an answer that rests on rows of
+// others alone, as that to a repeated request, waits as theirs should have. Faults are those of Commit.
+//
+// The message is a record of the log behind all that could be read; where commits wait for no standby, none is written.
+func (db *DB) Durable(ctx context.Context) error {
+	if JointOf(ctx) != nil {
+		return nil
+	}
+	return db.Run(ctx, func(t *Txn) error {
+		b := &pgx.Batch{}
+		b.Queue(`SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
+			THEN pg_logical_emit_message(true, 'postern', '') END`)
+		return t.Commit(ctx, b)
+	})
+}
+
 // Exec runs one statement as a transaction of its own. Its context ends it: unlike a commit with
-// decisions in it, it can simply be repeated. Where its answer is lost it is "commit_unknown".
+// decisions in it, it can simply be repeated. Where its answer is lost, or its wait for the standby was
+// cancelled, it is "commit_unknown".
 func (db *DB) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
 	if j := JointOf(ctx); j != nil {
 		err = j.run(ctx, func(t *Txn) error {
@@ -221,10 +239,15 @@ func (db *DB) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.Com
 	defer db.writers.leave()
 	hold := db.beforeCommit
 	if hold == nil {
-		if tag, err = db.pool.Exec(ctx, sql, args...); err == nil {
-			note(ctx)
-		}
-		return tag, Known(written(err))
+		durable := true
+		err = db.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+			doubt := standbyDoubt(c.Conn())
+			doubt.Store(nil)
+			tag, err = c.Exec(ctx, sql, args...)
+			durable = doubt.Load() == nil
+			return err
+		})
+		return tag, db.wrote(ctx, durable, err)
 	}
 	err = pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
 		if tag, err = tx.Exec(ctx, sql, args...); err != nil {
@@ -244,15 +267,25 @@ func (db *DB) WriteRow(ctx context.Context, sql string, args []any, dest ...any)
 		return err
 	}
 	defer db.writers.leave()
-	_, err := db.writeOne(ctx, sql, args, dest...)
-	if err == nil {
-		note(ctx)
-	}
+	durable, err := db.writeOne(ctx, sql, args, dest...)
 	if IsNoRows(err) {
 		return err
 	}
+	return db.wrote(ctx, durable, err)
+}
+
+// wrote is the error of a statement that is a transaction of its own.
+func (db *DB) wrote(ctx context.Context, durable bool, err error) error {
+	if err == nil && !durable && !twin.Planted("standby_not_waited_for") {
+		return commitUnknown(errNotOnStandby)
+	}
+	if err == nil {
+		note(ctx)
+	}
 	return Known(written(err))
 }
+
+var errNotOnStandby = errors.New("its wait for the standby was cancelled")
 
 // Rollback gives up what the transaction holds; fn may then return nil.
 func (t *Txn) Rollback(ctx context.Context) error {
