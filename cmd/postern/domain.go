@@ -244,7 +244,9 @@ func intentReleaseCommand() *cobra.Command {
 		Use:   "release NAME [INTENT]",
 		Short: "Say what became of an intent whose transaction may have landed, or let a domain go on",
 		Long: trim(`
-			Without INTENT a domain goes on that waits since this store may have lost something.
+			Without INTENT a domain goes on that waits since this store may have lost something. With --outcome
+			not_done, nothing that this node posted in the time that is lost is on its way any more: what clients
+			submit again, or anew, waits for that word for a day.
 
 			Where it cannot be known whether the public transaction of an intent has landed, the intent waits.
 			Look at the ledger, and say: done ends the intent with success; not_done has it done again, and where
@@ -254,11 +256,15 @@ func intentReleaseCommand() *cobra.Command {
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				if outcome != "" {
-					return usage(cmd, errors.New("--outcome is about an INTENT: name it"))
+				body := map[string]string{"reason": reason}
+				switch outcome {
+				case "not_done":
+					body["outcome"] = outcome
+				case "":
+				default:
+					return usage(cmd, errors.New("--outcome done is about an INTENT: name it"))
 				}
-				return ask(cmd, http.MethodPost, objectPath("domains/"+args[0])+"/release",
-					map[string]string{"reason": reason})
+				return ask(cmd, http.MethodPost, objectPath("domains/"+args[0])+"/release", body)
 			}
 			if outcome == "" || reason == "" {
 				return usage(cmd, errors.New("want --outcome done or not_done, and --reason"))

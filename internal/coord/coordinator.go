@@ -141,7 +141,7 @@ var coordinatorEffects = map[string]func(*turn, *Seat, fact){
 	},
 	"begin": func(_ *turn, s *Seat, _ fact) { s.Rival, s.Successor, s.Closed = "", "", 0 },
 	"take_points": func(_ *turn, s *Seat, f fact) {
-		s.Points, s.PointsOf = f.m.Points, f.p.Node
+		s.Points, s.Spent, s.PointsOf = f.m.Points, f.m.Spent, f.p.Node
 	},
 	"check_points": func(t *turn, _ *Seat, _ fact) {
 		t.raise(func() { t.coordinator(OnTransactionConfirmed, fact{}) })
@@ -312,6 +312,7 @@ func (t *turn) birth(f fact, g Delegation, before string) {
 		Since:      t.now,
 		Generation: g.Generation,
 		After:      before,
+		Counts:     g.Counts,
 	}
 	t.d.Works = append(t.d.Works, w)
 	t.work(w, OnReceived, fact{})

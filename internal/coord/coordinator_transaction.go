@@ -135,7 +135,10 @@ var workGuards = map[string]func(*turn, *Work, fact) bool{
 	"reverts_left_elsewhere": func(t *turn, w *Work, f fact) bool {
 		return t.revertsLeft(w, f)
 	},
-	"told": func(t *turn, w *Work, _ fact) bool { return w.Told && w.Beats >= t.d.Settings.FinalGrace },
+	"told": func(t *turn, w *Work, _ fact) bool {
+		told := w.Told || t.d.peer(w.Origin) == nil // its node waits for no word any more
+		return told && w.Beats >= t.d.Settings.FinalGrace
+	},
 }
 
 var workEffects = map[string]func(*turn, *Work, fact){

@@ -36,6 +36,7 @@ type Seat struct {
 
 	TickedAt  time.Time // the last heartbeat interval
 	DownAt    time.Time // the last one before all processes were down
+	LostAt    time.Time // when it went on behind a quarantine: its store had lost rows; zero: it has lost none
 	Leader    string    // the node that coordinated last, as this one knows; "": it knows of none
 	Successor string    // who coordinates next, as the one that flushes says
 	Rival     string    // from whom the seat is to be taken over
@@ -75,6 +76,17 @@ type Peer struct {
 	Silences int       // how often in a row it did not answer
 }
 
+// Counts are what bounds the tries of an intent, over all nodes that coordinate it one after the other.
+type Counts struct {
+	Rejections int `json:"rejections,omitempty"` // how often too few endorsed it
+	Reverts    int `json:"reverts,omitempty"`    // how often its public transaction was reverted
+}
+
+// raise keeps the higher of each.
+func (c *Counts) raise(o Counts) {
+	c.Rejections, c.Reverts = max(c.Rejections, o.Rejections), max(c.Reverts, o.Reverts)
+}
+
 // Receipts of intents.
 const (
 	Success = "success"
@@ -97,6 +109,7 @@ type Intent struct {
 	Acked       int64     // the beat of the delegate's word that it has it; 0: none
 	Said        State     // what its delegate said last of its work
 	SaidWhy     string    // and why, where it did
+	Counts      Counts    // as its coordinators said
 	Generation  int64     // highest seen
 	Key         string
 	Response    *Message // the answer to that key
@@ -153,7 +166,8 @@ type Work struct {
 	Nonce     int64
 	Hash      string
 
-	Errors, Rejections, Reverts int
+	Errors int // of its assembly, here
+	Counts
 
 	Outcome  string // success or failure, once there is one
 	Reason   string

@@ -12,6 +12,7 @@ import (
 type Event struct {
 	Message *Message
 	Created *Intent // with ID and DependsOn
+	Named   bool    // of Created: under a uid, so that its client may have submitted it before
 	Answer  *Answer
 	Core    *CoreWord
 	Lever   Lever
@@ -30,6 +31,7 @@ const (
 	ItWasDone   Lever = "it_was_done" // the ledger has it
 	Quarantine  Lever = "quarantine"  // the store may have lost something
 	LeaveIt     Lever = "leave"       // quarantine is over
+	MadeGood    Lever = "made_good"   // nothing of the life that is lost is on its way any more
 	WasNotDone  Lever = "was_not"     // of a work with an unknown outcome
 	WasDoneWork Lever = "was_done"
 )
@@ -164,7 +166,7 @@ func (t *turn) take(e Event) {
 	case e.Started:
 		t.started()
 	case e.Created != nil:
-		t.created(e.Created)
+		t.created(e.Created, e.Named)
 	case e.Answer != nil:
 		t.answered(e.Answer)
 	case e.Core != nil:
@@ -182,6 +184,8 @@ func (t *turn) pulled(l Lever, id string) {
 		t.quarantine()
 	case l == LeaveIt:
 		t.leave()
+	case l == MadeGood:
+		t.madeGood()
 	case l == WasNotDone && w != nil:
 		t.work(w, OnDispatchUndone, fact{text: "it was not done, says an operator"})
 	case l == WasDoneWork && w != nil:

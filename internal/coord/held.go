@@ -47,7 +47,7 @@ func (i *Intent) Same(was *Intent) bool {
 		i.NotBefore == was.NotBefore && i.Rejected == was.Rejected && i.Acked == was.Acked && i.Said == was.Said &&
 		i.SaidWhy == was.SaidWhy && i.Generation == was.Generation && i.Key == was.Key && i.Nonce == was.Nonce &&
 		i.Hash == was.Hash && i.Failed == was.Failed && i.LookedAt == was.LookedAt && i.ResumeAt == was.ResumeAt &&
-		i.Receipt == was.Receipt && i.Text == was.Text && i.EndedAt == was.EndedAt &&
+		i.Counts == was.Counts && i.Receipt == was.Receipt && i.Text == was.Text && i.EndedAt == was.EndedAt &&
 		a.Hash == b.Hash && slices.Equal(a.Inputs, b.Inputs) && slices.Equal(a.Outputs, b.Outputs) &&
 		slices.EqualFunc(a.Plan, b.Plan, Attestation.same) && slices.Equal(i.DependsOn, was.DependsOn) &&
 		(i.Response == was.Response || reflect.DeepEqual(i.Response, was.Response))

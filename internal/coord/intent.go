@@ -3,7 +3,7 @@ package coord
 import "slices"
 
 // created takes a new intent. One that is known already changes nothing.
-func (t *turn) created(n *Intent) {
+func (t *turn) created(n *Intent, named bool) {
 	if t.d.Intent(n.ID) != nil {
 		t.ignore("Created", "known")
 		return
@@ -14,6 +14,10 @@ func (t *turn) created(n *Intent) {
 	}
 	t.d.Intents = append(t.d.Intents, i)
 	t.intent(i, OnCreated, fact{})
+	if named && !i.Ended() && t.mayBeKnown() {
+		t.presume(i)
+		t.raise(t.ask)
+	}
 	if !i.Ended() {
 		t.originator(OnTransactionCreated, fact{})
 	}
@@ -104,7 +108,7 @@ func (t *turn) delegate() {
 		if !slices.Contains(to, node) {
 			to = append(to, node)
 		}
-		batches[node] = append(batches[node], Delegation{ID: i.ID, Generation: i.Generation})
+		batches[node] = append(batches[node], Delegation{i.ID, i.Generation, i.Counts})
 		if i.State == Pending {
 			t.intent(i, OnDelegated, fact{text: node})
 		}
@@ -265,7 +269,9 @@ func (t *turn) learn(p *Peer, m *Message, e Entry) (known bool) {
 	}
 	if p.Node == i.Delegate {
 		i.Said, i.SaidWhy = e.State, e.Reason
+		i.Counts.raise(e.Counts)
 	}
+	t.recall(i, p.Node, e)
 	permit := t.holds(i, p.Node, e)
 	switch {
 	case e.Outcome == Success && t.held(i, p.Node, e):
@@ -276,8 +282,9 @@ func (t *turn) learn(p *Peer, m *Message, e Entry) (known bool) {
 		t.end(permit, "reverted")
 		t.permitsEnded(i)
 		return true
-	case e.Outcome == Failure && p.Node == i.Delegate && e.Generation == i.Generation && t.free(i):
-		i.Failed = e.Reason // refused by its endorsers, before anything was dispatched
+	case e.Outcome == Failure && p.Node == i.Delegate && e.Generation >= i.Generation && t.free(i):
+		// Refused by its endorsers, before anything was dispatched. A newer generation is of a life that is lost.
+		i.Failed = e.Reason
 		t.intent(i, OnConfirmedReverted, fact{m: m, text: e.Reason})
 		return true
 	case e.Outcome != "":

@@ -84,6 +84,7 @@ type Message struct {
 type Delegation struct {
 	ID         string `json:"id"`
 	Generation int64  `json:"generation"`
+	Counts     Counts `json:"counts,omitzero"` // so far
 }
 
 // Entry is a coordinator's word about one intent.
@@ -96,6 +97,7 @@ type Entry struct {
 	Hash       string `json:"hash,omitempty"`
 	Outcome    string `json:"outcome,omitempty"`
 	Reason     string `json:"reason,omitempty"`
+	Counts     Counts `json:"counts,omitzero"`
 }
 
 // Slot is the place of a message among those that wait for their peer: a newer one takes the place of the older. One

@@ -92,16 +92,59 @@ func (t *turn) presume(i *Intent) {
 		if p.Node == t.d.Self {
 			install = -1 // of the life that is lost: no node can say that it ended
 		}
-		at := Permit{
-			ID:       i.ID,
-			Node:     p.Node,
-			Install:  install,
-			Beat:     t.d.Seat.Beat,
-			GivenAt:  t.now,
-			ClosedAt: t.now,
-			ClosedBy: "presumed",
+		t.presumed(i.ID, p.Node, 0, install)
+	}
+}
+
+// repeatedFor is how long after a loss an intent with a uid may be one that its client had submitted before.
+const repeatedFor = 24 * time.Hour
+
+// mayBeKnown says whether an intent with a uid that is submitted now may have been submitted in a life that is lost.
+func (t *turn) mayBeKnown() bool {
+	lost := t.d.Seat.LostAt
+	return !lost.IsZero() && t.now.Sub(lost) < repeatedFor && !t.planted(RepeatsBelieved)
+}
+
+// madeGood ends the permits of the own life that is lost: an operator says that nothing of it is on its way any more.
+func (t *turn) madeGood() {
+	t.d.Seat.LostAt = noTime
+	for _, i := range t.d.Intents {
+		ended := false
+		t.permits(i.ID, func(p *Permit) {
+			if p.Install == -1 {
+				t.end(p, "released")
+				ended = true
+			}
+		})
+		if ended {
+			t.permitsEnded(i)
 		}
-		t.d.Permits = append(t.d.Permits, &at)
+	}
+}
+
+func (t *turn) presumed(id, node string, generation, install int64) {
+	t.d.Permits = append(t.d.Permits, &Permit{
+		ID:         id,
+		Generation: generation,
+		Node:       node,
+		Install:    install,
+		Beat:       t.d.Seat.Beat,
+		GivenAt:    t.now,
+		ClosedAt:   t.now,
+		ClosedBy:   "presumed",
+	})
+}
+
+// recall writes the permit that a node must have had, as its word shows, where this store has no row of it: it was
+// given in a life that is lost.
+func (t *turn) recall(i *Intent, node string, e Entry) {
+	sent := e.Outcome == Success || e.State == Dispatched || e.State == Submitted
+	known := slices.ContainsFunc(t.d.Permits, func(p *Permit) bool {
+		return p.ID == i.ID && p.Node == node && p.Install == e.Install &&
+			(p.Generation == e.Generation || p.Generation == 0)
+	})
+	if sent && !known && !t.d.Seat.LostAt.IsZero() && !t.planted(RepeatsBelieved) {
+		t.presumed(i.ID, node, e.Generation, e.Install)
 	}
 }
 

@@ -13,6 +13,10 @@ package coord
 // And for each live intent of its own it presumes that every node holds a permit, itself too, until that node says that
 // it does not.
 //
+// An intent that its client submits again, since its row is lost, is as one that was live: for a day an intent with a
+// uid counts as one that each node may hold a permit for, until an operator says that nothing of the life that is lost
+// is on its way any more. A word that only the holder of a permit can say shows that there was one.
+//
 // This has a limit. If no operator and no witness tells a node that its store was restored, and those who have heard of
 // the life that is lost cannot be reached for the grace after its start, it goes on and may dispatch a second time.
 
@@ -110,7 +114,7 @@ func (t *turn) quarantine() {
 func (t *turn) leave() {
 	s := &t.d.Seat
 	t.d.Paused, s.HelloAt = false, noTime
-	s.Install = max(s.Install+1, t.beat())
+	s.Install, s.LostAt = max(s.Install+1, t.beat()), t.now
 	for _, p := range t.d.Peers {
 		p.Greeted = true
 	}

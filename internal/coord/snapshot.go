@@ -26,7 +26,9 @@ func (t *turn) beatTo(node string) {
 			m.Entries = append(m.Entries, w.entry())
 		}
 		if w.dispatched() && (s.Coordinator == Flush || s.Coordinator == Closing) {
-			m.Points = append(m.Points, w.UID)
+			if m.Points = append(m.Points, w.UID); node == s.Successor {
+				m.Spent = append(m.Spent, w.Assembled.Inputs...)
+			}
 		}
 	}
 	t.send(m)
@@ -41,6 +43,7 @@ func (w *Work) entry() Entry {
 		Install:    w.Install,
 		Nonce:      w.Nonce,
 		Hash:       w.Hash,
+		Counts:     w.Counts,
 	}
 	if w.State == Confirmed || w.State == Reverted || w.State == Final {
 		e.Outcome, e.Reason = w.Outcome, w.Reason

@@ -27,7 +27,24 @@ func (a *API) domainRoutes() {
 		"Begin nothing new", turned(a.Store.Domains.SetPaused, true), 200)
 	post(a, tag, "/domains/{name}/resume", "resume-domain", "Go on", turned(a.Store.Domains.SetPaused, false), 200)
 	post(a, tag, "/domains/{name}/release", "release-domain",
-		"Go on though this store may have lost something", onNamed(a.Store.Domains.ReleaseDomain), 200)
+		"Go on though this store may have lost something", a.releaseDomain, 200)
+}
+
+type releaseDomainInput struct {
+	Named
+	Trial
+	Body *struct {
+		Reason  string `json:"reason,omitempty" maxLength:"1000" doc:"Kept in the audit row."`
+		Outcome string `json:"outcome,omitempty" enum:"not_done" doc:"Of what was posted here in the lost time."`
+	}
+}
+
+func (a *API) releaseDomain(ctx context.Context, in *releaseDomainInput) (*leverOutput, error) {
+	reason, madeGood := "", false
+	if in.Body != nil {
+		reason, madeGood = in.Body.Reason, in.Body.Outcome == "not_done"
+	}
+	return lever(a.Store.Domains.ReleaseDomain(ctx, by(ctx, reason), string(in.Name), madeGood))
 }
 
 // domainSettings is what people write of a domain.

@@ -59,7 +59,7 @@ func (w *World) post(o *order) {
 			o.dependsOn = nil // unknown: the door refuses it, and the client asks without
 		}
 	}
-	n.handle(coord.Event{Created: &coord.Intent{ID: o.id, DependsOn: o.dependsOn}})
+	n.handle(coord.Event{Created: &coord.Intent{ID: o.id, DependsOn: o.dependsOn}, Named: true})
 	o.posted = true
 	o.stored = n.store.image.Intent(o.id) != nil
 	w.tell("%s has intent %s, behind %v", n.name, o.id, o.dependsOn)
@@ -139,9 +139,10 @@ func (w *World) moments() {
 	w.after(time.Second, w.moments)
 }
 
-// forget takes back what a client was told by rows that a restore has lost.
+// forget takes back what a client was told by rows that a restore has lost. Every second client of an intent that is
+// lost posts it again, under its uid, once its node works again.
 func (w *World) forget(n *Node) {
-	for _, o := range w.orders {
+	for at, o := range w.orders {
 		if o.node != n.name {
 			continue
 		}
@@ -149,6 +150,10 @@ func (w *World) forget(n *Node) {
 		o.stored, o.receipt = i != nil, nil
 		if i != nil && i.Ended() {
 			o.receipt = &coord.Receipt{ID: i.ID, Outcome: i.Receipt, Text: i.Text}
+		}
+		if i == nil && o.posted && at%2 == 0 {
+			o.posted = false
+			w.after(time.Duration(5+at)*time.Second, func() { w.post(o) })
 		}
 	}
 }
@@ -186,10 +191,24 @@ func (w *World) operate() {
 				n.handle(coord.Event{Lever: coord.Resume, ID: i.ID})
 			}
 		}
+		if w.now.Sub(epoch) > w.Plan.Chaos+30*time.Second && !n.store.image.Seat.LostAt.IsZero() && w.madeGood(n) {
+			w.tell("an operator says that nothing of the lost life of %s is on its way", n.name)
+			n.handle(coord.Event{Lever: coord.MadeGood})
+		}
 		if w.now.Sub(epoch) > w.Plan.Chaos+25*time.Second && (w.Plan.Restores != "none" || w.Plan.Timeouts) {
 			w.tellTruth(n)
 		}
 	}
+}
+
+// madeGood says whether nothing of the intents of a node that have not ended is on its way, or has landed.
+func (w *World) madeGood(n *Node) bool {
+	for _, i := range n.store.image.Intents {
+		if !i.Ended() && (w.ledger.has(i.ID, true) || !w.over(i.ID)) {
+			return false
+		}
+	}
+	return true
 }
 
 // tellTruth has an operator say what became of dispatches that no node can know of.

@@ -320,7 +320,7 @@ func (s *Store) Remove(ctx context.Context, by db.By, name string) error {
 
 // idle refuses, behind the lock of the seat, a change that a domain with something under way cannot have.
 func (s *Store) idle(ctx context.Context, t *db.Txn, contextID int32, name, what string) error {
-	var intents, permits, works []string
+	var intents, permits, works, untold []string
 	b := &pgx.Batch{}
 	b.Queue(`SELECT s.domain_id FROM postern.coord_state s JOIN postern.domain d ON d.domain_id = s.domain_id
 		WHERE d.context_id = $1 AND d.name = $2 FOR UPDATE OF s`, contextID, name)
@@ -335,7 +335,9 @@ func (s *Store) idle(ctx context.Context, t *db.Txn, contextID int32, name, what
 		{&permits, `SELECT x.intent_id::text FROM postern.coord_permit x` + of + `x.closed_at IS NULL
 			ORDER BY x.given_at LIMIT 10`},
 		{&works, `SELECT x.intent_id::text FROM postern.coord_work x` + of + `x.held
-			AND x.state IN ('Dispatched', 'Submitted') LIMIT 10`},
+			AND x.state IN ('Ready_For_Dispatch', 'Dispatched', 'Submitted') LIMIT 10`},
+		{&untold, `SELECT x.intent_id::text FROM postern.coord_work x` + of + `x.held
+			AND x.state IN ('Confirmed', 'Reverted') AND NOT (x.image->>'Told')::boolean LIMIT 10`},
 	} {
 		b.Queue(q.sql, contextID, name).Query(func(rows pgx.Rows) (err error) {
 			*q.into, err = pgx.CollectRows(rows, pgx.RowTo[string])
@@ -345,12 +347,13 @@ func (s *Store) idle(ctx context.Context, t *db.Txn, contextID int32, name, what
 	if err := t.Send(ctx, b); err != nil {
 		return err
 	}
-	if len(intents)+len(permits)+len(works) == 0 {
+	if len(intents)+len(permits)+len(works)+len(untold) == 0 {
 		return nil
 	}
 	return fault.New(fault.Conflict, "in_use", "domain %q: %s: intents have not ended: wait, or cancel them",
 		fault.Clip(name), what).
-		With("intents", some(intents)).With("open_permits", some(permits)).With("dispatched", some(works))
+		With("intents", some(intents)).With("open_permits", some(permits)).With("dispatched", some(works)).
+		With("untold", some(untold))
 }
 
 func some(list []string) []string {

@@ -36,6 +36,7 @@ type Intent struct {
 	Parked    string
 	Image     coord.Intent
 	Holder    string // of its open permit
+	Presumed  string // a node that may have a permit whose row this store has lost; "": none
 	Unknown   bool   // it is not known what became of its public transaction
 	Nonce     string // of that
 	Hash      string
@@ -237,7 +238,7 @@ func (p *posting) store(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch) (
 			db.Nullable(in.UID), p.hashes[n], p.by.Actor, in.Party, h.now)
 		b.Queue(`INSERT INTO postern.coord_payload (domain_id, intent_id, generation, part, data, at)
 			VALUES ($1, $2::text::uuid, 0, 'intent', $3, $4)`, h.id, p.ids[n], string(part), h.now)
-		events = append(events, Event{Event: coord.Event{Created: created}})
+		events = append(events, Event{Event: coord.Event{Created: created, Named: in.UID != ""}})
 	}
 	if p.fresh > 0 {
 		p.s.AuditIn(b, p.by, "post", "/domains/"+h.name+"/intents")
@@ -305,6 +306,9 @@ const intentsSQL = `SELECT i.intent_id::text, coalesce(i.uid, ''), i.actor, i.pa
 		i.state, i.since, coalesce(i.receipt, ''), i.text, i.parked, i.image, i.created_at, i.ended_at, i.seq,
 		coalesce((SELECT p.node FROM postern.coord_permit p
 			WHERE p.domain_id = i.domain_id AND p.intent_id = i.intent_id AND p.closed_at IS NULL), ''),
+		coalesce((SELECT max(p.node) FROM postern.coord_permit p
+			WHERE p.domain_id = i.domain_id AND p.intent_id = i.intent_id AND p.closed_by = 'presumed'
+				AND NOT p.ended), ''),
 		coalesce(a.state = 'unknown', false), coalesce(a.nonce, ''), coalesce(a.hash, ''), coalesce(a.uid, '')
 	FROM postern.coord_intent i
 	LEFT JOIN LATERAL (SELECT x.state, x.nonce, x.hash, x.uid FROM postern.coord_activity x
@@ -321,7 +325,7 @@ func (s *Store) intents(ctx context.Context, domain int32, which string, args ..
 		var data, image []byte
 		err := row.Scan(&i.ID, &i.UID, &i.Actor, &i.Party, &data, &i.State, &i.Since, &i.Receipt, &i.Text, &i.Parked,
 			&image,
-			&i.CreatedAt, &i.EndedAt, &i.seq, &i.Holder, &i.Unknown, &i.Nonce, &i.Hash, &i.CoreUID)
+			&i.CreatedAt, &i.EndedAt, &i.seq, &i.Holder, &i.Presumed, &i.Unknown, &i.Nonce, &i.Hash, &i.CoreUID)
 		if err == nil {
 			i.Data = slices.Clone(data)
 			err = json.Unmarshal(image, &i.Image)

@@ -99,7 +99,9 @@ func (s *Store) Cancel(ctx context.Context, by db.By, domain, called string) (pg
 
 // ReleaseDomain lets a domain go on that stands since another node has heard what this store does not know: under a new
 // install, so that no node takes the two lives for one. It presumes that any node may have a permit for what is open.
-func (s *Store) ReleaseDomain(ctx context.Context, by db.By, domain string) (r pg.LeverResult, err error) {
+// madeGood takes an operator's word besides: nothing that this node sent in the time that is lost is on its way.
+func (s *Store) ReleaseDomain(ctx context.Context, by db.By, domain string, madeGood bool) (r pg.LeverResult,
+	err error) {
 	if by.Reason == "" {
 		return r, fault.At("/reason", "release wants a reason: it is kept for those who ask why")
 	}
@@ -111,12 +113,16 @@ func (s *Store) ReleaseDomain(ctx context.Context, by db.By, domain string) (r p
 		if err := by.Seen(h.version); err != nil {
 			return nil, err
 		}
-		r.Changed = h.d.Paused
 		s.AuditIn(b, by, "release", "/domains/"+domain)
-		if !h.d.Paused {
-			return nil, nil
+		var list []Event
+		if h.d.Paused {
+			list = append(list, Event{Event: coord.Event{Lever: coord.LeaveIt}})
 		}
-		return []Event{{Event: coord.Event{Lever: coord.LeaveIt}}}, nil
+		if madeGood && (h.d.Paused || !h.d.Seat.LostAt.IsZero()) {
+			list = append(list, Event{Event: coord.Event{Lever: coord.MadeGood}})
+		}
+		r.Changed = len(list) > 0
+		return list, nil
 	}
 	out, err := s.step(ctx, d.ID, taking{wait: true, more: leave})
 	if err == nil && !out.Taken {

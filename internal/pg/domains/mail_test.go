@@ -198,11 +198,11 @@ func TestADomainIsReleasedWithAReason(t *testing.T) {
 	}
 	silent := w.By
 	silent.Reason = ""
-	if _, err := w.S.Domains.ReleaseDomain(w.Ctx, silent, "tok"); err == nil {
+	if _, err := w.S.Domains.ReleaseDomain(w.Ctx, silent, "tok", false); err == nil {
 		t.Error("it is released without a reason")
 	}
 	for _, changed := range []bool{true, false} {
-		if r, err := w.S.Domains.ReleaseDomain(w.Ctx, w.By, "tok"); err != nil || r.Changed != changed {
+		if r, err := w.S.Domains.ReleaseDomain(w.Ctx, w.By, "tok", false); err != nil || r.Changed != changed {
 			t.Errorf("%+v %v, want changed: %v", r, err, changed)
 		}
 	}

@@ -184,6 +184,16 @@ func (p *Parcel) check(at, peer string, h *home) error {
 			return fault.At(at+"/"+n.name, "%s %d: want at least %d", n.name, n.number, n.least)
 		}
 	}
+	for n, e := range p.Entries {
+		if err := checkCounts(at+"/entries/"+itoa(n)+"/counts", e.Counts); err != nil {
+			return err
+		}
+	}
+	for n, d := range p.Delegations {
+		if err := checkCounts(at+"/delegations/"+itoa(n)+"/counts", d.Counts); err != nil {
+			return err
+		}
+	}
 	if err := p.checkWords(at); err != nil {
 		return err
 	}
@@ -191,6 +201,16 @@ func (p *Parcel) check(at, peer string, h *home) error {
 		return err
 	}
 	return p.checkMade(at, h)
+}
+
+// mostCounted is above each threshold of a domain.
+const mostCounted = 1 << 20
+
+func checkCounts(at string, c coord.Counts) error {
+	if c.Rejections < 0 || c.Reverts < 0 || c.Rejections > mostCounted || c.Reverts > mostCounted {
+		return fault.At(at, "counts %d and %d: want 0 to %d", c.Rejections, c.Reverts, mostCounted)
+	}
+	return nil
 }
 
 // checkWords refuses words that are too long, or that no text of the database can hold.

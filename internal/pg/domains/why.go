@@ -239,6 +239,7 @@ func (x *whyDomain) intent(i *Intent, depth int) error {
 		}
 	case i.Holder != "" && i.Holder != x.d.Settings.Self:
 		x.held(i)
+	case x.lost(i):
 	case image.Delegate == x.d.Settings.Self || i.Holder == x.d.Settings.Self:
 		return x.work(i.ID)
 	case image.Delegate == "":
@@ -263,6 +264,9 @@ func (x *whyDomain) pending(i *Intent, depth int) error {
 		x.add("intent_depends", x.at(id), i.Since, nil, []reads.Lever{x.lever(i.ID, "cancel")},
 			"it goes after intent %s, which is %s", id, on.State)
 		return x.intent(on, depth+1)
+	}
+	if x.lost(i) {
+		return nil
 	}
 	var next *reads.NextStep
 	if i.Image.NotBefore.After(x.now) {
@@ -315,6 +319,27 @@ func (x *whyDomain) held(i *Intent) {
 		"node %s may post its public transaction, and so no other node may: it waits until %[1]s says what came of "+
 			"it; release takes an operator's word", i.Holder)
 	x.w.Moving = !x.node(i.Holder)
+}
+
+// lost explains what may be under way by the word of a life that this store has lost, and says whether that keeps an
+// intent from going out.
+func (x *whyDomain) lost(i *Intent) bool {
+	if i.Presumed == "" || i.Holder != "" || x.d.Settings.Once != string(coord.Hold) {
+		return false
+	}
+	release := x.lever(i.ID, "release").With("outcome", "...").With("reason", "...")
+	if i.Presumed != x.d.Settings.Self {
+		x.add("permit_held", "/peers/"+i.Presumed, i.Since, nil, []reads.Lever{release},
+			"this store has lost rows, and node %s may have the permit to post its public transaction: that node is "+
+				"asked", i.Presumed)
+		x.w.Moving = !x.node(i.Presumed)
+		return true
+	}
+	all := reads.NewLever("POST", "admin", "domains", x.d.Name, "release").With("outcome", "not_done")
+	x.add("permit_held", x.path(), i.Since, nil, []reads.Lever{release, all.With("reason", "...")},
+		"this store has lost rows, and this node may have posted its public transaction in the time that is lost: it "+
+			"waits for an operator's word about it, or about all that this node may have posted")
+	return true
 }
 
 // call explains a call of the service that fails.
