@@ -45,8 +45,15 @@ func (w *Worker) signed(h http.Header, below string, body []byte) error {
 func Believe(key []byte, h http.Header, below string, body []byte) error {
 	id, at := h.Get("webhook-id"), h.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(at, 10, 64)
-	if age := time.Since(time.Unix(seconds, 0)); err != nil || age > tolerance || age < -tolerance {
-		return errors.New("webhook-timestamp is not of the last five minutes: is this call signed, and are the clocks right?")
+	if err != nil {
+		return errors.New("webhook-timestamp is missing, or no number of seconds: is this call signed?")
+	}
+	const off = "webhook-timestamp is %s %s the clock here: want at most %s; are the clocks right?"
+	switch age := time.Since(time.Unix(seconds, 0)).Round(time.Second); {
+	case age > tolerance:
+		return fmt.Errorf(off, age, "behind", tolerance)
+	case age < -tolerance:
+		return fmt.Errorf(off, -age, "ahead of", tolerance)
 	}
 	if !strings.HasPrefix(id, below+"/") {
 		return errors.New("webhook-id does not begin with " + strconv.Quote(below+"/"))

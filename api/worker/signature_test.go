@@ -7,8 +7,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/api/worker"
 	"github.com/postern-dev/postern/internal/outbox"
@@ -98,6 +101,22 @@ func TestAWorkerBelievesWhatItsSecretSigned(t *testing.T) {
 	}
 	if res, err := http.Get(s.URL + "/health"); err != nil || res.StatusCode != http.StatusOK {
 		t.Error(res, err)
+	}
+}
+
+// A clock that is six minutes off is told by how much.
+func TestACallByAClockThatIsOffIsToldByHowMuch(t *testing.T) {
+	t.Parallel()
+	at := func(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).Unix(), 10) }
+	for stamp, want := range map[string]string{
+		at(6 * time.Minute):  `is (6m0|5m59)s ahead of the clock here`,
+		at(-6 * time.Minute): `is (6m0|6m1)s behind the clock here`,
+		"":                   "is missing",
+	} {
+		err := worker.Believe([]byte("key"), http.Header{"Webhook-Id": {"x/1"}, "Webhook-Timestamp": {stamp}}, "x", nil)
+		if err == nil || !regexp.MustCompile(want).MatchString(err.Error()) {
+			t.Errorf("%q: %v, want %q", stamp, err, want)
+		}
 	}
 }
 

@@ -114,6 +114,13 @@ func (s *strait) wire() http.Handler {
 // sends posts a message to far, signed by a key, and returns where it is at near.
 func (s *strait) sends(key ed25519.PrivateKey, fields map[string]any) string {
 	s.t.Helper()
+	m := want(s.t, 201, "POST", s.near.url+"/messages", s.signs(key, fields))
+	return fmt.Sprint(s.near.url, "/messages/", m["id"])
+}
+
+// signs is what is posted of a message to far.
+func (s *strait) signs(key ed25519.PrivateKey, fields map[string]any) string {
+	s.t.Helper()
 	s.refs++
 	signed := map[string]any{
 		"v": 1, "audience": message.Audience{Installation: s.far.id, Context: "default", Peer: "near"},
@@ -131,9 +138,7 @@ func (s *strait) sends(key ed25519.PrivateKey, fields map[string]any) string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	body := fmt.Sprintf(`{"to": {"peer": "far"}, "envelope": %s}`, envelope)
-	m := want(s.t, 201, "POST", s.near.url+"/messages", body)
-	return fmt.Sprint(s.near.url, "/messages/", m["id"])
+	return fmt.Sprintf(`{"to": {"peer": "far"}, "envelope": %s}`, envelope)
 }
 
 func (s *strait) chats(text string) string {
@@ -243,6 +248,27 @@ func TestMessagesComeOnceAndInOrderOverABadWire(t *testing.T) {
 	}
 	for _, p := range paths {
 		s.becomes(p, "processed")
+	}
+}
+
+// A message that is signed for another audience than the peer that it is posted for is refused where it is posted: once
+// the peer was met, its installation is known.
+func TestAMessageForAPeerIsSignedForThatPeer(t *testing.T) {
+	s := newStrait(t)
+	s.delivered(s.chats("hello"))
+	ours := message.Audience{Installation: s.far.id, Context: "default", Peer: "near"}
+	for _, change := range []func(*message.Audience){
+		func(a *message.Audience) { a.Installation = s.near.id },
+		func(a *message.Audience) { a.Context = "system" },
+		func(a *message.Audience) { a.Peer = "" },
+	} {
+		us := ours
+		change(&us)
+		body := s.signs(s.key, map[string]any{"message_type": "chat", "message": "hello", "audience": us})
+		m := want(t, 401, "POST", s.near.url+"/messages", body)
+		if m["code"] != "bad_actor_signature" || !strings.Contains(fmt.Sprint(m["errors"]), "/envelope") {
+			t.Error(m)
+		}
 	}
 }
 

@@ -66,13 +66,16 @@ func (a *API) opened(ctx context.Context, in *MessageInput, p *messages.Posted) 
 	if err != nil {
 		return err
 	}
-	us := s.Audience // of one to a peer, which says there for whom it is
+	var us message.Audience
 	if in.To.Peer == "" {
-		if us, err = store.Here(ctx, s.Audience.Context); err != nil {
-			return err
-		}
+		us, err = store.Here(ctx, s.Audience.Context)
+	} else {
+		us, err = store.There(ctx, contextID(ctx), string(in.To.Peer), s)
 	}
-	s, public, actor, err := store.Verify(ctx, in.Envelope, us, now)
+	if err != nil {
+		return err
+	}
+	s, public, actor, err := store.Verify(ctx, in.Envelope, us, now, now.Add(-message.MaxAge))
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ const (
 	MaxKeyID      = 200             // bytes, of the hint that names a key
 	MaxEnvelope   = 6 << 20         // bytes as JSON in a call: its door takes 8 MiB, and inputs come beside it
 	MaxAhead      = 5 * time.Minute // by which the clock of a sender may be ahead
-	MaxAge        = 24 * time.Hour
+	MaxAge        = 24 * time.Hour  // when it is posted; on its way it may grow older
 )
 
 // PAE is what is signed: the type and the payload with their lengths, so that no two of them give the same bytes.
@@ -157,8 +157,8 @@ func exactly(raw []byte, into any) error {
 	return nil
 }
 
-// Meant refuses what was signed for somebody else, or too long ago, or by a clock that is ahead.
-func (s *Signed) Meant(us Audience, now time.Time) error {
+// Meant refuses what was signed for somebody else, or before a time, or by a clock that is ahead.
+func (s *Signed) Meant(us Audience, now, since time.Time) error {
 	at := "/envelope/payload"
 	switch {
 	case s.Audience != us:
@@ -170,9 +170,9 @@ func (s *Signed) Meant(us Audience, now time.Time) error {
 		return fault.At(at, "created_at %s is %s ahead: clocks may differ by %s",
 			s.CreatedAt.UTC().Format(time.RFC3339),
 			s.CreatedAt.Sub(now).Round(time.Second), MaxAhead)
-	case s.CreatedAt.Before(now.Add(-MaxAge)):
-		return fault.At(at, "created_at %s is more than %s ago: sign it anew",
-			s.CreatedAt.UTC().Format(time.RFC3339), MaxAge)
+	case s.CreatedAt.Before(since):
+		return fault.At(at, "created_at %s is too long ago: want one after %s, or sign it anew",
+			s.CreatedAt.UTC().Format(time.RFC3339), since.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

@@ -286,7 +286,7 @@ func TestAnEnvelopeIsMeantForOneAndForATime(t *testing.T) {
 		"6 minutes ahead":      {Signed{Audience: us, CreatedAt: now.Add(6 * time.Minute)}, "invalid"},
 		"too old":              {Signed{Audience: us, CreatedAt: now.Add(-MaxAge - time.Second)}, "invalid"},
 	} {
-		err := c.s.Meant(us, now)
+		err := c.s.Meant(us, now, now.Add(-MaxAge))
 		if fault.CodeOf(err) != c.code || name == "6 minutes ahead" && !strings.Contains(err.Error(), "6m0s") {
 			t.Errorf("%s: %v, want %q", name, err, c.code)
 		}

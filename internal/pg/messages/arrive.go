@@ -29,10 +29,12 @@ type Arrival struct {
 
 // Arrive stores a message of a peer in msg_in, once however often it is brought, and makes the jobs that it has. known:
 // it was there. Faults: those of Verify; Invalid; Forbidden where its actor has no role here that lets it send this;
-// Conflict "idempotency_conflict" where its actor has used the ref for another message.
+// Conflict "idempotency_conflict" where its actor has used the ref for another message, and "wrong_state" where the
+// peer has had it stopped before.
 //
-// Of two calls that bring one message at the same time, the second violates a unique index, runs again, and finds the
-// row of the first. The role of the actor is read in the SQL transaction that stores the message.
+// Of two calls that bring one message at the same time, the second waits for the lock of the first, and finds its row;
+// two that bring one envelope under two names violate a unique index, and the second runs again. The role of the actor
+// is read in the SQL transaction that stores the message.
 func (s *Store) Arrive(ctx context.Context, a Arrival) (m *Message, known bool, err error) {
 	if m, err = s.arrived(ctx, a); err != nil || m != nil {
 		return m, true, err
@@ -42,7 +44,11 @@ func (s *Store) Arrive(ctx context.Context, a Arrival) (m *Message, known bool, 
 		return nil, false, err
 	}
 	us := message.Audience{Installation: s.Installation(), Context: a.Context.Name, Peer: a.Peer}
-	signed, key, actor, err := s.Verify(ctx, a.Envelope, us, now)
+	since, err := s.remembered(ctx, now)
+	if err != nil {
+		return nil, false, err
+	}
+	signed, key, actor, err := s.Verify(ctx, a.Envelope, us, now, since)
 	if err != nil {
 		return nil, false, err
 	}
@@ -172,7 +178,12 @@ func knows(ctx context.Context, t *db.Txn, there *Message, id uuid.UUID) error {
 // none.
 func (s *Store) sameArrival(ctx context.Context, t *db.Txn, m *Message) (*Message, error) {
 	var list []*Message
+	var stopped bool
 	b := &pgx.Batch{}
+	lockArrival(b, m.Target, m.Peer, *m.PeerMessage)
+	b.Queue(`SELECT EXISTS (SELECT FROM postern.message_stopped x
+		WHERE (x.target_id, x.peer, x.peer_message) = ($1, $2, $3))`, m.Target, m.Peer, m.PeerMessage).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&stopped) })
 	b.Queue(`SELECT `+messageColumns+`
 		FROM postern.message m
 		WHERE m.context_id IS NULL AND (m.target_id, m.peer, m.peer_message) = ($1, $2, $3)
@@ -185,8 +196,14 @@ func (s *Store) sameArrival(ctx context.Context, t *db.Txn, m *Message) (*Messag
 		FROM postern.message m
 		WHERE m.context_id IS NULL AND (m.target_id, m.peer, m.caller_key, m.ref) = ($1, $2, $4, $5)`,
 		m.Target, m.Peer, m.PeerMessage, m.CallerKey, m.Ref, m.hash).Query(collect(&list))
-	if err := t.Send(ctx, b); err != nil || len(list) == 0 {
+	if err := t.Send(ctx, b); err != nil {
 		return nil, err
+	}
+	if stopped {
+		return nil, fault.New(fault.Conflict, "wrong_state", "message %s has ended where it comes from", m.PeerMessage)
+	}
+	if len(list) == 0 {
+		return nil, nil
 	}
 	if !bytes.Equal(list[0].hash, m.hash) {
 		return nil, fault.New(fault.Conflict, message.CodeConflict, "ref %d of its actor names message %s here, which "+

@@ -16,7 +16,6 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/message"
-	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/flows"
 	"github.com/postern-dev/postern/internal/pg/reads"
@@ -132,16 +131,11 @@ func (s *Store) CheckJob(ctx context.Context, by db.By, at string, j flow.Spec) 
 	if err != nil {
 		return under(at, err)
 	}
-	door, _ := outbox.DoorOf(peer.URL)
-	us := message.Audience{Installation: peer.Installation, Context: door.Context, Peer: door.Peer}
-	if us.Installation == "" { // it was not met yet, and looks itself
-		us.Installation = signed.Audience.Installation
-	}
 	now, err := s.Now(ctx)
 	if err != nil {
 		return err
 	}
-	signed, _, actor, err := s.Verify(ctx, j.Envelope, us, now)
+	signed, _, actor, err := s.Verify(ctx, j.Envelope, atPeer(peer, signed), now, now.Add(-message.MaxAge))
 	switch {
 	case err != nil:
 		return under(at, err)

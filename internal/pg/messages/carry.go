@@ -18,18 +18,19 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/peers"
 )
 
-// knowsPeer refuses a peer that is not there, or is not called.
-func (s *Store) knowsPeer(ctx context.Context, contextID int32, peer string) error {
+// calledPeer reads a peer to which messages go. It refuses one that is not there, or is not called.
+func (s *Store) calledPeer(ctx context.Context, contextID int32, peer string) (*peers.Peer, error) {
 	p, err := s.installations.Peer(ctx, contextID, peer)
 	switch {
 	case fault.KindOf(err) == fault.NotFound:
-		return noPeer(peer)
+		return nil, noPeer(peer)
 	case err == nil && p.URL == "":
-		return fault.At("/to/peer", "to.peer %q: it has no url, so that nothing is sent to it", fault.Clip(peer))
+		return nil, fault.At("/to/peer", "to.peer %q: it has no url, so that nothing is sent to it", fault.Clip(peer))
 	}
-	return err
+	return p, err
 }
 
 // uncarried is a message that was let go to a peer, and that no transaction carries.

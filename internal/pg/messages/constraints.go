@@ -34,6 +34,7 @@ func init() {
 			"one_sent_message_per_envelope":   fault.Conflict,
 			"one_job_per_envelope":            fault.Conflict,
 			"one_result_per_message":          fault.Conflict,
+			"one_row_per_stopped_message":     fault.Internal,
 			"one_row_per_message_step":        fault.Internal,
 			"one_row_per_late_word":           fault.Internal,
 			"one_row_per_message_line":        fault.Internal,

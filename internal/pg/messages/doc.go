@@ -17,7 +17,7 @@
 //
 // # Tables
 //
-// message, message_step, message_late and message_log.
+// message, message_step, message_late, message_log and message_stopped.
 //
 // # Lock order
 //

@@ -128,11 +128,13 @@ func (s *Store) Stopped(ctx context.Context, f Following, ids []uuid.UUID) error
 }
 
 // Stop ends a message that a peer has brought, and that has ended where it comes from. Jobs that were made of it go on.
-// One that has ended, or is not here, stays as it is.
+// One that has ended stays as it is. One that is not here is not stored any more: a process of the peer that was frozen
+// may still bring it.
 func (s *Store) Stop(ctx context.Context, contextID int32, peer string, id uuid.UUID) error {
 	return s.Run(ctx, func(t *db.Txn) error {
 		var list []*Message
 		b := &pgx.Batch{}
+		lockArrival(b, contextID, peer, id)
 		b.Queue(`SELECT `+messageColumns+`
 			FROM postern.message m
 			WHERE m.context_id IS NULL AND (m.target_id, m.peer, m.peer_message) = ($1, $2, $3)
@@ -140,7 +142,7 @@ func (s *Store) Stop(ctx context.Context, contextID int32, peer string, id uuid.
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
-		if len(list) == 0 || list[0].Status.Ended() {
+		if len(list) > 0 && list[0].Status.Ended() {
 			return t.Rollback(ctx)
 		}
 		now, err := s.now(ctx, t)
@@ -148,12 +150,25 @@ func (s *Store) Stop(ctx context.Context, contextID int32, peer string, id uuid.
 			return err
 		}
 		b = &pgx.Batch{}
+		if len(list) == 0 {
+			b.Queue(`INSERT INTO postern.message_stopped (target_id, peer, peer_message, at)
+				VALUES ($1, $2, $3, $4)
+				ON CONFLICT DO NOTHING`, contextID, peer, id, now)
+			return t.Commit(ctx, b)
+		}
 		if err := s.Move(b, list[0], Change{On: message.OnRefused, By: "peer:" + peer, Now: now,
 			Code: message.CodeCancelled, Text: "it has ended where it comes from"}); err != nil {
 			return err
 		}
 		return t.Commit(ctx, b)
 	})
+}
+
+// lockArrival adds to b a lock on a message of a peer that may not be here yet, so that of its arrival and its stop the
+// second one sees what the first one has done.
+func lockArrival(b *pgx.Batch, contextID int32, peer string, id uuid.UUID) {
+	b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('message ' || $1::int || ' ' || $2::text || ' '
+		|| $3::uuid, 0))`, contextID, peer, id)
 }
 
 // Unfollow lets others have what holder follows.

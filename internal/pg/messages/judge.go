@@ -157,7 +157,8 @@ func stale(m *Message, fence int64) error {
 		"or had it since", m.ID, fence)
 }
 
-// Cancel ends a message of msg_out that has not ended: its sender takes it back. Jobs that were made of it go on.
+// Cancel ends a message of msg_out that has not ended: its sender takes it back. Jobs that were made of it go on. One
+// that a peer has brought is ended where it is: the peer hears that it was rejected, or has forgotten it itself.
 func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (changed bool, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
 		changed = false
@@ -165,7 +166,8 @@ func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (changed boo
 		if err != nil {
 			return err
 		}
-		if m == nil || m.Context != by.Context {
+		brought := m != nil && m.Context == 0 && m.Target == by.Context
+		if m == nil || m.Context != by.Context && !brought {
 			return none(id.String())
 		}
 		if m.Status == message.Processed {
@@ -174,13 +176,15 @@ func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (changed boo
 		if m.Status.Ended() {
 			return t.Rollback(ctx)
 		}
-		text := by.Reason
-		if text == "" {
-			text = "its sender took it back"
+		c := Change{On: message.OnRefused, By: by.Actor, Now: now, Code: message.CodeCancelled, Text: by.Reason}
+		if brought {
+			c.Code = message.CodeRejected
+		}
+		if c.Text == "" {
+			c.Text = map[bool]string{false: "its sender took it back", true: "it was taken out of msg_in"}[brought]
 		}
 		b := &pgx.Batch{}
-		if err := s.Move(b, m, Change{On: message.OnRefused, By: by.Actor, Now: now, Code: message.CodeCancelled,
-			Text: text}); err != nil {
+		if err := s.Move(b, m, c); err != nil {
 			return err
 		}
 		s.AuditIn(b, by, "cancel", path(id))

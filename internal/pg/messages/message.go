@@ -97,6 +97,10 @@ type Change struct {
 	Lease  time.Time // until when a receiver has it, of OnReceived
 }
 
+// peerLate is how much later a deadline ends a message here that a peer has brought: the peer keeps its deadlines, and
+// tells of their ends. One that was restored to a time before the message, or that is gone, tells of none.
+const peerLate = time.Minute
+
 // happen lets something happen to a message and returns the row of its history. *machine.Illegal: of one that has
 // ended, it is late.
 func (s *Store) happen(m *Message, c Change) (step []any, err error) {
@@ -104,9 +108,13 @@ func (s *Store) happen(m *Message, c Change) (step []any, err error) {
 	if err != nil {
 		return nil, err
 	}
+	begins := next.Due != nil && next.Due != m.Due
 	m.was, m.Status, m.Due, m.UpdatedAt = next.From, next.To, next.Due, c.Now
-	if m.Context == 0 { // the deadlines of a message from a peer are that one's to keep
-		m.Due, m.Cursor = nil, s.Fence(m.Cursor, c.Now)
+	if m.Context == 0 {
+		if m.Cursor = s.Fence(m.Cursor, c.Now); begins {
+			due := next.Due.Add(peerLate)
+			m.Due = &due
+		}
 	}
 	m.Steps++
 	switch c.On {

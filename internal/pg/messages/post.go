@@ -63,7 +63,7 @@ func (p *Posted) sums() ([]byte, error) {
 // same message. Conflict "idempotency_conflict", with what differs.
 func (s *Store) Post(ctx context.Context, by db.By, p Posted) (*Message, error) {
 	if p.To.Peer != "" {
-		if err := s.knowsPeer(ctx, by.Context, p.To.Peer); err != nil {
+		if _, err := s.calledPeer(ctx, by.Context, p.To.Peer); err != nil {
 			return nil, err
 		}
 	}

@@ -120,7 +120,15 @@ func (f forgetter) Forget(ctx context.Context, before time.Time) error {
 
 // forgetMessages removes messages that ended before a time, in chunks. One whose jobs have not ended stays until they
 // have, and one that a subscription is still to be told of.
+// The time is noted before they go, so that an envelope that might be a second one is never taken for the first.
 func (s *Store) forgetMessages(ctx context.Context, before time.Time) error {
+	_, err := s.Exec(ctx, `UPDATE postern.retained SET messages_before = greatest(messages_before, $1)`, before)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Exec(ctx, `DELETE FROM postern.message_stopped WHERE at < $1`, before); err != nil {
+		return err
+	}
 	return s.InChunks(ctx, func(atOnce int) (int, error) {
 		tag, err := s.Exec(ctx, forgetSQL, before, atOnce)
 		return int(tag.RowsAffected()), err

@@ -21,7 +21,7 @@ func (s *Store) WhyMessage(ctx context.Context, contextID int32, id uuid.UUID) (
 	}
 	w := &reads.Why{State: string(m.Status), Blockers: []reads.Blocker{}}
 	b := reads.Blocker{Object: path(id)}
-	if m.Context == contextID && !m.Status.Ended() {
+	if (m.Context == contextID || m.Context == 0) && !m.Status.Ended() {
 		b.Levers = []reads.Lever{{Method: "POST", Path: path(id) + "/cancel", Role: "admin"}}
 	}
 	if m.Due != nil {
