@@ -481,6 +481,11 @@ const (
 	RedeliverOutputBodyResultPending RedeliverOutputBodyResult = "pending"
 )
 
+// Defines values for ReleaseDomainInputBodyOutcome.
+const (
+	ReleaseDomainInputBodyOutcomeNotDone ReleaseDomainInputBodyOutcome = "not_done"
+)
+
 // Defines values for ReleaseIntentInputBodyOutcome.
 const (
 	ReleaseIntentInputBodyOutcomeDone    ReleaseIntentInputBodyOutcome = "done"
@@ -4219,6 +4224,18 @@ type RegisterRunnerOutputBody struct {
 	TTL string `json:"ttl"`
 }
 
+// ReleaseDomainInputBody defines model for ReleaseDomainInputBody.
+type ReleaseDomainInputBody struct {
+	// Outcome Of what was posted here in the lost time.
+	Outcome *ReleaseDomainInputBodyOutcome `json:"outcome,omitempty"`
+
+	// Reason Kept in the audit row.
+	Reason *string `json:"reason,omitempty"`
+}
+
+// ReleaseDomainInputBodyOutcome Of what was posted here in the lost time.
+type ReleaseDomainInputBodyOutcome string
+
 // ReleaseInputBody defines model for ReleaseInputBody.
 type ReleaseInputBody struct {
 	// Anyway Also where workers were not asked, or something is open.
@@ -6726,6 +6743,8 @@ type ListQueuesParams struct {
 	Paused []ListQueuesParamsPaused `query:"paused"`
 	// Those that hold at least so many.
 	MinDepth int64 `query:"min_depth"`
+	// Those that a node of this name has leased.
+	Node string `query:"node"`
 	// Those whose head has stood for so long.
 	StuckFor string `query:"stuck_for"`
 	Limit    int64  `query:"limit"`
@@ -7668,7 +7687,7 @@ type PostIntentsJSONRequestBody = PostIntentsInputBody
 type PauseDomainJSONRequestBody = ReasonBody
 
 // ReleaseDomainJSONRequestBody defines body for ReleaseDomain for application/json ContentType.
-type ReleaseDomainJSONRequestBody = ReasonBody
+type ReleaseDomainJSONRequestBody = ReleaseDomainInputBody
 
 // ResumeDomainJSONRequestBody defines body for ResumeDomain for application/json ContentType.
 type ResumeDomainJSONRequestBody = ReasonBody
@@ -8360,7 +8379,7 @@ var Operations = []Operation{
 	{Name: "EnterQuarantine", Method: "POST", Path: "/quarantine/enter", Summary: "Keep everything, or a part, from leaving", Query: []string{"reason", "dry_run"}},
 	{Name: "ReconcileQuarantine", Method: "POST", Path: "/quarantine/reconcile", Summary: "Ask workers what they did in the lost time"},
 	{Name: "ReleaseQuarantine", Method: "POST", Path: "/quarantine/release", Summary: "Let it go", Query: []string{"reason", "dry_run"}},
-	{Name: "ListQueues", Method: "GET", Path: "/queues", Summary: "List queues", Query: []string{"prefix", "state", "paused", "min_depth", "stuck_for", "limit", "cursor"}},
+	{Name: "ListQueues", Method: "GET", Path: "/queues", Summary: "List queues", Query: []string{"prefix", "state", "paused", "min_depth", "node", "stuck_for", "limit", "cursor"}},
 	{Name: "DeleteQueue", Method: "DELETE", Path: "/queues/{name}", Summary: "Take the settings of a queue back", Query: []string{"reason", "dry_run"}},
 	{Name: "GetQueue", Method: "GET", Path: "/queues/{name}", Summary: "Read one queue"},
 	{Name: "PatchQueue", Method: "PATCH", Path: "/queues/{name}", Summary: "Change the settings of a queue", Query: []string{"reason", "dry_run"}},

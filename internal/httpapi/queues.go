@@ -102,6 +102,7 @@ type listQueuesInput struct {
 	State    []outbox.QueueState `query:"state,explode" enum:"FREE,BLOCKED,RETRY,DELAY,INCLUSION,WAITING_INCLUSION"`
 	Paused   []string            `query:"paused,explode" enum:"true,false"`
 	MinDepth int64               `query:"min_depth" minimum:"0" doc:"Those that hold at least so many."`
+	Node     string              `query:"node" maxLength:"200" doc:"Those that a node of this name has leased."`
 	StuckFor string              `query:"stuck_for" example:"10m" doc:"Those whose head has stood for so long."`
 	Limit    int                 `query:"limit" minimum:"1" maximum:"500" default:"50"`
 	Cursor   string              `query:"cursor" doc:"next of the page before."`
@@ -119,6 +120,7 @@ func (a *API) listQueues(ctx context.Context, in *listQueuesInput) (*queuesOutpu
 		States:   in.State,
 		Paused:   oneOf(in.Paused),
 		MinDepth: in.MinDepth,
+		Node:     in.Node,
 		Limit:    limit,
 		Examined: a.Limits.Examined,
 	}
@@ -128,7 +130,7 @@ func (a *API) listQueues(ctx context.Context, in *listQueuesInput) (*queuesOutpu
 				fault.Clip(in.StuckFor))
 		}
 	}
-	filters := []any{"queues", in.Prefix, in.State, in.Paused, in.MinDepth, f.Stuck}
+	filters := []any{"queues", in.Prefix, in.State, in.Paused, in.MinDepth, f.Stuck, in.Node}
 	if err := p.read(filters, &f.After); err != nil {
 		return nil, err
 	}

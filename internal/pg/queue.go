@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -86,6 +87,7 @@ type QueueFilter struct {
 	States   []outbox.QueueState
 	Paused   *bool
 	MinDepth int64
+	Node     string        // those that a node of this name has a lease of
 	Stuck    time.Duration // those whose head has been in its state for so long, or has come to nothing for so long
 	After    string        // the cursor: the last name that the page before looked at
 	Limit    int
@@ -103,6 +105,12 @@ const queuesSQL = queueSQL + afterSQL + ` AND ($4 = '' OR n.name <= $4)
 			AND least(q.entered_at, q.blocked_since) <= coalesce($10::timestamptz, clock_timestamp()) - $9::interval)
 	ORDER BY n.context_id, n.name LIMIT $8`
 
+// heldSQL narrows to what nodes of a name have leased: few, of the rows of queues that are not idle.
+const heldSQL = ` AND n.queue_id = ANY (ARRAY(SELECT q.queue_id
+		FROM postern.queue q
+		JOIN postern.node w ON w.node_id = q.node_id
+		WHERE w.name = $11))`
+
 // Queues lists queues of a context by name, and after which name the next page begins, "" at the end. A page
 // looks at a bounded number of queues, so that it may be short, even empty, before the end.
 func (s *Store) Queues(ctx context.Context, contextID int32, f QueueFilter) (list []*Queue, next string, err error) {
@@ -115,15 +123,22 @@ func (s *Store) Queues(ctx context.Context, contextID int32, f QueueFilter) (lis
 			phases = append(phases, string(p))
 		}
 	}
-	if len(phases) > 0 || f.Paused != nil || f.MinDepth > 0 || f.Stuck > 0 { // else the page is full before
+	sql, held := queuesSQL, f.Node != ""
+	if held {
+		sql = strings.Replace(queuesSQL, afterSQL, afterSQL+heldSQL, 1)
+	}
+	if !held && (len(phases) > 0 || f.Paused != nil || f.MinDepth > 0 || f.Stuck > 0) { // else the page is full before
 		err = s.Db(ctx).QueryRow(ctx, `SELECT n.name FROM postern.queue_name n WHERE n.context_id = $1`+afterSQL+` ORDER BY n.context_id, n.name LIMIT 1 OFFSET $4`,
 			contextID, f.After, f.Prefix, f.Examined-1).Scan(&next)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return nil, "", db.Known(err)
 		}
 	}
-	rows, err := s.Db(ctx).Query(ctx, queuesSQL, contextID, f.After, f.Prefix, next, phases, f.Paused, f.MinDepth,
-		f.Limit+1, f.Stuck, s.Clock())
+	args := []any{contextID, f.After, f.Prefix, next, phases, f.Paused, f.MinDepth, f.Limit + 1, f.Stuck, s.Clock()}
+	if held {
+		args = append(args, f.Node)
+	}
+	rows, err := s.Db(ctx).Query(ctx, sql, args...)
 	if err != nil {
 		return nil, "", db.Known(err)
 	}

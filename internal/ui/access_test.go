@@ -96,6 +96,9 @@ func TestEachFormAsEachRole(t *testing.T) {
 	for _, p := range append(screens(ids), "contexts/shop", "nodes/live", "nodes/drained") {
 		page := "/ui/c/shop/" + p
 		all := who["root"].get(page)
+		if strings.HasPrefix(p, "nodes/") && !strings.Contains(all.text, "queues that it holds") {
+			t.Errorf("%s does not say which queues it holds", p)
+		}
 		for _, lever := range all.levers() {
 			kind := kindOf(lever)
 			if tried[kind] {

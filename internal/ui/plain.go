@@ -23,10 +23,14 @@ func (v *visit) plain(called, name, sub, id string) (*screen, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n.name == "dispatchers" {
-			if err := v.failed(t, name); err != nil {
-				return nil, err
-			}
+		switch n.name {
+		case "dispatchers":
+			err = v.failed(t, name)
+		case "nodes":
+			err = v.held(t, name)
+		}
+		if err != nil {
+			return nil, err
 		}
 		return &screen{visit: v, Title: name, Data: t, file: "thing.html"}, nil
 	}

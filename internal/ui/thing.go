@@ -123,6 +123,18 @@ func (v *visit) failed(t *thingPage, typ string) error {
 	return nil
 }
 
+// held adds to the page of a node which queues of the context it has leased.
+func (v *visit) held(t *thingPage, node string) error {
+	queues := nounOf("queues")
+	a, err := v.get(with("/queues", url.Values{"node": {node}, "limit": {"20"}}))
+	if err != nil {
+		return err
+	}
+	l := v.rows("/queues", a, queues.columns, queues.id)
+	t.Parts = append(t.Parts, partPage{"queues that it holds", with(v.At("queues"), url.Values{"node": {node}}), l})
+	return nil
+}
+
 // partOf is the first page of a list that belongs to a thing. It has a page of its own for the rest.
 func (v *visit) partOf(path string, p part) (*partPage, error) {
 	at := path + "/" + p.name
