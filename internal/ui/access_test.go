@@ -96,7 +96,7 @@ func TestEachFormAsEachRole(t *testing.T) {
 	for _, p := range append(screens(ids), "contexts/shop", "nodes/live", "nodes/drained") {
 		page := "/ui/c/shop/" + p
 		all := who["root"].get(page)
-		if strings.HasPrefix(p, "nodes/") && !strings.Contains(all.text, "queues that it holds") {
+		if strings.HasPrefix(p, "nodes/") && !strings.Contains(all.text, "Queues that it holds") {
 			t.Errorf("%s does not say which queues it holds", p)
 		}
 		for _, lever := range all.levers() {
