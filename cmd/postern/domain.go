@@ -245,8 +245,9 @@ func intentReleaseCommand() *cobra.Command {
 		Short: "Say what became of an intent whose transaction may have landed, or let a domain go on",
 		Long: trim(`
 			Without INTENT a domain goes on that waits since this store may have lost something. With --outcome
-			not_done, nothing that this node posted in the time that is lost is on its way any more: what clients
-			submit again, or anew, waits for that word for a day.
+			not_done, nothing that this node posted in the time that is lost is on its way any more, and of what was
+			done each intent was released as done: what clients submit under a uid in the day behind the loss waits
+			for that word.
 
 			Where it cannot be known whether the public transaction of an intent has landed, the intent waits.
 			Look at the ledger, and say: done ends the intent with success; not_done has it done again, and where

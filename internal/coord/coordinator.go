@@ -298,7 +298,8 @@ func (t *turn) roomAgain() {
 
 // foreign says whether an intent is another node's than the one that delegates it.
 func (t *turn) foreign(from, id string, w *Work) bool {
-	return w != nil && w.Origin != from || from != t.d.Self && t.d.Intent(id) != nil
+	other := w != nil && w.Origin != from && (!w.over() || w.Outcome != "")
+	return other || from != t.d.Self && t.d.Intent(id) != nil
 }
 
 // birth makes a work, at the back of the pool. The row of an earlier one that was given back goes.

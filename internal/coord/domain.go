@@ -37,6 +37,7 @@ type Seat struct {
 	TickedAt  time.Time // the last heartbeat interval
 	DownAt    time.Time // the last one before all processes were down
 	LostAt    time.Time // when it went on behind a quarantine: its store had lost rows; zero: it has lost none
+	MadeGood  bool      // nothing that this node posted in the life that is lost is on its way, or done and not told
 	Leader    string    // the node that coordinated last, as this one knows; "": it knows of none
 	Successor string    // who coordinates next, as the one that flushes says
 	Rival     string    // from whom the seat is to be taken over
@@ -57,6 +58,7 @@ type Peer struct {
 	GapFrom int64 // what it said between the two was said by a life that it has lost, or not at all
 	GapTo   int64
 	Before  int64     // the highest beat that was heard before the node told of the gap
+	AtLoss  int64     // the install that was known of it when this store had lost rows
 	Greeted bool      // it has answered our hello
 	HeardAt time.Time // its last message
 
@@ -98,6 +100,7 @@ type Intent struct {
 	ID        string
 	Seq       int64
 	DependsOn []string // intents of this node that must succeed before
+	Named     bool     // it has a uid: its client may have submitted it before
 	State     State
 	Since     time.Time
 

@@ -31,7 +31,7 @@ const (
 	ItWasDone   Lever = "it_was_done" // the ledger has it
 	Quarantine  Lever = "quarantine"  // the store may have lost something
 	LeaveIt     Lever = "leave"       // quarantine is over
-	MadeGood    Lever = "made_good"   // nothing of the life that is lost is on its way any more
+	MadeGood    Lever = "made_good"   // nothing that this node posted in the life that is lost is on its way, or untold
 	WasNotDone  Lever = "was_not"     // of a work with an unknown outcome
 	WasDoneWork Lever = "was_done"
 )
@@ -103,6 +103,9 @@ type turn struct {
 	queue  []func()
 	fired  int
 	step   Step
+
+	byIntent           map[string][]*Permit // of d
+	delegating, asking bool                 // is raised, and has not run yet
 }
 
 // fact is what an event brings beside itself.

@@ -42,7 +42,7 @@ func (d *Domain) Needed() *Domain {
 // Same says whether nothing of an intent has changed. There may be very many, and most have not.
 func (i *Intent) Same(was *Intent) bool {
 	a, b := &i.Assembled, &was.Assembled
-	return i.ID == was.ID && i.Seq == was.Seq && i.State == was.State && i.Since == was.Since &&
+	return i.ID == was.ID && i.Seq == was.Seq && i.Named == was.Named && i.State == was.State && i.Since == was.Since &&
 		i.Delegate == was.Delegate && i.GivenAt == was.GivenAt && i.DelegatedAt == was.DelegatedAt &&
 		i.NotBefore == was.NotBefore && i.Rejected == was.Rejected && i.Acked == was.Acked && i.Said == was.Said &&
 		i.SaidWhy == was.SaidWhy && i.Generation == was.Generation && i.Key == was.Key && i.Nonce == was.Nonce &&

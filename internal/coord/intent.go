@@ -8,15 +8,15 @@ func (t *turn) created(n *Intent, named bool) {
 		t.ignore("Created", "known")
 		return
 	}
-	i := &Intent{ID: n.ID, DependsOn: n.DependsOn, Since: t.now}
+	i := &Intent{ID: n.ID, DependsOn: n.DependsOn, Named: named, Since: t.now}
 	if len(t.d.Intents) > 0 {
 		i.Seq = t.d.Intents[len(t.d.Intents)-1].Seq + 1
 	}
 	t.d.Intents = append(t.d.Intents, i)
 	t.intent(i, OnCreated, fact{})
-	if named && !i.Ended() && t.mayBeKnown() {
+	if !i.Ended() && t.mayBeKnown(i) {
 		t.presume(i)
-		t.raise(t.ask)
+		t.askSoon()
 	}
 	if !i.Ended() {
 		t.originator(OnTransactionCreated, fact{})
@@ -68,7 +68,7 @@ func (t *turn) dependents(i *Intent) {
 			t.intent(d, OnDependencyFailed, fact{text: "dependency failed: " + i.ID})
 		}
 	}
-	t.raise(t.delegate)
+	t.delegateSoon()
 }
 
 // settled lets the originator rest when nothing is left to send.
@@ -76,6 +76,17 @@ func (t *turn) settled() { t.originator(OnTransactionConfirmed, fact{}) }
 
 // reverted hands over what came back.
 func (t *turn) reverted() { t.originator(OnBaseLedgerReverted, fact{}) }
+
+// delegateSoon has delegate run behind what has been raised so far. One run is enough for all that is so by then.
+func (t *turn) delegateSoon() {
+	if !t.delegating {
+		t.delegating = true
+		t.raise(func() {
+			t.delegating = false
+			t.delegate()
+		})
+	}
+}
 
 // delegate hands over what may go: in the order of arrival, in one message to each node, and to each no more than fits
 // one message while it has not said that it has them.
@@ -136,7 +147,7 @@ func (t *turn) roomTold(p *Peer, m *Message) {
 		return
 	}
 	if m.Room != nil && *m.Room > 0 && p.Room != nil && *p.Room == 0 {
-		t.raise(t.delegate)
+		t.delegateSoon()
 	}
 	p.Room, p.RoomBeat = m.Room, m.Beat
 }
@@ -271,7 +282,7 @@ func (t *turn) learn(p *Peer, m *Message, e Entry) (known bool) {
 		i.Said, i.SaidWhy = e.State, e.Reason
 		i.Counts.raise(e.Counts)
 	}
-	t.recall(i, p.Node, e)
+	t.recall(i, p, m, e)
 	permit := t.holds(i, p.Node, e)
 	switch {
 	case e.Outcome == Success && t.held(i, p.Node, e):
@@ -312,8 +323,8 @@ func (t *turn) holds(i *Intent, node string, e Entry) *Permit {
 
 // held says whether a node has ever had the permit for a generation: a success counts, whatever became of the permit.
 func (t *turn) held(i *Intent, node string, e Entry) bool {
-	return slices.ContainsFunc(t.d.Permits, func(p *Permit) bool {
-		return p.ID == i.ID && p.Node == node && (p.Generation == e.Generation || p.Generation == 0)
+	return slices.ContainsFunc(t.permitsOf(i.ID), func(p *Permit) bool {
+		return p.Node == node && (p.Generation == e.Generation || p.Generation == 0)
 	})
 }
 
@@ -327,7 +338,9 @@ func (t *turn) progress(i *Intent, permit *Permit, m *Message, e Entry) {
 	if e.State != Dispatched && e.State != Submitted {
 		return
 	}
-	permit.Generation = e.Generation
+	if permit.Generation == 0 {
+		permit.Generation, permit.Beat = e.Generation, m.Beat
+	}
 	if i.Delegate == "" || i.State == Pending {
 		return
 	}

@@ -50,7 +50,7 @@ var originatorGuards = map[string]func(*turn, *Seat, fact) bool{
 }
 
 var originatorEffects = map[string]func(*turn, *Seat, fact){
-	"delegate": func(t *turn, _ *Seat, _ fact) { t.raise(t.delegate) },
+	"delegate": func(t *turn, _ *Seat, _ fact) { t.delegateSoon() },
 	"learn": func(t *turn, _ *Seat, f fact) {
 		t.onTold(f.p, f.m)
 		t.dropped(f.p, f.m)

@@ -32,7 +32,7 @@ var OriginatorTransaction = table("originator_transaction", Pending, []State{Con
 	slices.Concat(
 		each([]State{Assembling, Signing}, OnAssembleAndSignSuccess, "", EndorsementGathering, "answer"),
 		each([]State{Assembling, Signing}, OnAssembleRevert, "ends_known", Reverted, "answer"),
-		each([]State{Assembling, Signing}, OnAssembleRevert, "", Delegated, "answer_error"),
+		each([]State{Assembling, Signing}, OnAssembleRevert, "", Delegated, "keep_failure", "answer_error"),
 		each([]State{Assembling, Signing}, OnAssemblePark, "", Parked, "answer"),
 		each([]State{Assembling, Signing}, OnAssembleError, "", Delegated, "answer_error"),
 		each(assembledIntents, OnAssembleRequestReceived, "answered", "", "answer_again"),
@@ -106,6 +106,7 @@ var intentEffects = map[string]func(*turn, *Intent, fact){
 		t.raise(func() { t.intent(i, OnAssembleAndSignSuccess, f) })
 	},
 	"answer":       (*turn).answerAssemble,
+	"keep_failure": func(_ *turn, i *Intent, f fact) { i.Failed = f.text },
 	"answer_error": (*turn).answerError,
 	"answer_again": func(t *turn, i *Intent, _ fact) { t.send(*i.Response) },
 	"reject": func(t *turn, i *Intent, f fact) {
@@ -127,7 +128,7 @@ var intentEffects = map[string]func(*turn, *Intent, fact){
 	"delegate_again": func(t *turn, _ *Intent, _ fact) { t.raise(t.reverted) },
 	"delegate_anew": func(t *turn, i *Intent, _ fact) {
 		i.forget()
-		t.raise(t.delegate)
+		t.delegateSoon()
 	},
 	"forget": func(_ *turn, i *Intent, _ fact) { i.forget() },
 }

@@ -29,11 +29,27 @@ func (p *Permit) Open() bool { return p.ClosedAt.IsZero() }
 
 // permits calls f for each permit of an intent that has not ended.
 func (t *turn) permits(id string, f func(*Permit)) {
-	for _, p := range t.d.Permits {
-		if p.ID == id && !p.Ended {
+	for _, p := range t.permitsOf(id) {
+		if !p.Ended {
 			f(p)
 		}
 	}
+}
+
+// permitsOf lists all permits of an intent. After a loss there may be some for each of very many.
+func (t *turn) permitsOf(id string) []*Permit {
+	if t.byIntent == nil {
+		t.byIntent = map[string][]*Permit{}
+		for _, p := range t.d.Permits {
+			t.byIntent[p.ID] = append(t.byIntent[p.ID], p)
+		}
+	}
+	return t.byIntent[id]
+}
+
+func (t *turn) addPermit(p *Permit) {
+	t.byIntent[p.ID] = append(t.permitsOf(p.ID), p)
+	t.d.Permits = append(t.d.Permits, p)
 }
 
 // blocking says whether a permit keeps its intent from going elsewhere.
@@ -70,12 +86,12 @@ func (t *turn) mayConfirm(i *Intent, m *Message) bool {
 
 // give writes the permit. It is in the row before the answer leaves.
 func (t *turn) give(i *Intent, m *Message) {
-	for _, p := range t.d.Permits {
-		if p.ID == i.ID && p.Node == m.From && p.Install == m.Install && p.Generation == m.Generation {
+	for _, p := range t.permitsOf(i.ID) {
+		if p.Node == m.From && p.Install == m.Install && p.Generation == m.Generation {
 			return
 		}
 	}
-	t.d.Permits = append(t.d.Permits, &Permit{
+	t.addPermit(&Permit{
 		ID:         i.ID,
 		Generation: m.Generation,
 		Node:       m.From,
@@ -85,33 +101,39 @@ func (t *turn) give(i *Intent, m *Message) {
 	})
 }
 
-// presume writes a permit for each node, since this store may have lost one.
+// ofLostLife is the install of a permit of this node in a life that is lost: no node can say that it ended.
+const ofLostLife = -1
+
+// presume writes a permit for each node, since this store may have lost one. It is of the install that was known when
+// the rows were lost: a node that has lost rows itself since then cannot say that it ended.
 func (t *turn) presume(i *Intent) {
 	for _, p := range t.d.Peers {
-		install := p.Install
-		if p.Node == t.d.Self {
-			install = -1 // of the life that is lost: no node can say that it ended
+		switch {
+		case p.Node != t.d.Self:
+			t.presumed(i.ID, p.Node, 0, p.AtLoss, t.d.Seat.Beat)
+		case !t.d.Seat.MadeGood:
+			t.presumed(i.ID, p.Node, 0, ofLostLife, t.d.Seat.Beat)
 		}
-		t.presumed(i.ID, p.Node, 0, install)
 	}
 }
 
 // repeatedFor is how long after a loss an intent with a uid may be one that its client had submitted before.
 const repeatedFor = 24 * time.Hour
 
-// mayBeKnown says whether an intent with a uid that is submitted now may have been submitted in a life that is lost.
-func (t *turn) mayBeKnown() bool {
+// mayBeKnown says whether an intent that is submitted now may have been submitted in a life that is lost.
+func (t *turn) mayBeKnown(i *Intent) bool {
 	lost := t.d.Seat.LostAt
-	return !lost.IsZero() && t.now.Sub(lost) < repeatedFor && !t.planted(RepeatsBelieved)
+	return i.Named && !lost.IsZero() && t.now.Sub(lost) < repeatedFor && !t.planted(RepeatsBelieved)
 }
 
-// madeGood ends the permits of the own life that is lost: an operator says that nothing of it is on its way any more.
+// madeGood ends the permits of this node in the life that is lost: an operator says that nothing of it is on its way
+// any more, and what was done has been told. Other nodes may hold permits of that life still.
 func (t *turn) madeGood() {
-	t.d.Seat.LostAt = noTime
+	t.d.Seat.MadeGood = true
 	for _, i := range t.d.Intents {
 		ended := false
 		t.permits(i.ID, func(p *Permit) {
-			if p.Install == -1 {
+			if p.Install == ofLostLife {
 				t.end(p, "released")
 				ended = true
 			}
@@ -122,29 +144,41 @@ func (t *turn) madeGood() {
 	}
 }
 
-func (t *turn) presumed(id, node string, generation, install int64) {
-	t.d.Permits = append(t.d.Permits, &Permit{
+func (t *turn) presumed(id, node string, generation, install, beat int64) {
+	t.addPermit(&Permit{
 		ID:         id,
 		Generation: generation,
 		Node:       node,
 		Install:    install,
-		Beat:       t.d.Seat.Beat,
+		Beat:       beat,
 		GivenAt:    t.now,
 		ClosedAt:   t.now,
 		ClosedBy:   "presumed",
 	})
 }
 
-// recall writes the permit that a node must have had, as its word shows, where this store has no row of it: it was
-// given in a life that is lost.
-func (t *turn) recall(i *Intent, node string, e Entry) {
+// recall writes the permit that the delegate of an intent must have had, as its word shows, where this store has no row
+// of it: it was given in a life that is lost. Of several it keeps the newest.
+func (t *turn) recall(i *Intent, p *Peer, m *Message, e Entry) {
 	sent := e.Outcome == Success || e.State == Dispatched || e.State == Submitted
-	known := slices.ContainsFunc(t.d.Permits, func(p *Permit) bool {
-		return p.ID == i.ID && p.Node == node && p.Install == e.Install &&
-			(p.Generation == e.Generation || p.Generation == 0)
-	})
-	if sent && !known && !t.d.Seat.LostAt.IsZero() && !t.planted(RepeatsBelieved) {
-		t.presumed(i.ID, node, e.Generation, e.Install)
+	if !sent || !i.Named || p.Node != i.Delegate || e.Install < 1 || e.Install > p.Install ||
+		t.d.Seat.LostAt.IsZero() || t.planted(RepeatsBelieved) {
+		return
+	}
+	var recalled *Permit
+	for _, q := range t.permitsOf(i.ID) {
+		switch {
+		case q.Node != p.Node:
+		case q.Install == e.Install && (q.Generation == e.Generation || q.Generation == 0):
+			return
+		case q.ClosedBy == "presumed" && !q.Ended:
+			recalled = q
+		}
+	}
+	if recalled == nil {
+		t.presumed(i.ID, p.Node, e.Generation, e.Install, m.Beat)
+	} else if e.Generation > recalled.Generation {
+		recalled.Generation, recalled.Install, recalled.Beat = e.Generation, e.Install, m.Beat
 	}
 }
 
@@ -198,22 +232,39 @@ func (t *turn) permitsEnded(i *Intent) {
 	}
 }
 
+// askSoon has ask run behind what has been raised so far.
+func (t *turn) askSoon() {
+	if !t.asking {
+		t.asking = true
+		t.raise(func() {
+			t.asking = false
+			t.ask()
+		})
+	}
+}
+
+// mostAsked is of how many intents a node is asked in one message.
+const mostAsked = 1000
+
 // ask asks each holder of a permit that has not ended what became of it, for ever: one that is Idle sends no
 // heartbeat, and the last words of one that closed may be lost.
 func (t *turn) ask() {
 	if t.planted(NeverAsks) {
 		return
 	}
-	for _, q := range t.d.Peers {
-		var ids []string
-		for _, p := range t.d.Permits {
-			i := t.d.Intent(p.ID)
-			if !p.Ended && p.Node == q.Node && i != nil && !i.Ended() && !slices.Contains(ids, p.ID) {
-				ids = append(ids, p.ID)
-			}
+	ids, asked := map[string][]string{}, map[[2]string]bool{}
+	for _, p := range t.d.Permits {
+		at := [2]string{p.Node, p.ID}
+		if p.Ended || p.Install == ofLostLife || asked[at] {
+			continue
 		}
-		if len(ids) > 0 {
-			t.send(Message{Kind: Asked, To: q.Node, IDs: ids})
+		if i := t.d.Intent(p.ID); i != nil && !i.Ended() {
+			ids[p.Node], asked[at] = append(ids[p.Node], p.ID), true
+		}
+	}
+	for _, q := range t.d.Peers {
+		for part := range slices.Chunk(ids[q.Node], mostAsked) {
+			t.send(Message{Kind: Asked, To: q.Node, IDs: part})
 		}
 	}
 }

@@ -166,6 +166,11 @@ func (t *turn) onEndorsementRequest(p *Peer, m *Message) {
 	if p.Node != t.d.Self && t.d.Settings.Mode != Sender {
 		t.coordinator(OnEndorsementRequested, fact{m: m, p: p})
 	}
+	// One that began the generation anew waits for no answer about an older one.
+	t.d.Calls = slices.DeleteFunc(t.d.Calls, func(c *Call) bool {
+		return c.Kind == "endorse" && c.Node == p.Node && c.ID == m.ID && c.Name == m.Name && c.Party == m.Party &&
+			c.Generation < m.Generation
+	})
 	t.call(Call{
 		Key:        m.Key,
 		Kind:       "endorse",

@@ -14,8 +14,8 @@ package coord
 // it does not.
 //
 // An intent that its client submits again, since its row is lost, is as one that was live: for a day an intent with a
-// uid counts as one that each node may hold a permit for, until an operator says that nothing of the life that is lost
-// is on its way any more. A word that only the holder of a permit can say shows that there was one.
+// uid counts as one that each node may hold a permit for: the others are asked, and an operator says what this node had
+// posted. A word of its delegate that only the holder of a permit can say shows that there was one.
 //
 // This has a limit. If no operator and no witness tells a node that its store was restored, and those who have heard of
 // the life that is lost cannot be reached for the grace after its start, it goes on and may dispatch a second time.
@@ -33,7 +33,7 @@ func (t *turn) started() {
 	}
 	s.HelloAt, s.DownAt = t.now, s.TickedAt
 	for _, p := range t.d.Peers {
-		p.Greeted = p.Node == t.d.Self
+		p.Greeted, p.AtLoss = p.Node == t.d.Self, p.Install
 	}
 	t.hello()
 }
@@ -60,7 +60,7 @@ func (t *turn) greeted() {
 	}
 	s.HelloAt = noTime
 	t.awaySince(s.DownAt)
-	t.raise(t.delegate)
+	t.delegateSoon()
 }
 
 func (t *turn) onHello(p *Peer, m *Message) {
@@ -107,6 +107,11 @@ func (t *turn) quarantine() {
 	if t.planted(RestoreNotNoticed) {
 		return
 	}
+	for _, p := range t.d.Peers {
+		if !t.d.Still() {
+			p.AtLoss = p.Install
+		}
+	}
 	t.d.Paused = true
 }
 
@@ -114,7 +119,7 @@ func (t *turn) quarantine() {
 func (t *turn) leave() {
 	s := &t.d.Seat
 	t.d.Paused, s.HelloAt = false, noTime
-	s.Install, s.LostAt = max(s.Install+1, t.beat()), t.now
+	s.Install, s.LostAt, s.MadeGood = max(s.Install+1, t.beat()), t.now, false
 	for _, p := range t.d.Peers {
 		p.Greeted = true
 	}
@@ -130,7 +135,7 @@ func (t *turn) leave() {
 			t.step.Recalls = append(t.step.Recalls, w.UID)
 		}
 	}
-	t.raise(t.ask)
+	t.askSoon()
 }
 
 // Still says whether a domain waits until the others have greeted it, or an operator released it. The core sends none

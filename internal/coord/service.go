@@ -233,7 +233,7 @@ func (d *Domain) checkStates(m Making) error {
 	seen := map[string]bool{}
 	name := func(what, id string) error {
 		switch {
-		case id == "" || len(id) > mostName:
+		case id == "" || len(id) > mostName || strings.Contains(id, "\x00"):
 			return fmt.Errorf("%s %q: want an id of 1 to %d bytes", what, fault.Clip(id), mostName)
 		case seen[id]:
 			return fmt.Errorf("%s %q stands there twice", what, fault.Clip(id))
@@ -265,7 +265,8 @@ func (d *Domain) checkPlan(plan []PlanItem) error {
 	var names []string
 	for _, p := range plan {
 		switch {
-		case p.Name == "" || len(p.Name) > mostName || slices.Contains(names, p.Name):
+		case p.Name == "" || len(p.Name) > mostName || strings.Contains(p.Name, "\x00") ||
+			slices.Contains(names, p.Name):
 			return fmt.Errorf("plan: name %q: want one of 1 to %d bytes, and each once", fault.Clip(p.Name), mostName)
 		case p.Type != "sign" && p.Type != "endorse":
 			return fmt.Errorf("plan %q: type %q: want sign or endorse", fault.Clip(p.Name), fault.Clip(p.Type))
@@ -293,7 +294,7 @@ func (d *Domain) checkPlan(plan []PlanItem) error {
 func (d *Domain) CheckParty(party string) error {
 	node := nodeOf(party)
 	switch {
-	case len(party) > mostName || node == party || strings.HasPrefix(party, "@"):
+	case len(party) > mostName || node == party || strings.HasPrefix(party, "@") || strings.Contains(party, "\x00"):
 		return fmt.Errorf("party %q: want name@node, of at most %d bytes", fault.Clip(party), mostName)
 	case d.peer(node) == nil:
 		return fmt.Errorf("party %q: %q is no node of the domain", fault.Clip(party), fault.Clip(node))

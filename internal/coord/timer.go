@@ -1,6 +1,9 @@
 package coord
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // clocks are read before the events of a step: a node that was away learns that before all else.
 var clocks = []func(*turn){(*turn).departed, (*turn).blocks, (*turn).away}
@@ -27,6 +30,16 @@ func (t *turn) departed() {
 func (t *turn) takesBack(w *Work) bool {
 	return takes(t.d.Seat.Coordinator) && t.d.peer(w.Origin) != nil
 }
+
+// forsaken says whether a work waits in the pool for a node that has not been heard for long: it would take the room of
+// others. Nothing of it is on its way, and its node delegates it again.
+func (t *turn) forsaken(w *Work) bool {
+	p := t.d.peer(w.Origin)
+	return slices.Contains(poolWorks, w.State) && w.Origin != t.d.Self && p != nil &&
+		t.now.Sub(later(p.HeardAt, w.Since)) > forsakenAfter*t.d.Settings.grace()
+}
+
+const forsakenAfter = 5
 
 // silentUntil is until when a node that does not answer is left alone.
 func (t *turn) silentUntil(node string) time.Time {
@@ -67,6 +80,7 @@ func (t *turn) interval() {
 	if t.still() {
 		return
 	}
+	t.dropEarly(t.forsaken, "its node has not been heard for long")
 	t.originator(OnHeartbeatInterval, fact{})
 	t.coordinator(OnHeartbeatInterval, fact{})
 	for _, w := range t.d.Works {

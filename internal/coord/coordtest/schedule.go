@@ -2,6 +2,7 @@ package coordtest
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/internal/coord"
@@ -191,7 +192,7 @@ func (w *World) operate() {
 				n.handle(coord.Event{Lever: coord.Resume, ID: i.ID})
 			}
 		}
-		if w.now.Sub(epoch) > w.Plan.Chaos+30*time.Second && !n.store.image.Seat.LostAt.IsZero() && w.madeGood(n) {
+		if seat := &n.store.image.Seat; !seat.LostAt.IsZero() && !seat.MadeGood && w.madeGood(n) {
 			w.tell("an operator says that nothing of the lost life of %s is on its way", n.name)
 			n.handle(coord.Event{Lever: coord.MadeGood})
 		}
@@ -201,10 +202,13 @@ func (w *World) operate() {
 	}
 }
 
-// madeGood says whether nothing of the intents of a node that have not ended is on its way, or has landed.
+// madeGood says whether of what a node has posted for its own intents nothing is on its way, and each that has landed has
+// its receipt.
 func (w *World) madeGood(n *Node) bool {
-	for _, i := range n.store.image.Intents {
-		if !i.Ended() && (w.ledger.has(i.ID, true) || !w.over(i.ID)) {
+	for _, tx := range w.ledger.order {
+		o := w.orderOf(tx.id)
+		own := o.node == n.name && strings.HasPrefix(tx.uid, o.id+"."+n.name+".")
+		if own && (!w.ledger.final(tx) || tx.ok && o.receipt == nil) {
 			return false
 		}
 	}

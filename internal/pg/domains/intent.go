@@ -36,7 +36,8 @@ type Intent struct {
 	Parked    string
 	Image     coord.Intent
 	Holder    string // of its open permit
-	Presumed  string // a node that may have a permit whose row this store has lost; "": none
+	Waits     string // another node whose permit is closed, and may still be used; "": none
+	WaitsBy   string // and how it was closed: silent, presumed
 	Unknown   bool   // it is not known what became of its public transaction
 	Nonce     string // of that
 	Hash      string
@@ -306,13 +307,14 @@ const intentsSQL = `SELECT i.intent_id::text, coalesce(i.uid, ''), i.actor, i.pa
 		i.state, i.since, coalesce(i.receipt, ''), i.text, i.parked, i.image, i.created_at, i.ended_at, i.seq,
 		coalesce((SELECT p.node FROM postern.coord_permit p
 			WHERE p.domain_id = i.domain_id AND p.intent_id = i.intent_id AND p.closed_at IS NULL), ''),
-		coalesce((SELECT max(p.node) FROM postern.coord_permit p
-			WHERE p.domain_id = i.domain_id AND p.intent_id = i.intent_id AND p.closed_by = 'presumed'
-				AND NOT p.ended), ''),
+		coalesce(w.node, ''), coalesce(w.closed_by, ''),
 		coalesce(a.state = 'unknown', false), coalesce(a.nonce, ''), coalesce(a.hash, ''), coalesce(a.uid, '')
 	FROM postern.coord_intent i
 	LEFT JOIN LATERAL (SELECT x.state, x.nonce, x.hash, x.uid FROM postern.coord_activity x
 		WHERE x.domain_id = i.domain_id AND x.intent_id = i.intent_id ORDER BY x.generation DESC LIMIT 1) a ON true
+	LEFT JOIN LATERAL (SELECT p.node, p.closed_by FROM postern.coord_permit p
+		WHERE p.domain_id = i.domain_id AND p.intent_id = i.intent_id AND p.closed_at IS NOT NULL AND NOT p.ended
+		ORDER BY p.closed_by DESC, p.n LIMIT 1) w ON true
 	WHERE i.domain_id = $1 AND `
 
 func (s *Store) intents(ctx context.Context, domain int32, which string, args ...any) ([]*Intent, error) {
@@ -325,7 +327,7 @@ func (s *Store) intents(ctx context.Context, domain int32, which string, args ..
 		var data, image []byte
 		err := row.Scan(&i.ID, &i.UID, &i.Actor, &i.Party, &data, &i.State, &i.Since, &i.Receipt, &i.Text, &i.Parked,
 			&image,
-			&i.CreatedAt, &i.EndedAt, &i.seq, &i.Holder, &i.Presumed, &i.Unknown, &i.Nonce, &i.Hash, &i.CoreUID)
+			&i.CreatedAt, &i.EndedAt, &i.seq, &i.Holder, &i.Waits, &i.WaitsBy, &i.Unknown, &i.Nonce, &i.Hash, &i.CoreUID)
 		if err == nil {
 			i.Data = slices.Clone(data)
 			err = json.Unmarshal(image, &i.Image)

@@ -99,7 +99,8 @@ func (s *Store) Cancel(ctx context.Context, by db.By, domain, called string) (pg
 
 // ReleaseDomain lets a domain go on that stands since another node has heard what this store does not know: under a new
 // install, so that no node takes the two lives for one. It presumes that any node may have a permit for what is open.
-// madeGood takes an operator's word besides: nothing that this node sent in the time that is lost is on its way.
+// madeGood takes an operator's word besides: nothing that this node posted in the time that is lost is on its way, and
+// what was done has been told.
 func (s *Store) ReleaseDomain(ctx context.Context, by db.By, domain string, madeGood bool) (r pg.LeverResult,
 	err error) {
 	if by.Reason == "" {
@@ -115,13 +116,15 @@ func (s *Store) ReleaseDomain(ctx context.Context, by db.By, domain string, made
 		}
 		s.AuditIn(b, by, "release", "/domains/"+domain)
 		var list []Event
-		if h.d.Paused {
+		noticed := h.life != h.newLife // this step leaves the quarantine of the store
+		if h.d.Paused && !noticed {
 			list = append(list, Event{Event: coord.Event{Lever: coord.LeaveIt}})
 		}
-		if madeGood && (h.d.Paused || !h.d.Seat.LostAt.IsZero()) {
+		lost := h.d.Paused || noticed || !h.d.Seat.LostAt.IsZero() && !h.d.Seat.MadeGood
+		if madeGood && lost {
 			list = append(list, Event{Event: coord.Event{Lever: coord.MadeGood}})
 		}
-		r.Changed = len(list) > 0
+		r.Changed = noticed || len(list) > 0
 		return list, nil
 	}
 	out, err := s.step(ctx, d.ID, taking{wait: true, more: leave})

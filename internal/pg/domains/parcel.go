@@ -110,7 +110,7 @@ type arrived struct {
 // homes reads the domains of a context that have other nodes.
 func (s *Store) homes(ctx context.Context, contextID int32) (map[string]*home, error) {
 	rows, err := s.Db(ctx).Query(ctx, `SELECT d.domain_id, d.name, d.settings, (SELECT count(*) FROM (SELECT
-			FROM postern.coord_in i WHERE i.domain_id = d.domain_id LIMIT $2) x)
+			FROM postern.coord_in i WHERE i.domain_id = d.domain_id AND i.error = '' LIMIT $2) x)
 		FROM postern.domain d
 		WHERE d.context_id = $1 AND d.removed_at IS NULL AND jsonb_array_length(d.settings->'nodes') > 1`, contextID,
 		mostWaiting+1)
@@ -170,28 +170,27 @@ func (p *Parcel) check(at, peer string, h *home) error {
 	if p.Room != nil {
 		room = int64(*p.Room)
 	}
-	for _, n := range []struct {
-		name   string
-		number int64
-		least  int64
-	}{
+	numbers := []number{
 		{"install", p.Install, 1}, {"beat", p.Beat, 1}, {"height", p.Height, 0}, {"generation", p.Generation, 0},
 		{"for", p.For, 0}, {"echo", p.Echo, 0}, {"gap_from", p.GapFrom, 0}, {"gap_to", p.GapTo, 0},
 		{"seen", p.Seen, 0}, {"seen_install", p.SeenInstall, 0}, {"tenure", int64(p.Tenure), 0},
 		{"room", room, 0},
-	} {
-		if n.number < n.least {
-			return fault.At(at+"/"+n.name, "%s %d: want at least %d", n.name, n.number, n.least)
-		}
 	}
 	for n, e := range p.Entries {
-		if err := checkCounts(at+"/entries/"+itoa(n)+"/counts", e.Counts); err != nil {
-			return err
-		}
+		of := "entries/" + itoa(n) + "/"
+		numbers = append(numbers, number{of + "generation", e.Generation, 0}, number{of + "install", e.Install, 0},
+			number{of + "counts/rejections", int64(e.Counts.Rejections), 0},
+			number{of + "counts/reverts", int64(e.Counts.Reverts), 0})
 	}
 	for n, d := range p.Delegations {
-		if err := checkCounts(at+"/delegations/"+itoa(n)+"/counts", d.Counts); err != nil {
-			return err
+		of := "delegations/" + itoa(n) + "/"
+		numbers = append(numbers, number{of + "generation", d.Generation, 0},
+			number{of + "counts/rejections", int64(d.Counts.Rejections), 0},
+			number{of + "counts/reverts", int64(d.Counts.Reverts), 0})
+	}
+	for _, n := range numbers {
+		if n.is < n.least || n.is > mostNumber {
+			return fault.At(at+"/"+n.name, "%s %d: want %d to %d", n.name, n.is, n.least, int64(mostNumber))
 		}
 	}
 	if err := p.checkWords(at); err != nil {
@@ -203,15 +202,15 @@ func (p *Parcel) check(at, peer string, h *home) error {
 	return p.checkMade(at, h)
 }
 
-// mostCounted is above each threshold of a domain.
-const mostCounted = 1 << 20
-
-func checkCounts(at string, c coord.Counts) error {
-	if c.Rejections < 0 || c.Reverts < 0 || c.Rejections > mostCounted || c.Reverts > mostCounted {
-		return fault.At(at, "counts %d and %d: want 0 to %d", c.Rejections, c.Reverts, mostCounted)
-	}
-	return nil
+// number is a number of a message, and the least that it may be.
+type number struct {
+	name  string
+	is    int64
+	least int64
 }
+
+// mostNumber leaves room above each number for those that count on from it.
+const mostNumber = 1 << 60
 
 // checkWords refuses words that are too long, or that no text of the database can hold.
 func (p *Parcel) checkWords(at string) error {
@@ -395,6 +394,9 @@ func (h *seat) partsOf(p *Parcel) (parts []Part) {
 	return parts
 }
 
+// asideMost is how many messages of a domain stay that were set aside, for those who look.
+const asideMost = 100
+
 // setMessageAside keeps a message that the schema refuses from being read again.
 func (s *Store) setMessageAside(ctx context.Context, id int32, n int64, why error) error {
 	return s.Run(ctx, func(t *db.Txn) error {
@@ -404,6 +406,15 @@ func (s *Store) setMessageAside(ctx context.Context, id int32, n int64, why erro
 		}
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.coord_in SET error = $3 WHERE domain_id = $1 AND n = $2`, id, n, why.Error())
+		b.Queue(`DELETE FROM postern.coord_in
+			WHERE domain_id = $1
+				AND error <> ''
+				AND n <= (SELECT x.n
+					FROM postern.coord_in x
+					WHERE x.domain_id = $1 AND x.error <> ''
+					ORDER BY x.n DESC
+					OFFSET $2
+					LIMIT 1)`, id, asideMost)
 		s.AuditIn(b, db.By{Context: d.context, Via: "domains", Reason: fault.Clip(why.Error())}, "set_aside",
 			"/domains/"+d.name)
 		return t.Commit(ctx, b)

@@ -46,8 +46,8 @@ const activitiesSQL = `SELECT a.domain_id, d.context_id, a.intent_id::text, a.wo
 	LEFT JOIN postern.coord_intent i ON (i.domain_id, i.intent_id) = (a.domain_id, a.intent_id)
 	WHERE a.ended_at IS NULL AND (a.posted_at IS NULL OR a.recalled) AND ($1 = 0 OR a.domain_id = $1)
 		AND d.removed_at IS NULL AND NOT d.paused
-		AND (a.recalled OR NOT coalesce((SELECT (s.image->>'Paused')::boolean FROM postern.coord_state s
-			WHERE s.domain_id = a.domain_id), false))
+		AND (a.recalled OR NOT EXISTS (SELECT FROM postern.coord_state s
+			WHERE s.domain_id = a.domain_id AND (s.still OR (s.image->>'Paused')::boolean)))
 	ORDER BY a.n
 	LIMIT 100`
 
@@ -127,22 +127,19 @@ func ofType(f *fault.Error) bool {
 	return slices.ContainsFunc(f.Fields, func(x fault.Field) bool { return strings.HasPrefix(x.Pointer, "/type") })
 }
 
-// recall takes back a public transaction that the core has not sent.
+// recall takes back a public transaction that the core has not sent. A process that dies before it has noted that does
+// it again: to cancel twice changes nothing.
 func (s *Store) recall(ctx context.Context, a *activity) error {
-	_, err := s.Exec(ctx, `UPDATE postern.coord_activity SET recalled = false WHERE domain_id = $1 AND work_uid = $2`,
-		a.domain,
-		a.workUID)
-	if err != nil {
-		return err
-	}
 	id, err := s.ByUID(ctx, a.context, a.uid)
 	if err != nil {
 		return err
 	}
 	_, err = s.Store.Cancel(ctx, db.By{Context: a.context, Via: "domains", Reason: "its domain has lost rows"}, id)
-	if fault.KindOf(err) == fault.Conflict {
-		return nil
+	if err != nil && fault.KindOf(err) != fault.Conflict {
+		return err
 	}
+	_, err = s.Exec(ctx, `UPDATE postern.coord_activity SET recalled = false WHERE domain_id = $1 AND work_uid = $2`,
+		a.domain, a.workUID)
 	return err
 }
 

@@ -253,6 +253,9 @@ func (x *whyDomain) intent(i *Intent, depth int) error {
 
 // pending explains what was given to no node yet.
 func (x *whyDomain) pending(i *Intent, depth int) error {
+	if x.lost(i) {
+		return nil
+	}
 	for _, id := range i.Image.DependsOn {
 		on, err := x.s.Intent(x.ctx, x.context, x.d.Name, id)
 		if err != nil {
@@ -264,9 +267,6 @@ func (x *whyDomain) pending(i *Intent, depth int) error {
 		x.add("intent_depends", x.at(id), i.Since, nil, []reads.Lever{x.lever(i.ID, "cancel")},
 			"it goes after intent %s, which is %s", id, on.State)
 		return x.intent(on, depth+1)
-	}
-	if x.lost(i) {
-		return nil
 	}
 	var next *reads.NextStep
 	if i.Image.NotBefore.After(x.now) {
@@ -321,18 +321,20 @@ func (x *whyDomain) held(i *Intent) {
 	x.w.Moving = !x.node(i.Holder)
 }
 
-// lost explains what may be under way by the word of a life that this store has lost, and says whether that keeps an
-// intent from going out.
+// lost explains what may be under way by a permit that is closed and has not ended, and says whether that keeps an
+// intent from going out, or from its end.
 func (x *whyDomain) lost(i *Intent) bool {
-	if i.Presumed == "" || i.Holder != "" || x.d.Settings.Once != string(coord.Hold) {
+	if i.Waits == "" || i.Holder != "" || x.d.Settings.Once != string(coord.Hold) && i.Image.Failed == "" {
 		return false
 	}
 	release := x.lever(i.ID, "release").With("outcome", "...").With("reason", "...")
-	if i.Presumed != x.d.Settings.Self {
-		x.add("permit_held", "/peers/"+i.Presumed, i.Since, nil, []reads.Lever{release},
-			"this store has lost rows, and node %s may have the permit to post its public transaction: that node is "+
-				"asked", i.Presumed)
-		x.w.Moving = !x.node(i.Presumed)
+	why := "this store has lost rows, and node %s may have the permit to post its public transaction: that node is asked"
+	if i.WaitsBy != "presumed" {
+		why = "node %s had the permit to post its public transaction, and does not say what came of it"
+	}
+	if i.Waits != x.d.Settings.Self {
+		x.add("permit_held", "/peers/"+i.Waits, i.Since, nil, []reads.Lever{release}, why, i.Waits)
+		x.w.Moving = !x.node(i.Waits)
 		return true
 	}
 	all := reads.NewLever("POST", "admin", "domains", x.d.Name, "release").With("outcome", "not_done")
