@@ -67,9 +67,7 @@ func (l *listPage) offer(v *visit, path string, query url.Values, a *answer, fil
 		filter[name] = end
 	}
 	for _, verb := range b.verbs {
-		want := doc{"filter": filter, "max": b.max}
-		maps.Copy(want, usual[verb])
-		o, err := v.leverOf(http.MethodPost, path+":"+verb, want)
+		o, err := v.leverOf(http.MethodPost, path+":"+verb, doc{"filter": filter, "max": b.max})
 		if err != nil {
 			return err
 		}
@@ -97,18 +95,23 @@ func (v *visit) newest(path, at string, query url.Values, a *answer) (string, er
 		for _, name := range []string{"cursor", "order", "include"} {
 			query.Del(name)
 		}
-		query.Set("limit", "1")
 		var err error
 		if a, err = v.get(with(path, query)); err != nil {
 			return "", err
 		}
 	}
-	end := time.Now()
-	if items := a.items(); len(items) > 0 {
-		var err error
-		if end, err = time.Parse(time.RFC3339Nano, str(items[0], at)); err != nil {
+	var end time.Time
+	for _, item := range a.items() { // one queue is listed by position: there a newer one may stand behind an older
+		made, err := time.Parse(time.RFC3339Nano, str(item, at))
+		if err != nil {
 			return "", fmt.Errorf("%s of a thing in %s: %w", at, path, err)
 		}
+		if made.After(end) {
+			end = made
+		}
+	}
+	if end.IsZero() {
+		end = time.Now()
 	}
 	return end.Add(time.Microsecond).UTC().Format(time.RFC3339Nano), nil
 }

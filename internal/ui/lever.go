@@ -70,6 +70,13 @@ func (v *visit) leverOf(method, path string, want doc) (*lever, error) {
 		l.Key = rand.Text()
 	}
 	l.ask(o, want)
+	if l.Verb == "move" { // the contract leaves its form open
+		place := field{Name: "place", Says: "head: in front of all that wait. Nothing: at the end.", Enum: []string{"head"}}
+		if want["filter"] == nil {
+			place.Value = "head"
+		}
+		l.Fields = append(l.Fields, place)
+	}
 	l.retain(v)
 	return l, nil
 }
@@ -165,9 +172,6 @@ func (v *visit) etagOf(o *operation, path string) string {
 	return a.header.Get("ETag")
 }
 
-// usual is what a lever is sent with that needs more than a reason, where no chain says it.
-var usual = map[string]doc{"move": {"place": "head"}}
-
 // leversOf are all forms that act on the thing of a path, but those in skip.
 func (v *visit) leversOf(path string, skip func(verb string) bool) (list []*lever, err error) {
 	ops, err := v.ui.operations(v.r)
@@ -179,7 +183,7 @@ func (v *visit) leversOf(path string, skip func(verb string) bool) (list []*leve
 		if skip != nil && skip(verb) {
 			continue
 		}
-		l, err := v.leverOf(o.Method, path+"/"+verb, usual[verb])
+		l, err := v.leverOf(o.Method, path+"/"+verb, nil)
 		if err != nil {
 			return nil, err
 		}

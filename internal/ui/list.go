@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/postern-dev/postern/internal/fault"
 )
@@ -25,8 +24,10 @@ type listPage struct {
 
 // filter is a field of the form that thins a list.
 type filter struct {
-	Name, Says, Value, Type string
-	Enum                    []string
+	Name, Says, Type string
+
+	Values []string // that are set, or one that is empty
+	Enum   []string
 }
 
 // listOf reads a page of a list, with the filters of the URL.
@@ -66,7 +67,10 @@ func (v *visit) filters(o *operation, form *[]filter) url.Values {
 		if name == "cursor" || name == "limit" || name == "include" {
 			continue
 		}
-		f := filter{Name: name, Says: p.says, Value: strings.Join(values, ","), Enum: p.enum, Type: "text"}
+		f := filter{Name: name, Says: p.says, Values: values, Enum: p.enum, Type: "text"}
+		if len(values) == 0 {
+			f.Values = []string{""}
+		}
 		if p.integer {
 			f.Type = "number"
 		}

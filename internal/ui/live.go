@@ -36,8 +36,9 @@ type viewer struct {
 }
 
 // streamed is how long a stream lasts, heard how long a browser may take to read an event, and streamsMost how many
-// streams a process has.
+// streams a process has. Those who look at a page are asked for their sessions each askedAgain.
 const (
+	askedAgain  = 10 * time.Second
 	streamed    = 10 * time.Minute
 	heard       = 10 * time.Second
 	streamsMost = 1000
@@ -60,7 +61,7 @@ func (l *live) serve(w http.ResponseWriter, v *visit) {
 	if _, err := w.Write([]byte(": \n\n")); err != nil || conn.Flush() != nil {
 		return
 	}
-	for !l.ui.stopped(ctx) {
+	for asked := time.Now(); !l.ui.stopped(ctx); {
 		select {
 		case <-ctx.Done():
 			return
@@ -71,8 +72,11 @@ func (l *live) serve(w http.ResponseWriter, v *visit) {
 				return
 			}
 			// the session has ended, or its holder may see something else by now: then the browser comes again
-			if again, err := l.ui.visitor(v.r); err != nil || again == nil || again.sees() != v.sees() {
-				return
+			if time.Since(asked) >= askedAgain {
+				if again, err := l.ui.visitor(v.r); err != nil || again == nil || again.sees() != v.sees() {
+					return
+				}
+				asked = time.Now()
 			}
 			_ = conn.SetWriteDeadline(time.Now().Add(heard))
 			if _, err := w.Write(event(text)); err != nil || conn.Flush() != nil {
@@ -100,6 +104,10 @@ func (l *live) join(me *viewer) bool {
 		return false
 	}
 	l.streams++
+	if !l.running {
+		l.running = true
+		go safe.Run("live pages", l.run)
+	}
 	url, as := me.v.r.URL.RequestURI(), me.v.sees()
 	for _, t := range l.topics {
 		if t.url == url && t.as == as {
@@ -108,10 +116,6 @@ func (l *live) join(me *viewer) bool {
 		}
 	}
 	l.topics = append(l.topics, &topic{url, as, []*viewer{me}})
-	if !l.running {
-		l.running = true
-		go safe.Run("live pages", l.run)
-	}
 	return true
 }
 

@@ -1,7 +1,9 @@
 package ui
 
 import (
+	"errors"
 	"html/template"
+	"net/http"
 	"slices"
 )
 
@@ -117,8 +119,13 @@ func (v *visit) dependencies(t doc) (template.HTML, error) {
 	var nodes []box
 	for _, id := range ids[:min(len(ids), shownMost)] {
 		a, err := v.get(pathTo("transactions", id))
-		if err != nil {
+		var refused *refusal
+		switch {
+		case errors.As(err, &refused) && (refused.status == http.StatusNotFound || refused.status == http.StatusGone):
 			nodes = append(nodes, box{Name: id, Note: "gone"})
+			continue
+		case err != nil:
+			nodes = append(nodes, box{Name: id, Note: "not read", URL: v.At("transactions", id)})
 			continue
 		}
 		nodes = append(nodes, box{Name: str(a.doc, "uid"), Note: str(a.doc, "state"), URL: v.At("transactions", id)})

@@ -102,6 +102,10 @@ func (u *UI) ask(
 		_ = d.Decode(&a.doc) // any other JSON stays in the body
 	}
 	switch {
+	case a.status == 0 && method != http.MethodGet:
+		return a, &refusal{http.StatusServiceUnavailable, doc{"status": 503, "code": "commit_unknown",
+			"title": "It is not known whether it was done", "detail": "the API did not answer in time: it may have " +
+				"been done, or be done yet; look before you do it again"}}
 	case a.status == 0: // it was given up
 		return a, &refusal{http.StatusServiceUnavailable, doc{"status": 503, "code": "overloaded",
 			"title": "Overloaded", "detail": "the API did not answer in time"}}
