@@ -35,7 +35,7 @@ type releaseDomainInput struct {
 	Trial
 	Body *struct {
 		Reason  string `json:"reason,omitempty" maxLength:"1000" doc:"Kept in the audit row."`
-		Outcome string `json:"outcome,omitempty" enum:"not_done" doc:"Nothing posted here in the lost time goes on, or is done."`
+		Outcome string `json:"outcome,omitempty" enum:"not_done" doc:"Of all that was posted here in the lost time."`
 	}
 }
 

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"regexp"
 	"strings"
@@ -148,7 +147,7 @@ func (a *API) answerPeer(
 		p := a.problem(ctx, toWorkerCaller(err))
 		out.Status, out.ContentType, said = p.Status, p.ContentType(""), p
 	}
-	if out.Body, err = json.Marshal(said); err != nil {
+	if out.Body, err = remote.Plain(said); err != nil {
 		return nil, err
 	}
 	h := remote.SignAnswer(who.call.ID, out.Body, who.peer.Secrets(), time.Now())

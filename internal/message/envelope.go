@@ -3,6 +3,7 @@ package message
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -137,6 +138,17 @@ func Open(raw []byte) (*Signed, ed25519.PublicKey, error) {
 		}
 	}
 	return nil, nil, Unsigned("none of its signatures is that of caller_key over the bytes of payload")
+}
+
+// Digest is what an envelope is known again by: of what its signatures cover. The same may be written in many ways,
+// with other hints and with a signature more.
+func Digest(raw []byte) []byte {
+	var e Envelope
+	if json.Unmarshal(raw, &e) != nil {
+		return nil
+	}
+	sum := sha256.Sum256(PAE(e.PayloadType, e.Payload))
+	return sum[:]
 }
 
 // Unsigned refuses an envelope whose signature is not believed.

@@ -432,7 +432,7 @@ func (in *ingest) wanted(sub *Submission) (d *Dispatcher, senderID int32, err er
 func (in *ingest) queue(sub *Submission) (*QueueRow, error) {
 	if sub.Queue != "" {
 		q := in.row(sub)
-		if q.Draining {
+		if q.Draining && !sub.Held {
 			return nil, fault.New(fault.Conflict, "queue_draining", "queue %q accepts nothing more until it is resumed", fault.Clip(sub.Queue))
 		}
 		return q, nil

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -91,6 +92,9 @@ func (c *Client) CallPeer(ctx context.Context, call PeerCall) (a PeerAnswer) {
 	case signed && ok2xx(p.status):
 	case signed:
 		a.Answer = classify(p, c.now())
+	case ok2xx(p.status) && p.unread == "answer_too_large":
+		a.Answer = peerBlocked("unsigned_answer", "what answers at the URL sends more than a peer does: is it the "+
+			"right address?")
 	case ok2xx(p.status) && p.body == nil:
 		a.Answer = outbox.Answer{Class: outbox.ClassAmbiguous, Code: p.unread, Message: "the answer cannot be read"}
 	case p.status == http.StatusUnauthorized:
@@ -103,6 +107,17 @@ func (c *Client) CallPeer(ctx context.Context, call PeerCall) (a PeerAnswer) {
 		wait(&a.Answer, min(retryAfter(p.header, c.now()), maxForeignWait), time.Time{}, c.now())
 	}
 	return a
+}
+
+// Plain is JSON that escapes no < > and &, so that a peer measures a text as it was measured here.
+func Plain(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSpace(b.Bytes()), nil
 }
 
 // peerSaid is what an answer without a signature says of itself.

@@ -86,7 +86,7 @@ func (p *Peers) deliver(ctx context.Context, l *pg.Lease, call remote.Call) (a o
 			brings["inputs"] = json.RawMessage(inputs)
 		}
 	}
-	body, err := json.Marshal(brings)
+	body, err := remote.Plain(brings)
 	if err != nil {
 		return unclearAt(err)
 	}
@@ -128,7 +128,11 @@ func (p *Peers) ask(ctx context.Context, peer *peers.Peer, call remote.PeerCall)
 		return got
 	}
 	code, message := got.Code, got.Message
-	if got.Class != outbox.ClassBlocked { // it has taken the call, whatever it made of it
+	switch {
+	case got.Class == outbox.ClassBlocked:
+	case got.Installation == "": // no peer has answered: its last refusal stays
+		return got
+	default: // it has taken the call, whatever it made of it
 		code, message = "", ""
 	}
 	if err := p.Store.Installations.Met(ctx, peer, got.Installation, code, message); err != nil {
@@ -239,6 +243,16 @@ func waitFor(asked, stop int, after uuid.UUID, wait time.Duration) time.Duration
 	return wait
 }
 
+// lost has messages delivered again, in their order: one for which that fails keeps those behind it.
+func (p *Peers) lost(ctx context.Context, f messages.Following, ids []uuid.UUID) error {
+	for _, id := range ids {
+		if err := p.Store.Messages.Lost(ctx, f, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // followOnce asks a peer about the messages that are open there behind an id, and takes what it says. It returns how
 // many these were, and behind which the next question goes on; none: from the first on.
 func (p *Peers) followOnce(ctx context.Context, f messages.Following, after uuid.UUID, wait time.Duration) (n int,
@@ -288,8 +302,7 @@ func (p *Peers) followOnce(ctx context.Context, f messages.Following, after uuid
 	}
 	for n := 0; n < len(said.Words) && take(store.Hear(ctx, f, said.Words[n])); n++ {
 	}
-	for n := 0; n < len(said.Unknown) && failed < 3 && take(store.Lost(ctx, f, said.Unknown[n])); n++ {
-	}
+	take(p.lost(ctx, f, said.Unknown))
 	if len(stop) > 0 {
 		take(store.Stopped(ctx, f, stop))
 	}

@@ -202,8 +202,8 @@ func (w *World) operate() {
 	}
 }
 
-// madeGood says whether of what a node has posted for its own intents nothing is on its way, and each that has landed has
-// its receipt.
+// madeGood says whether of what a node has posted for its own intents nothing is on its way, and each that has landed
+// has its receipt.
 func (w *World) madeGood(n *Node) bool {
 	for _, tx := range w.ledger.order {
 		o := w.orderOf(tx.id)

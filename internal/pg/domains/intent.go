@@ -327,7 +327,8 @@ func (s *Store) intents(ctx context.Context, domain int32, which string, args ..
 		var data, image []byte
 		err := row.Scan(&i.ID, &i.UID, &i.Actor, &i.Party, &data, &i.State, &i.Since, &i.Receipt, &i.Text, &i.Parked,
 			&image,
-			&i.CreatedAt, &i.EndedAt, &i.seq, &i.Holder, &i.Waits, &i.WaitsBy, &i.Unknown, &i.Nonce, &i.Hash, &i.CoreUID)
+			&i.CreatedAt, &i.EndedAt, &i.seq, &i.Holder, &i.Waits, &i.WaitsBy,
+			&i.Unknown, &i.Nonce, &i.Hash, &i.CoreUID)
 		if err == nil {
 			i.Data = slices.Clone(data)
 			err = json.Unmarshal(image, &i.Image)

@@ -328,7 +328,7 @@ func (x *whyDomain) lost(i *Intent) bool {
 		return false
 	}
 	release := x.lever(i.ID, "release").With("outcome", "...").With("reason", "...")
-	why := "this store has lost rows, and node %s may have the permit to post its public transaction: that node is asked"
+	why := "this store has lost rows, and node %s may have the permit to post its public transaction: it is asked"
 	if i.WaitsBy != "presumed" {
 		why = "node %s had the permit to post its public transaction, and does not say what came of it"
 	}

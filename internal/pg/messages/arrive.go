@@ -3,7 +3,6 @@ package messages
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"time"
 
@@ -72,8 +71,7 @@ func (s *Store) Arrive(ctx context.Context, a Arrival) (m *Message, known bool, 
 	if id, err := uuid.Parse(spec.ReplyTo); err == nil {
 		m.ReplyTo = &id
 	}
-	sum := sha256.Sum256(a.Envelope)
-	m.hash = sum[:]
+	m.hash = message.Digest(a.Envelope)
 	return s.arrive(ctx, m, specs, a.Inputs)
 }
 

@@ -3,6 +3,7 @@ package messages_test
 import (
 	"bytes"
 	"crypto/ed25519"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +83,29 @@ func TestTheDeadlinesOfAPeersMessageEndItHereToo(t *testing.T) {
 	changed, err := w.S.Messages.Cancel(w.Ctx, w.shop, received[2].ID)
 	if err != nil || !changed || w.there(list[2]) != "error rejected" {
 		t.Error(changed, err, w.there(list[2]))
+	}
+}
+
+// An envelope that is written otherwise, under another name, is the same message: its signature covers the payload alone.
+func TestAnEnvelopeIsKnownAgainHoweverItIsWritten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.brought()
+	w.Same([]string{w.arrives(w.S, first)}, "ok")
+	var e message.Envelope
+	w.Must(json.Unmarshal(first.Envelope, &e))
+	for range 2 {
+		e.Signatures[0].KeyID = uuid.NewString()
+		again, err := json.MarshalIndent(e, "", "  ")
+		w.Must(err)
+		other := first
+		other.ID, other.Envelope = uuid.New(), again
+		w.Same([]string{w.arrives(w.S, other)}, "known")
+	}
+	var n int
+	w.Scan(`SELECT count(*) FROM postern.message`, &n)
+	if n != 1 {
+		t.Errorf("%d messages were stored", n)
 	}
 }
 

@@ -3,7 +3,6 @@ package messages
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -36,8 +35,8 @@ func (a away) Send(ctx context.Context, t *db.Txn, b *pgx.Batch, v flows.Sending
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(v.Envelope)
-	used, err := a.usedBy(ctx, t, v.Context, sum[:])
+	sum := message.Digest(v.Envelope)
+	used, err := a.usedBy(ctx, t, v.Context, sum)
 	if err != nil {
 		return err
 	}
@@ -51,7 +50,7 @@ func (a away) Send(ctx context.Context, t *db.Txn, b *pgx.Batch, v flows.Sending
 	}
 	m := &Message{ID: v.Try, Context: v.Context, Peer: v.Peer, ToContext: spec.To.Context, ToActor: spec.To.Actor,
 		Topic: spec.To.Topic, Actor: v.Actor, CallerKey: key, Type: message.Job, Format: message.DefaultFormat,
-		Body: spec.Body, Jobs: signed.Jobs, Timeouts: spec.Timeouts, Envelope: v.Envelope, Carries: true, hash: sum[:]}
+		Body: spec.Body, Jobs: signed.Jobs, Timeouts: spec.Timeouts, Envelope: v.Envelope, Carries: true, hash: sum}
 	return a.s.Insert(b, m, Change{On: message.OnCreated, By: v.Actor, Now: v.Now,
 		Detail: "it carries job " + v.ID.String()})
 }
@@ -294,7 +293,7 @@ func endAt(raw json.RawMessage) *flows.Said {
 	}
 	end := ends.Jobs[0]
 	said := &flows.Said{Result: end.Result, ExitCode: end.ExitCode}
-	if bytes.Equal(said.Result, []byte("null")) {
+	if said.Result = plain(said.Result); bytes.Equal(said.Result, []byte("null")) {
 		said.Result = nil
 	}
 	switch {
@@ -313,6 +312,18 @@ func endAt(raw json.RawMessage) *flows.Said {
 		said.Code = "failed_at_peer"
 	}
 	return said
+}
+
+// plain is JSON without the escapes that some encoders write for < > and &, since its size is measured.
+func plain(raw json.RawMessage) json.RawMessage {
+	var values map[string]*string
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if json.Unmarshal(raw, &values) != nil || e.Encode(values) != nil {
+		return raw
+	}
+	return bytes.TrimSpace(b.Bytes())
 }
 
 // Abort ends the jobs that a message of a peer has made, since they have ended where it comes from, or are to stop.

@@ -79,6 +79,7 @@ const (
 // now, those behind it in its queue are left to the next look, too.
 func (s *Store) Carry(ctx context.Context) (n int, err error) {
 	waits := map[string]bool{} // queues that have no room for one
+	full := []string{}         // and whose they are: very many may wait for one
 	for after, more := (uuid.UUID{}), true; more && n < carriedMost; {
 		var list []uncarried
 		rows, err := s.Db(ctx).Query(ctx, `SELECT m.message_id, m.context_id, m.peer, m.actor, m.type, m.redelivered
@@ -89,8 +90,9 @@ func (s *Store) Carry(ctx context.Context) (n int, err error) {
 				AND m.routed_at IS NOT NULL
 				AND m.ended_at IS NULL
 				AND m.message_id > $1
+				AND (m.type = 'job' OR NOT (m.context_id || ' ' || m.peer || ' ' || m.actor) = ANY ($3))
 			ORDER BY m.message_id
-			LIMIT $2`, after, carriedAtOnce)
+			LIMIT $2`, after, carriedAtOnce, full)
 		if err != nil {
 			return n, db.Known(err)
 		}
@@ -100,7 +102,14 @@ func (s *Store) Carry(ctx context.Context) (n int, err error) {
 		if more = len(list) == carriedAtOnce; more {
 			after = list[len(list)-1].ID
 		}
-		list = slices.DeleteFunc(list, func(u uncarried) bool { return waits[u.in()] })
+		list = slices.DeleteFunc(list, func(u uncarried) bool {
+			if waits[u.in()] && u.Type != message.Job {
+				full = append(full, fmt.Sprint(u.Context, " ", u.Peer, " ", u.Actor))
+			}
+			return waits[u.in()]
+		})
+		slices.Sort(full)
+		full = slices.Compact(full)
 		if len(list) == 0 {
 			continue
 		}

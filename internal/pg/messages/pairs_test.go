@@ -214,13 +214,16 @@ func TestAnEnvelopeForAPeerIsOneMessage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.far()
+	hint := "one"
 	post := func(s *stores.Store, body string) (*messages.Message, error) {
 		return s.Messages.Post(w.Ctx, w.By, w.chat(body, func(p *messages.Posted) {
-			p.Target, p.To, p.Envelope = 0, message.To{Peer: "far", Context: "c"}, []byte(`{"sealed": 1}`)
+			p.Target, p.To = 0, message.To{Peer: "far", Context: "c"}
+			p.Envelope = []byte(`{"payload": "c2VhbGVk", "signatures": [{"keyid": "` + hint + `"}]}`)
 		}))
 	}
 	first, err := post(w.S, "hello")
 	w.Must(err)
+	hint = "two" // no signature covers it
 	again, err := post(w.S, "hello")
 	w.Must(err)
 	if again.ID != first.ID || !again.Replay {

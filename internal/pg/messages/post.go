@@ -142,13 +142,16 @@ func (s *Store) same(ctx context.Context, t *db.Txn, by db.By, ref *int64, key s
 	return there, now, at, t.Send(ctx, b)
 }
 
-// sameEnvelope finds the message to a peer that has this envelope: the peer would take both for one.
+// sameEnvelope finds the message to a peer that says the same under a signature: the peer would take both for one.
 func (s *Store) sameEnvelope(ctx context.Context, t *db.Txn, contextID int32, p *Posted) (*Message, error) {
 	var list []*Message
 	b := &pgx.Batch{}
 	b.Queue(`SELECT `+messageColumns+`
 		FROM postern.message m
-		WHERE m.context_id = $1 AND m.peer = $2 AND sha256(m.envelope) = sha256($3) AND m.envelope IS NOT NULL
+		WHERE m.context_id = $1
+			AND m.peer = $2
+			AND postern.signed_digest(m.envelope) = postern.signed_digest($3)
+			AND m.envelope IS NOT NULL
 			AND NOT m.carries_job`, contextID, p.To.Peer, p.Envelope).Query(collect(&list))
 	if err := t.Send(ctx, b); err != nil || len(list) == 0 {
 		return nil, err

@@ -69,6 +69,14 @@ func (s *Store) RoleOf(ctx context.Context, actor string, contextID int32) (role
 // so does the clock that it returns.
 func (s *Store) allowed(ctx context.Context, t *db.Txn, list []*Message) (refusals []*fault.Error, now time.Time,
 	err error) {
+	for _, m := range list {
+		if m.Target != 0 && s.ContextByID(m.Target) == nil || m.Context != 0 && s.ContextByID(m.Context) == nil {
+			if err := s.Refresh(ctx); err != nil { // this process may not know it yet
+				return nil, now, err
+			}
+			break
+		}
+	}
 	roles := make([]struct{ from, to Role }, len(list))
 	b := &pgx.Batch{}
 	s.ReadNow(b, &now)

@@ -112,10 +112,16 @@ type forgetter struct {
 
 // Forget removes messages that ended before a time.
 func (f forgetter) Forget(ctx context.Context, before time.Time) error {
-	if !f.s.Has(Messages) {
-		return nil
+	if err := f.s.forgetStopped(ctx, before); err != nil || !f.s.Has(Messages) {
+		return err
 	}
 	return f.s.forgetMessages(ctx, before)
+}
+
+// forgetStopped removes what was stopped before a time. There may be some where there is no message.
+func (s *Store) forgetStopped(ctx context.Context, before time.Time) error {
+	_, err := s.Exec(ctx, `DELETE FROM postern.message_stopped WHERE at < $1`, before)
+	return err
 }
 
 // forgetMessages removes messages that ended before a time, in chunks. One whose jobs have not ended stays until they
@@ -124,9 +130,6 @@ func (f forgetter) Forget(ctx context.Context, before time.Time) error {
 func (s *Store) forgetMessages(ctx context.Context, before time.Time) error {
 	_, err := s.Exec(ctx, `UPDATE postern.retained SET messages_before = greatest(messages_before, $1)`, before)
 	if err != nil {
-		return err
-	}
-	if _, err := s.Exec(ctx, `DELETE FROM postern.message_stopped WHERE at < $1`, before); err != nil {
 		return err
 	}
 	return s.InChunks(ctx, func(atOnce int) (int, error) {

@@ -47,7 +47,7 @@ func (s *Store) WhyMessage(ctx context.Context, contextID int32, id uuid.UUID) (
 	default:
 		b.Kind, b.Since = "awaits_result", *m.AckedAt
 		b.Detail = fmt.Sprintf("%s has acknowledged it, and has not answered it", m.Receiver)
-		if m.Peer != "" {
+		if m.Peer != "" && m.Context != 0 {
 			b.Detail = fmt.Sprintf("peer %s has acknowledged it, and has not answered it", m.Peer)
 		}
 		if m.JobsOpen != nil {

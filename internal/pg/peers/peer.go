@@ -179,7 +179,7 @@ func (s *Store) RemovePeer(ctx context.Context, by db.By, name string) error {
 	switch err := s.RemoveDispatcher(ctx, ofType, p.Type(), false); {
 	case fault.CodeOf(err) == "in_use":
 		return fault.New(fault.Conflict, "in_use", "something waits to be sent to peer %q: let it end first, or "+
-			"cancel it with POST /dispatchers/%s/purge", name, p.Type())
+			"cancel it with POST /messages/{id}/cancel", name)
 	case err != nil && fault.KindOf(err) != fault.NotFound:
 		return err
 	}
