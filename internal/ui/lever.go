@@ -71,7 +71,8 @@ func (v *visit) leverOf(method, path string, want doc) (*lever, error) {
 	}
 	l.ask(o, want)
 	if l.Verb == "move" { // the contract leaves its form open
-		place := field{Name: "place", Says: "head: in front of all that wait. Nothing: at the end.", Enum: []string{"head"}}
+		place := field{Name: "place", Says: "head: in front of all that wait. Nothing: at the end.",
+			Enum: []string{"head"}}
 		if want["filter"] == nil {
 			place.Value = "head"
 		}
