@@ -118,7 +118,7 @@ func (out *Stepped) merge(one Stepped) {
 // violated says whether the schema has refused what a step was to write (integrity, class 23; values, class 22).
 func violated(err error) bool {
 	state := db.SQLState(err)
-	return strings.HasPrefix(state, "23") || strings.HasPrefix(state, "22")
+	return strings.HasPrefix(state, "23") || strings.HasPrefix(state, "22") || errors.Is(err, errEndless)
 }
 
 // taking is what a step is to take.

@@ -86,7 +86,8 @@ func TestTheDeadlinesOfAPeersMessageEndItHereToo(t *testing.T) {
 	}
 }
 
-// An envelope that is written otherwise, under another name, is the same message: its signature covers the payload alone.
+// An envelope that is written otherwise, under another name, is the same message: its signature covers the payload
+// alone.
 func TestAnEnvelopeIsKnownAgainHoweverItIsWritten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

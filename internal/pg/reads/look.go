@@ -76,6 +76,23 @@ func (s *Store) Look(ctx context.Context, contextID int32) (*Present, error) {
 	return n, nil
 }
 
+// cancelledMost is how many that were cancelled behind a head are taken off what waits, until the head has passed them.
+const cancelledMost = 100_000
+
+// withoutCancelled adds to b that those are taken off what waits.
+func withoutCancelled(b *pgx.Batch, contextID int32, n *Present) {
+	b.Queue(`SELECT count(*) FROM (SELECT
+			FROM postern.queue q
+			JOIN postern.mark m ON m.queue_id = q.queue_id AND m.kind = 'cancelled'
+			WHERE q.context_id = $1 AND q.phase <> 'IDLE' AND q.marks > 0
+			LIMIT $2) x`, contextID, cancelledMost).QueryRow(func(row pgx.Row) error {
+		var ended int64
+		err := row.Scan(&ended)
+		n.Waiting = max(0, n.Waiting-ended)
+		return err
+	})
+}
+
 // glance counts what a context holds, reads its last hours, which are found by the key of rollup, and finds queues
 // whose heads may be the oldest.
 func (s *Store) glance(ctx context.Context, contextID int32, n *Present) (candidates []int64, err error) {
@@ -98,6 +115,7 @@ func (s *Store) glance(ctx context.Context, contextID int32, n *Present) (candid
 		})
 		return err
 	})
+	withoutCancelled(b, contextID, n)
 	b.Queue(`WITH stuck AS (
 			SELECT queue_id
 			FROM postern.stuck
