@@ -4226,14 +4226,14 @@ type RegisterRunnerOutputBody struct {
 
 // ReleaseDomainInputBody defines model for ReleaseDomainInputBody.
 type ReleaseDomainInputBody struct {
-	// Outcome Of what was posted here in the lost time.
+	// Outcome Of all that was posted here in the lost time.
 	Outcome *ReleaseDomainInputBodyOutcome `json:"outcome,omitempty"`
 
 	// Reason Kept in the audit row.
 	Reason *string `json:"reason,omitempty"`
 }
 
-// ReleaseDomainInputBodyOutcome Of what was posted here in the lost time.
+// ReleaseDomainInputBodyOutcome Of all that was posted here in the lost time.
 type ReleaseDomainInputBodyOutcome string
 
 // ReleaseInputBody defines model for ReleaseInputBody.
