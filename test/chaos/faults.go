@@ -123,7 +123,7 @@ func (w *world) kill(ctx context.Context, p *process) {
 func freeze(ctx context.Context, w *world, r *rand.Rand) {
 	p := w.any(r, "work")
 	p.signal(syscall.SIGSTOP)
-	wait(ctx, w.ttl/2+time.Duration(r.Int64N(int64(2*w.ttl))))
+	wait(ctx, w.ttl+time.Duration(r.Int64N(int64(w.ttl*3/2)))) // beyond the lease
 	p.signal(syscall.SIGCONT)
 }
 

@@ -80,6 +80,10 @@ func (w *world) checkStanding(ctx context.Context, api string, rows []row, say f
 		return nil
 	}
 	defer c.Close(ctx)
+	var staged int
+	if err := c.QueryRow(ctx, `SELECT count(*) FROM postern.outbox`).Scan(&staged); err != nil || staged > 0 {
+		say(invariant, "%d rows are staged still: %v", staged, err)
+	}
 	for _, r := range rows {
 		if terminal[r.state] {
 			if meant[r.uid] != "" {
