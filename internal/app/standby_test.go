@@ -24,20 +24,9 @@ import (
 func TestReadsGoOnWhileCommitsWaitForAStandby(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	server, err := devpg.Start(ctx, devpg.Options{Ephemeral: true, Unsafe: true, BinDir: os.Getenv("POSTERN_PG_BIN")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { server.Close() })
-	if err := migrate.Up(ctx, server.URL, nil); err != nil {
-		t.Fatal(err)
-	}
-	a, _, _ := running(t, server.URL, app.Role{Serve: true}, map[string]string{})
-	if status, body := send(t, http.MethodPut, a.URL()+"/dispatchers/THING", `{"worker_url": "noop:"}`); status != http.StatusCreated {
-		t.Fatalf("PUT of a dispatcher answers %d: %s", status, body)
-	}
-	standby := standbyOf(t, server.URL)
-	standby("nobody")
+	a, database := onItsServer(t)
+	commitsWaitFor := standbyOf(t, database)
+	commitsWaitFor("one_that_is_away")
 
 	const each = 14
 	var writes sync.WaitGroup
@@ -70,7 +59,7 @@ func TestReadsGoOnWhileCommitsWaitForAStandby(t *testing.T) {
 			cancel()
 		}
 	}
-	standby("")
+	commitsWaitFor("")
 	writes.Wait()
 	for i := range 2 * each {
 		if status, body := write(i); status/100 != 2 {
@@ -89,24 +78,13 @@ func TestReadsGoOnWhileCommitsWaitForAStandby(t *testing.T) {
 func TestARepeatedRequestIsAnsweredOnceItsRowIsOnTheStandby(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	server, err := devpg.Start(ctx, devpg.Options{Ephemeral: true, Unsafe: true, BinDir: os.Getenv("POSTERN_PG_BIN")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { server.Close() })
-	if err := migrate.Up(ctx, server.URL, nil); err != nil {
-		t.Fatal(err)
-	}
-	a, _, _ := running(t, server.URL, app.Role{Serve: true}, map[string]string{})
-	if status, body := send(t, http.MethodPut, a.URL()+"/dispatchers/THING", `{"worker_url": "noop:"}`); status != 201 {
-		t.Fatal(status, body)
-	}
-	admin, err := pg.Connect(ctx, server.URL, 1)
+	a, database := onItsServer(t)
+	admin, err := pg.Connect(ctx, database, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(admin.Close)
-	standby := standbyOf(t, server.URL)
+	commitsWaitFor := standbyOf(t, database)
 	posts := []struct{ path, body string }{
 		{"/transactions", `{"type": "THING", "queue": "q", "uid": "one"}`},
 		{"/transactions:batch", `{"items": [{"type": "THING", "queue": "q", "uid": "two"}]}`},
@@ -117,7 +95,7 @@ func TestARepeatedRequestIsAnsweredOnceItsRowIsOnTheStandby(t *testing.T) {
 	if status, body := send(t, http.MethodPost, a.URL()+"/transactions", first); status != 201 {
 		t.Fatal(status, body)
 	}
-	standby("nobody")
+	commitsWaitFor("one_that_is_away")
 	time.Sleep(500 * time.Millisecond) // each session reads it when it is told, which nothing waits for
 	for _, p := range posts {
 		for try := range 3 { // the first commits, and each later one finds what it has committed
@@ -147,12 +125,33 @@ func TestARepeatedRequestIsAnsweredOnceItsRowIsOnTheStandby(t *testing.T) {
 			}
 		}
 	}
-	standby("")
+	commitsWaitFor("")
 	for _, p := range posts {
 		if status, body := send(t, http.MethodPost, a.URL()+p.path, p.body); status != 200 {
 			t.Errorf("POST %s is answered %d: %s", p.path, status, body)
 		}
 	}
+}
+
+// onItsServer starts a process that serves, on a PostgreSQL of its own, whose settings a test may change. There is a
+// dispatcher of THING.
+func onItsServer(t *testing.T) (a *app.App, database string) {
+	t.Helper()
+	server, err := devpg.Start(t.Context(), devpg.Options{Ephemeral: true, Unsafe: true,
+		BinDir: os.Getenv("POSTERN_PG_BIN")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	if err := migrate.Up(t.Context(), server.URL, nil); err != nil {
+		t.Fatal(err)
+	}
+	a, _, _ = running(t, server.URL, app.Role{Serve: true}, map[string]string{})
+	status, body := send(t, http.MethodPut, a.URL()+"/dispatchers/THING", `{"worker_url": "noop:"}`)
+	if status != http.StatusCreated {
+		t.Fatalf("PUT of a dispatcher answers %d: %s", status, body)
+	}
+	return a, server.URL
 }
 
 // mayRepeat says whether an answer is a success, or an error whose request may be sent again as it is.

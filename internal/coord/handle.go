@@ -145,6 +145,18 @@ func Handle(d *Domain, events []Event, now time.Time, height int64) (Step, error
 // raise queues what follows from an event. It runs in this step, in the order in which it was raised.
 func (t *turn) raise(f func()) { t.queue = append(t.queue, f) }
 
+// raiseOnce queues what is to run once behind all that has been raised so far, unless it waits already.
+func (t *turn) raiseOnce(waits *bool, f func()) {
+	if *waits {
+		return
+	}
+	*waits = true
+	t.raise(func() {
+		*waits = false
+		f()
+	})
+}
+
 // rest runs all that was raised. More than fifty for each row is an endless chain.
 func (t *turn) rest() error {
 	most := 50 * (10 + len(t.d.Intents) + len(t.d.Works))

@@ -79,13 +79,7 @@ func (t *turn) reverted() { t.originator(OnBaseLedgerReverted, fact{}) }
 
 // delegateSoon has delegate run behind what has been raised so far. One run is enough for all that is so by then.
 func (t *turn) delegateSoon() {
-	if !t.delegating {
-		t.delegating = true
-		t.raise(func() {
-			t.delegating = false
-			t.delegate()
-		})
-	}
+	t.raiseOnce(&t.delegating, t.delegate)
 }
 
 // delegate hands over what may go: in the order of arrival, in one message to each node, and to each no more than fits

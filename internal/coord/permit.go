@@ -234,13 +234,7 @@ func (t *turn) permitsEnded(i *Intent) {
 
 // askSoon has ask run behind what has been raised so far.
 func (t *turn) askSoon() {
-	if !t.asking {
-		t.asking = true
-		t.raise(func() {
-			t.asking = false
-			t.ask()
-		})
-	}
+	t.raiseOnce(&t.asking, t.ask)
 }
 
 // mostAsked is of how many intents a node is asked in one message.

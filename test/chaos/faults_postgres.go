@@ -187,8 +187,8 @@ func riverDouble(ctx context.Context, w *world, _ *rand.Rand) {
 		END $$`))
 }
 
-// poisonRows inserts staged rows past postern.submit and past the trigger that judges rows, as a superuser may: each that
-// the table takes has to end somewhere, and stops no other.
+// poisonRows inserts staged rows past postern.submit and past the trigger that judges rows, as a superuser may: each
+// row that the table takes has to end somewhere, and stops no other.
 func poisonRows(ctx context.Context, w *world, r *rand.Rand) {
 	staged := 0
 	row := func(queue, typ, data, more string) {
