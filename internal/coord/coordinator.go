@@ -63,6 +63,7 @@ var Coordinator = table("coordinator", Idle, nil,
 		rule(Flush, OnHeartbeatInterval, "nothing_dispatched", Closing),
 		rule(Flush, OnHeartbeatInterval, "", Flush, "beat"),
 		rule(Flush, OnHandoverRequestReceived, "names_asker", Flush, "hand_over"),
+		rule(Flush, OnTransactionsDelegated, "none_to_follow", Active, "pool"),
 		rule(Flush, OnTransactionsDelegated, "", Flush, "reject"),
 		rule(Closing, OnHeartbeatInterval, "closed_long", Idle),
 		rule(Closing, OnHeartbeatInterval, "", Closing, "count_closed", "beat"),
@@ -88,7 +89,8 @@ var coordinatorGuards = map[string]func(*turn, *Seat, fact) bool{
 	"not_of_the_list": func(t *turn, _ *Seat, _ fact) bool {
 		return !slices.Contains(t.d.list(t.d.Height), t.d.Self)
 	},
-	"sender_lives": func(_ *turn, _ *Seat, f fact) bool { return lives(f.m.State) },
+	"none_to_follow": func(t *turn, s *Seat, _ fact) bool { return t.noneToFollow(s) },
+	"sender_lives":   func(_ *turn, _ *Seat, f fact) bool { return lives(f.m.State) },
 	"outranked": func(t *turn, _ *Seat, _ fact) bool {
 		a := t.other(Active)
 		return a != nil && t.outranks(a.Node, t.d.Self, a)
@@ -139,7 +141,10 @@ var coordinatorEffects = map[string]func(*turn, *Seat, fact){
 			t.send(Message{Kind: HandoverRequest, To: s.Rival})
 		}
 	},
-	"begin": func(_ *turn, s *Seat, _ fact) { s.Rival, s.Successor, s.Closed = "", "", 0 },
+	"begin": func(_ *turn, s *Seat, _ fact) {
+		s.Rival, s.Successor, s.Closed = "", "", 0
+		s.Before, s.Posted = s.Posted, 0
+	},
 	"take_points": func(_ *turn, s *Seat, f fact) {
 		s.Points, s.Spent, s.PointsOf = f.m.Points, f.m.Spent, f.p.Node
 	},
@@ -189,6 +194,18 @@ func (t *turn) other(states ...State) *Peer {
 	return best
 }
 
+// noneToFollow says whether a node that flushes is to go on: no other node may coordinate, or none does though the
+// grace for the flush is over. A public transaction without a known outcome would stop all later intents else.
+// Their permits keep what is dispatched from going out twice.
+func (t *turn) noneToFollow(s *Seat) bool {
+	list := t.d.list(t.d.Height)
+	if slices.Equal(list, []string{t.d.Self}) {
+		return true
+	}
+	return slices.Contains(list, t.d.Self) && t.now.Sub(s.CoordinatorSince) > t.d.Settings.FlushGrace &&
+		t.other(Active, Elect, Standby, Prepared) == nil
+}
+
 // rival returns the node from which the seat is to be taken over, or nil.
 func (t *turn) rival() *Peer {
 	if p := t.other(Active); p != nil {
@@ -236,7 +253,7 @@ func (t *turn) onDelegations(p *Peer, m *Message) {
 // pool takes the delegated intents in their order, as far as there is room.
 func (t *turn) pool(f fact) {
 	answer := Message{Kind: DelegationResponse, To: f.p.Node}
-	open, before := t.open(), ""
+	room, before := t.roomFor(f.p.Node), ""
 	for _, g := range f.m.Delegations {
 		w := t.d.Work(g.ID)
 		switch {
@@ -246,55 +263,24 @@ func (t *turn) pool(f fact) {
 		case w != nil && !w.over():
 		case w != nil && w.Outcome != "" && !passedBy(w, g):
 			t.tell(w)
-		case open >= t.d.Settings.MaxInflight:
+		case room <= 0:
+			f.p.RefusedAt = t.now
 			answer.Refused = append(answer.Refused, g.ID)
 			continue
 		default:
-			open++
+			room--
+			f.p.RefusedAt = noTime
 			t.birth(f, g, before)
 		}
 		answer.IDs, before = append(answer.IDs, g.ID), g.ID
 	}
-	answer.Room = t.roomHere()
+	answer.Room = t.roomHere(f.p.Node)
 	t.send(answer)
 }
 
 // passedBy says whether an originator has begun a newer generation of an intent than the one of a work that failed: it
 // has lost that failure, or could not take it, and no more word about it would end the intent.
 func passedBy(w *Work, g Delegation) bool { return w.Outcome == Failure && g.Generation > w.Generation }
-
-// open counts the works that are not over.
-func (t *turn) open() (n int) {
-	for _, w := range t.d.Works {
-		if !w.over() {
-			n++
-		}
-	}
-	return n
-}
-
-// roomHere is how many more works this node says it takes, nil where it takes none of any node. It says none as long as
-// there is less room than a message is worth, so that not each place goes to the node that hears of it first.
-func (t *turn) roomHere() *int {
-	if !takes(t.d.Seat.Coordinator) {
-		return nil
-	}
-	room := t.d.Settings.MaxInflight - t.open()
-	if room < t.worth() {
-		room, t.d.Seat.Full = 0, true
-	}
-	return &room
-}
-
-func (t *turn) worth() int { return max(1, min(t.d.Settings.Batch, t.d.Settings.MaxInflight/4)) }
-
-// roomAgain tells all nodes, once a work is over, that there is room again.
-func (t *turn) roomAgain() {
-	if t.d.Seat.Full && takes(t.d.Seat.Coordinator) && t.d.Settings.MaxInflight-t.open() >= t.worth() {
-		t.d.Seat.Full = false
-		t.beatAll()
-	}
-}
 
 // foreign says whether an intent is another node's than the one that delegates it.
 func (t *turn) foreign(from, id string, w *Work) bool {
@@ -335,7 +321,7 @@ func (t *turn) reject(f fact) {
 // selectNext has the work that has waited longest assembled, if none is being assembled. Works of an originator that
 // is silent wait until it is heard: each would hold the one slot until its time is over.
 func (t *turn) selectNext() {
-	if t.d.Seat.Coordinator != Active {
+	if t.d.Seat.Coordinator != Active || t.d.Full() {
 		return
 	}
 	var next *Work
@@ -372,6 +358,7 @@ func (t *turn) leaveSilent(w *Work, _ fact) {
 	if p := t.d.peer(w.Origin); p != nil && w.Origin != t.d.Self {
 		p.Silences++
 		p.Silent = t.now.Add(t.d.Settings.StateTimeout << min(p.Silences, 6))
+		t.roomSoon()
 	}
 }
 

@@ -47,14 +47,17 @@ type Seat struct {
 	PointsOf  string    // the node that said so
 	Closed    int       // heartbeats in Closing
 	Place     int64     // of the last work
-	Full      bool      // it has said that it has no room
+	Posted    int       // public transactions that it has posted in this tenure
+	Before    int       // and in the one before
+	Hushed    bool      // the messages of the last step were not sent
+	Anew      int       // how often the wait for greetings began anew, since no step was taken for long
 }
 
 // Peer is what is known of one node.
 type Peer struct {
 	Node    string
 	Install int64 // highest heard
-	Beat    int64 // highest heard of that install
+	Beat    int64 // highest heard of that install; hellos do not count
 	GapFrom int64 // what it said between the two was said by a life that it has lost, or not at all
 	GapTo   int64
 	Before  int64     // the highest beat that was heard before the node told of the gap
@@ -72,6 +75,9 @@ type Peer struct {
 
 	Room     *int  // how many more works it takes, as it said last; nil: it has not said
 	RoomBeat int64 // the beat of that word
+	Full     bool  // it was told here that there is no room for its works
+
+	RefusedAt time.Time // when works of it were refused here, and none was taken since
 
 	FailedAt time.Time // it did not take what it was given
 	Silent   time.Time // as an originator: until when its works are not selected
@@ -108,6 +114,7 @@ type Intent struct {
 	GivenAt     time.Time // since when it is that node's
 	DelegatedAt time.Time // when it was last told so
 	NotBefore   time.Time // it is not handed over earlier
+	Line        int64     // its place in the line of those that are handed over, where it is behind that of its Seq
 	Rejected    int       // how many nodes in a row did not take it
 	Acked       int64     // the beat of the delegate's word that it has it; 0: none
 	Said        State     // what its delegate said last of its work
@@ -122,6 +129,7 @@ type Intent struct {
 	Failed      string // its last dispatch was reverted for good, and others may be on their way
 	LookedAt    time.Time
 	ResumeAt    time.Time // of one that is parked: when it goes on by itself
+	Trouble     string    // why its last try came to nothing; "" once it has a permit
 
 	Receipt, Text string
 	EndedAt       time.Time
@@ -136,6 +144,7 @@ type Assembled struct {
 	Inputs  []string      `json:"inputs,omitempty"` // ids of states
 	Outputs []string      `json:"outputs,omitempty"`
 	Plan    []Attestation `json:"plan,omitempty"`
+	Size    int           `json:"size,omitempty"` // bytes of its states
 }
 
 // Attestation is what an assembled intent needs: of the parties (name@node) so many.
@@ -158,6 +167,7 @@ type Work struct {
 	Install    int64 // ours when this generation began
 	SentAt     int64 // the beat of the confirmation request of this generation
 	NotBefore  time.Time
+	Tried      bool // it has been assembled, or was to be
 
 	Assembled Assembled
 	Offered   []string // states that the assembler was told it may use, of works on their way
@@ -169,7 +179,8 @@ type Work struct {
 	Nonce     int64
 	Hash      string
 
-	Errors int // of its assembly, here
+	Errors  int    // of its assembly, here
+	Trouble string // why its last try came to nothing; "" once it has its permit
 	Counts
 
 	Outcome  string // success or failure, once there is one
@@ -190,6 +201,7 @@ type Ask struct {
 	Key         string
 	First, Last time.Time
 	Answer      string // "", yes or no
+	Error       string // that was answered instead, last
 }
 
 // Call is one to the domain's service, under a key: the same key gets the same answer.

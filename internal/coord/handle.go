@@ -18,6 +18,7 @@ type Event struct {
 	Lever   Lever
 	ID      string // of the intent or work that the lever is for
 	Started bool   // the first process of the installation starts, all were down
+	Hushed  bool   // an operator has paused the domain, or all are down still: the messages of this step are not sent
 }
 
 // Lever is what people do to an intent, a work or a domain.
@@ -32,6 +33,7 @@ const (
 	Quarantine  Lever = "quarantine"  // the store may have lost something
 	LeaveIt     Lever = "leave"       // quarantine is over
 	MadeGood    Lever = "made_good"   // nothing that this node posted in the life that is lost is on its way, or untold
+	Lower       Lever = "lower"       // the height was wrong: it falls to the one that Handle is given
 	WasNotDone  Lever = "was_not"     // of a work with an unknown outcome
 	WasDoneWork Lever = "was_done"
 )
@@ -104,8 +106,9 @@ type turn struct {
 	fired  int
 	step   Step
 
-	byIntent           map[string][]*Permit // of d
-	delegating, asking bool                 // is raised, and has not run yet
+	byIntent                    map[string][]*Permit // of d
+	delegating, asking, ringing bool                 // is raised, and has not run yet
+	hushed                      bool                 // messages of this turn are not sent
 }
 
 // fact is what an event brings beside itself.
@@ -125,7 +128,7 @@ func Handle(d *Domain, events []Event, now time.Time, height int64) (Step, error
 	t := &turn{d: d.Clone(), now: now, height: height}
 	parts := slices.Clone(clocks)
 	for _, e := range events {
-		if part := func(t *turn) { t.take(e) }; e.Started || e.Lever == Quarantine {
+		if part := func(t *turn) { t.take(e) }; e.Started || e.Hushed || e.Lever == Quarantine {
 			parts = slices.Insert(parts, 0, part) // before anything is said in this life
 		} else {
 			parts = append(parts, part)
@@ -180,6 +183,8 @@ func (t *turn) take(e Event) {
 		t.receive(e.Message)
 	case e.Started:
 		t.started()
+	case e.Hushed:
+		t.hushed = true
 	case e.Created != nil:
 		t.created(e.Created, e.Named)
 	case e.Answer != nil:
@@ -201,6 +206,10 @@ func (t *turn) pulled(l Lever, id string) {
 		t.leave()
 	case l == MadeGood:
 		t.madeGood()
+	case l == Lower:
+		t.lowered()
+	case t.d.Still() && l != Resume: // a permit that is not known may have been given in a life that is lost
+		t.ignore(string(l), "still")
 	case l == WasNotDone && w != nil:
 		t.work(w, OnDispatchUndone, fact{text: "it was not done, says an operator"})
 	case l == WasDoneWork && w != nil:
@@ -208,8 +217,10 @@ func (t *turn) pulled(l Lever, id string) {
 	case i == nil:
 		t.ignore(string(l), "unknown")
 	case l == ReleaseIt:
+		t.dropOwn(i)
 		t.release(i)
 	case l == ItWasDone:
+		t.dropOwn(i)
 		t.intent(i, OnFulfilled, fact{text: "it was done, says an operator"})
 	case l == Resume:
 		t.resume(i)
@@ -261,8 +272,8 @@ func (t *turn) work(w *Work, on On, f fact) {
 	from := w.State
 	if fire(t, &works, w, &w.State, &w.Since, w.ID, on, f) {
 		t.moved(w, from)
-		if w.over() {
-			t.raise(t.roomAgain)
+		if w.over() || w.State == Assembling {
+			t.roomSoon()
 		}
 		t.raise(func() { t.coordinator(OnTransactionStateTransition, fact{}) })
 	}

@@ -18,6 +18,10 @@ type pair struct {
 	moves []Move
 	posts []Post
 	sent  []*Message
+
+	answer func(*Call, *Answer) bool // changes what the services say; false: it is not said
+	dead   string                    // the node that hears nothing
+	told   int                       // how many posts the core has said to be done: see pass
 }
 
 func newPair(t *testing.T, change func(*Settings)) *pair {
@@ -51,10 +55,14 @@ func (p *pair) handle(name string, events ...Event) {
 					{Name: "notary", Type: "endorse", Parties: []string{"x@a", "x@b"}, Threshold: 1},
 				}}
 			}
-			queue = append(queue, due{queue[0].to, []Event{{Answer: &a}}})
+			if p.answer == nil || p.answer(c, &a) {
+				queue = append(queue, due{queue[0].to, []Event{{Answer: &a}}})
+			}
 		}
 		for _, m := range step.Messages {
-			p.sent = append(p.sent, m)
+			if p.sent = append(p.sent, m); m.To == p.dead {
+				continue
+			}
 			queue = append(queue, due{m.To, []Event{{Message: m}}})
 		}
 	}

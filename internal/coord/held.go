@@ -44,11 +44,13 @@ func (i *Intent) Same(was *Intent) bool {
 	a, b := &i.Assembled, &was.Assembled
 	return i.ID == was.ID && i.Seq == was.Seq && i.Named == was.Named && i.State == was.State && i.Since == was.Since &&
 		i.Delegate == was.Delegate && i.GivenAt == was.GivenAt && i.DelegatedAt == was.DelegatedAt &&
-		i.NotBefore == was.NotBefore && i.Rejected == was.Rejected && i.Acked == was.Acked && i.Said == was.Said &&
+		i.NotBefore == was.NotBefore && i.Line == was.Line && i.Rejected == was.Rejected && i.Acked == was.Acked &&
+		i.Said == was.Said &&
 		i.SaidWhy == was.SaidWhy && i.Generation == was.Generation && i.Key == was.Key && i.Nonce == was.Nonce &&
 		i.Hash == was.Hash && i.Failed == was.Failed && i.LookedAt == was.LookedAt && i.ResumeAt == was.ResumeAt &&
-		i.Counts == was.Counts && i.Receipt == was.Receipt && i.Text == was.Text && i.EndedAt == was.EndedAt &&
-		a.Hash == b.Hash && slices.Equal(a.Inputs, b.Inputs) && slices.Equal(a.Outputs, b.Outputs) &&
+		i.Trouble == was.Trouble && i.Counts == was.Counts && i.Receipt == was.Receipt && i.Text == was.Text &&
+		i.EndedAt == was.EndedAt && a.Hash == b.Hash && a.Size == b.Size && slices.Equal(a.Inputs, b.Inputs) &&
+		slices.Equal(a.Outputs, b.Outputs) &&
 		slices.EqualFunc(a.Plan, b.Plan, Attestation.same) && slices.Equal(i.DependsOn, was.DependsOn) &&
 		(i.Response == was.Response || reflect.DeepEqual(i.Response, was.Response))
 }

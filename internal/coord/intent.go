@@ -1,6 +1,9 @@
 package coord
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // created takes a new intent. One that is known already changes nothing.
 func (t *turn) created(n *Intent, named bool) {
@@ -91,7 +94,7 @@ func (t *turn) delegate() {
 	var to []string
 	chosen, room := "", 0
 	batches, open := map[string][]Delegation{}, t.unacknowledged()
-	for _, i := range t.d.Intents {
+	for _, i := range t.inLine() {
 		first := (i.State == Pending || i.State == Delegated) && i.Delegate == "" && !i.NotBefore.After(t.now)
 		if !first && !t.delegateAgain(i) || i.Failed != "" {
 			continue
@@ -123,6 +126,17 @@ func (t *turn) delegate() {
 	}
 }
 
+// inLine are the intents in the order in which they are handed over: that of their arrival, and one that came back
+// behind those that were there by then.
+func (t *turn) inLine() []*Intent {
+	if !slices.ContainsFunc(t.d.Intents, func(i *Intent) bool { return i.Line > i.Seq }) {
+		return t.d.Intents
+	}
+	list := slices.Clone(t.d.Intents)
+	slices.SortStableFunc(list, func(a, b *Intent) int { return cmp.Compare(max(a.Line, a.Seq), max(b.Line, b.Seq)) })
+	return list
+}
+
 // roomAt is how many intents a node may be brought before it has said that it has them: no more than fit one message,
 // and than it has said it takes. What a node said that is silent now counts no more.
 func (t *turn) roomAt(node string) int {
@@ -134,13 +148,13 @@ func (t *turn) roomAt(node string) int {
 }
 
 // roomTold keeps how many more works a node takes, as its newest word about that says. Where there was no room and is
-// some now, intents go there at once.
+// some now, or is some still behind what it was brought, intents go there at once.
 func (t *turn) roomTold(p *Peer, m *Message) {
 	silent := m.Room == nil && (m.Kind == Heartbeat || m.Kind == DelegationRejected)
 	if m.Beat < p.RoomBeat || m.Room == nil && !silent {
 		return
 	}
-	if m.Room != nil && *m.Room > 0 && p.Room != nil && *p.Room == 0 {
+	if m.Room != nil && *m.Room > 0 && (p.Room != nil && *p.Room == 0 || m.Kind == DelegationResponse) {
 		t.delegateSoon()
 	}
 	p.Room, p.RoomBeat = m.Room, m.Beat
@@ -172,7 +186,7 @@ func (t *turn) onDelegationResponse(p *Peer, m *Message) {
 			i.Acked, i.Rejected, p.FailedAt = m.Beat, 0, noTime
 		}
 	}
-	t.rejected(p.Node, m.Refused)
+	t.rejected(p.Node, m.Refused, m.Room == nil || !t.live(p))
 }
 
 func (t *turn) onDelegationRejected(p *Peer, m *Message) {
@@ -180,15 +194,16 @@ func (t *turn) onDelegationRejected(p *Peer, m *Message) {
 	t.originator(OnDelegationRejected, fact{m: m, p: p})
 }
 
-// rejected takes back what a node did not accept. The second time in a row it waits for an interval, so that nodes that
-// know of no coordinator are not asked in turns as fast as the wire goes.
-func (t *turn) rejected(node string, ids []string) {
+// rejected takes back what a node did not accept. The second time in a row it may wait for an interval, so that nodes
+// that know of no coordinator are not asked in turns as fast as the wire goes. One that is live, and has said that it
+// has no room, says when it has.
+func (t *turn) rejected(node string, ids []string, waits bool) {
 	for _, i := range t.d.Intents {
 		if i.Delegate != node || i.Acked != 0 || !slices.Contains(ids, i.ID) {
 			continue
 		}
 		i.Rejected++
-		if i.Rejected > 1 {
+		if i.Rejected > 1 && waits {
 			i.NotBefore = t.now.Add(t.d.Settings.HeartbeatInterval)
 		}
 		t.intent(i, OnCoordinatorChanged, fact{text: node + " does not take it"})
@@ -215,11 +230,15 @@ func (t *turn) followed() {
 	}
 }
 
-// dropped hands over anew what its delegate does not list any more.
+// dropped hands over anew what its delegate does not list any more. Where that could not have it assembled, and takes
+// works still, it goes behind all that wait: very many of them would else keep these out.
 func (t *turn) dropped(p *Peer, m *Message) {
 	for _, i := range t.d.Intents {
 		listed := func() bool { return slices.ContainsFunc(m.Entries, func(e Entry) bool { return e.ID == i.ID }) }
 		if i.Delegate == p.Node && i.Acked != 0 && m.Beat > i.Acked && !i.Ended() && !listed() {
+			if i.Trouble != "" && takes(m.State) {
+				i.Line = t.d.Intents[len(t.d.Intents)-1].Seq + 1
+			}
 			t.intent(i, OnCoordinatorChanged, fact{m: m, text: p.Node + " does not have it"})
 		}
 	}
@@ -274,6 +293,9 @@ func (t *turn) learn(p *Peer, m *Message, e Entry) (known bool) {
 	}
 	if p.Node == i.Delegate {
 		i.Said, i.SaidWhy = e.State, e.Reason
+		if e.Outcome == "" && (e.Reason != "" || out(e.State)) { // else what failed here is the last word
+			i.Trouble = e.Reason
+		}
 		i.Counts.raise(e.Counts)
 	}
 	t.recall(i, p, m, e)

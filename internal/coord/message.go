@@ -17,6 +17,7 @@ const (
 	EndorsementRequest   Kind = "EndorsementRequest"
 	EndorsementResponse  Kind = "EndorsementResponse"
 	EndorsementRejected  Kind = "EndorsementRejected"
+	EndorsementError     Kind = "EndorsementError" // no answer came of it
 	ConfirmationRequest  Kind = "DispatchConfirmationRequest"
 	DispatchConfirmed    Kind = "DispatchConfirmed"
 	ConfirmationRejected Kind = "DispatchConfirmationRejected"
@@ -121,9 +122,13 @@ func (m *Message) Slot() string {
 // Known says whether this version handles messages of a kind.
 func (k Kind) Known() bool { return handlers[k] != nil }
 
-// send marks a message and sends it. A message to this node itself is handled in the same step.
+// send marks a message and sends it. A message to this node itself is handled in the same step. A node that waits for
+// greetings says nothing else: others would take a word of that time for one of a life that is lost.
 func (t *turn) send(m Message) {
 	s := &t.d.Seat
+	if !s.HelloAt.IsZero() && m.Kind != Hello && m.Kind != Greeting {
+		return
+	}
 	m.From, m.Height, m.Digest = t.d.Self, t.d.Height, t.d.digest()
 	m.Install, m.Beat, m.GapFrom, m.GapTo = s.Install, t.beat(), s.GapFrom, s.GapTo
 	if m.To == t.d.Self {
@@ -157,6 +162,7 @@ func init() {
 		EndorsementRequest:   (*turn).onEndorsementRequest,
 		EndorsementResponse:  (*turn).onEndorsement,
 		EndorsementRejected:  (*turn).onEndorsement,
+		EndorsementError:     (*turn).onEndorsementError,
 		ConfirmationRequest:  (*turn).onConfirmationRequest,
 		DispatchConfirmed:    (*turn).onConfirmation,
 		ConfirmationRejected: (*turn).onConfirmation,
@@ -214,7 +220,7 @@ func (t *turn) hear(p *Peer, m *Message) string {
 		return "lost_life"
 	}
 	p.heard(t.now)
-	if m.Height > p.Height {
+	if m.Height > p.Height || t.d.believed(p.Height) != p.Height { // a height that was wrong does not stay
 		p.Height = m.Height
 	}
 	p.Digest = m.Digest

@@ -59,5 +59,5 @@ var originatorEffects = map[string]func(*turn, *Seat, fact){
 	"close_silent": func(t *turn, _ *Seat, _ fact) { t.silent() },
 	"ask":          func(t *turn, _ *Seat, _ fact) { t.ask() },
 	"look":         func(t *turn, _ *Seat, _ fact) { t.lookFor() },
-	"take_back":    func(t *turn, _ *Seat, f fact) { t.rejected(f.p.Node, f.m.IDs) },
+	"take_back":    func(t *turn, _ *Seat, f fact) { t.rejected(f.p.Node, f.m.IDs, true) },
 }

@@ -15,6 +15,11 @@ var (
 	outIntents       = []State{Dispatched, Sequenced, Submitted}
 )
 
+// CancelledIn are the states in which an intent may be cancelled, unless a permit for it may still be used. A
+// coordinator that has it assembled, endorsed or prepared meanwhile gets no permit behind its end, and so posts
+// nothing: its next request is answered with TransactionUnknown, which ends its work.
+var CancelledIn = []State{Pending, Delegated, Parked, Assembling, Signing, EndorsementGathering}
+
 // OriginatorTransaction is the life of an intent (S3.11).
 var OriginatorTransaction = table("originator_transaction", Pending, []State{Confirmed, Reverted},
 	map[State][]string{Confirmed: {"succeed"}, Reverted: {"fail"}, Assembling: {"call_assemble"}},
@@ -63,10 +68,8 @@ var OriginatorTransaction = table("originator_transaction", Pending, []State{Con
 	each(delegatedIntents, OnCoordinatorChanged, "permit_free", Delegated, "delegate_anew"),
 	each(delegatedIntents, OnCoordinatorChanged, "", ""),
 	[]machine.Rule{rule(Pending, OnCoordinatorChanged, "", Pending, "delegate_again")},
+	each(CancelledIn, OnCancelled, "ends_known", Reverted),
 	[]machine.Rule{
-		rule(Pending, OnCancelled, "ends_known", Reverted),
-		rule(Delegated, OnCancelled, "ends_known", Reverted),
-		rule(Parked, OnCancelled, "ends_known", Reverted),
 		rule(Parked, OnResumed, "", Pending, "forget"),
 		rule(Parked, OnAssembleRequestReceived, "answered", Parked, "answer_again"),
 		rule(Parked, OnAssembleRequestReceived, "", Parked, "reject"),
@@ -115,6 +118,7 @@ var intentEffects = map[string]func(*turn, *Intent, fact){
 	},
 	"permit": func(t *turn, i *Intent, f fact) {
 		t.give(i, f.m)
+		i.Trouble = ""
 		t.send(Message{Kind: DispatchConfirmed, To: f.m.From, ID: i.ID, Key: f.m.Key, Generation: f.m.Generation,
 			For: f.m.Install})
 	},
@@ -233,7 +237,7 @@ func (t *turn) answerAssemble(i *Intent, f fact) {
 
 func (t *turn) answerError(i *Intent, f fact) {
 	t.send(Message{Kind: AssembleError, To: i.Delegate, ID: i.ID, Key: i.Key, Generation: i.Generation, Reason: f.text})
-	i.Key = ""
+	i.Key, i.Trouble = "", f.text
 	t.raise(t.lookFor)
 }
 

@@ -19,6 +19,8 @@ const (
 	TimeoutIsRevert       Fault = "a public transaction whose outcome is unknown counts as reverted"
 	ProducersForgotten    Fault = "a public transaction does not wait for those that make its inputs"
 	RestoreNotNoticed     Fault = "a restored store goes on as if it had lost nothing"
+	GapForgotten          Fault = "a node that starts again before it is greeted asks about its hellos alone"
+	StepsUnstarted        Fault = "a step of a node whose processes are down begins no life"
 	RepeatsBelieved       Fault = "an intent that is submitted again after a restore counts as new"
 	DependentsNotHeld     Fault = "an intent is delegated before those that it depends on have succeeded"
 )

@@ -3,6 +3,7 @@ package coord
 import (
 	"slices"
 	"strconv"
+	"time"
 )
 
 // key names a request of the present generation. It is derived, so that each resend has the same one; that makes it
@@ -14,7 +15,7 @@ func (t *turn) key(w *Work, kind Kind) string {
 // askAssemble begins a new generation and asks the originator for it.
 func (t *turn) askAssemble(w *Work) {
 	w.Generation = max(t.beat(), w.Generation+1)
-	w.Install = t.d.Seat.Install
+	w.Install, w.Tried = t.d.Seat.Install, true
 	w.Assembled, w.Needs, w.Prepared, w.UID, w.Nonce, w.Hash = Assembled{}, nil, false, "", 0, ""
 	w.Reason, w.Retry, w.Unknown = "", false, false
 	w.Offered, w.Barred = t.pending() // once: a resend is the same text
@@ -79,11 +80,38 @@ func (w *Work) waitsFor(a *Ask) bool {
 // over says whether a work has waited for its answers for too long.
 func (t *turn) over(w *Work) bool { return t.now.Sub(w.Since) >= t.d.Settings.StateTimeout }
 
+// backOff has a work wait longer after each try in which something did not answer: a try is a generation, with rows and
+// data of its own at each node.
+func (t *turn) backOff(w *Work, _ fact) {
+	first := t.d.Settings.RequestTimeout
+	w.NotBefore = t.now.Add(min(first<<(min(w.Errors, 6)-1), max(first, backOffMost)))
+}
+
+const backOffMost = time.Minute
+
+// MostPending is how many bytes the states may have that are assembled, and not on the ledger yet: all may go along
+// with a request to assemble. A call of a peer has at most 1 MiB, and one more assembly at most 512 KiB.
+const MostPending = 256 << 10
+
+// Full says whether nothing is assembled before some of what is on its way is over.
+func (d *Domain) Full() bool {
+	size := 0
+	for _, w := range d.Works {
+		if w.pending() {
+			size += w.Assembled.Size
+		}
+	}
+	return size >= MostPending
+}
+
+// pending says whether a work is assembled, and the ledger does not have it.
+func (w *Work) pending() bool { return !w.over() && slices.Contains(assembledWorks, w.State) }
+
 // pending is what an assembler may use though the ledger does not have it, and what it may not though it has.
 func (t *turn) pending() (outputs, spent []string) {
 	spent = slices.Clone(t.d.Seat.Spent)
 	for _, w := range t.d.Works {
-		if !w.over() && slices.Contains(assembledWorks, w.State) {
+		if w.pending() {
 			outputs = append(outputs, w.Assembled.Outputs...)
 			spent = append(spent, w.Assembled.Inputs...)
 		}
@@ -161,6 +189,20 @@ func (t *turn) onEndorsement(p *Peer, m *Message) {
 	t.ignore(string(m.Kind), "stale")
 }
 
+// onEndorsementError keeps why an endorser has not answered. It is no refusal: the endorser is asked again, and later
+// the work is assembled anew.
+func (t *turn) onEndorsementError(p *Peer, m *Message) {
+	if w := t.d.Work(m.ID); w != nil && w.State == Gathering {
+		for _, a := range w.Asks {
+			if a.Key == m.Key && a.Node == p.Node && a.Answer == "" {
+				a.Error = m.Reason
+				return
+			}
+		}
+	}
+	t.ignore(string(m.Kind), "stale")
+}
+
 // onEndorsementRequest has the domain's service asked, for whichever node coordinates.
 func (t *turn) onEndorsementRequest(p *Peer, m *Message) {
 	if p.Node != t.d.Self && t.d.Settings.Mode != Sender {
@@ -223,11 +265,14 @@ func (t *turn) answered(a *Answer) {
 	i, w := t.d.Intent(c.ID), t.d.Work(c.ID)
 	f := fact{ans: a, text: a.Reason}
 	switch {
-	case c.Kind == "endorse" && a.Result == Err: // no refusal: the coordinator asks again, and later begins anew
 	case c.Kind == "endorse":
 		m := Message{Kind: EndorsementResponse, To: c.Node, ID: c.ID, Key: c.Key, Generation: c.Generation,
 			Name: c.Name, Party: c.Party}
-		if a.Result != OK {
+		switch a.Result {
+		case OK:
+		case Err:
+			m.Kind, m.Reason = EndorsementError, a.Reason
+		default:
 			m.Kind, m.Reason = EndorsementRejected, a.Reason
 		}
 		t.send(m)

@@ -8,6 +8,10 @@ package coord
 // which beats it cannot have used: those between the last one that its store knows and now. A node that has heard one
 // of those says so: then the store has lost something. The others drop messages that still come from the gap.
 //
+// All its processes may be down again before the others have greeted it. Then it asks anew, from the same beat on: a
+// node that waits says nothing but hellos and greetings, so the gap holds no word of this life, and a hello raises no
+// beat that others have heard.
+//
 // A node that learns that it has lost something stops, and goes on under a new install once an operator says so. Others
 // keep the permits that the old install holds: words of the new one about them count only where it still has the row.
 // And for each live intent of its own it presumes that every node holds a permit, itself too, until that node says that
@@ -20,10 +24,14 @@ package coord
 // This has a limit. If no operator and no witness tells a node that its store was restored, and those who have heard of
 // the life that is lost cannot be reached for the grace after its start, it goes on and may dispatch a second time.
 
-// started says hello to all others.
+// started says hello to all others. One that waits already keeps what it knew when its wait began.
 func (t *turn) started() {
 	s := &t.d.Seat
-	from := s.Beat
+	first := s.HelloAt.IsZero() || t.planted(GapForgotten)
+	from := s.GapFrom
+	if first {
+		from = s.Beat
+	}
 	s.GapFrom, s.GapTo = from, t.beat()
 	if s.GapTo == from+1 {
 		s.GapTo = from // the clock stands behind: there is no gap to tell of
@@ -31,9 +39,14 @@ func (t *turn) started() {
 	if t.planted(RestoreNotNoticed) {
 		return
 	}
-	s.HelloAt, s.DownAt = t.now, s.TickedAt
+	s.HelloAt, s.Anew = t.now, 0
+	if first {
+		s.DownAt = s.TickedAt
+	}
 	for _, p := range t.d.Peers {
-		p.Greeted, p.AtLoss = p.Node == t.d.Self, p.Install
+		if p.Greeted = p.Node == t.d.Self; first {
+			p.AtLoss = p.Install
+		}
 	}
 	t.hello()
 }
@@ -44,6 +57,27 @@ func (t *turn) hello() {
 		if !p.Greeted && p.Node != t.d.Self && t.d.Seat.GapTo > 0 {
 			t.send(Message{Kind: Hello, To: p.Node})
 		}
+	}
+}
+
+// mostAnew is how often no step for a while has the wait begin anew: on a machine that is always late it has an end.
+const mostAnew = 3
+
+// heardAgain has the wait begin anew where no hello went out: an operator had paused the domain, or the processes that
+// send were down, or no process has taken a step for longer than others have to answer.
+func (t *turn) heardAgain() {
+	s := &t.d.Seat
+	hushed := s.Hushed || t.hushed
+	if s.Hushed = t.hushed; s.HelloAt.IsZero() || t.d.Paused {
+		return
+	}
+	late := s.Anew < mostAnew && t.now.Sub(later(s.TickedAt, s.HelloAt)) > t.d.Settings.grace()
+	if late {
+		s.Anew++
+	}
+	if late || hushed {
+		s.HelloAt = t.now
+		t.hello()
 	}
 }
 
@@ -60,6 +94,7 @@ func (t *turn) greeted() {
 	}
 	s.HelloAt = noTime
 	t.awaySince(s.DownAt)
+	t.blocks() // the heights of the wait were left out
 	t.delegateSoon()
 }
 
@@ -73,20 +108,28 @@ func (t *turn) onHello(p *Peer, m *Message) {
 	t.send(Message{Kind: Greeting, To: p.Node, Seen: p.Before, SeenInstall: p.Install, Echo: m.Beat})
 }
 
-// gap keeps which beats a node says that it has not used, and the highest that was heard of it before it said so.
+// gap keeps which beats a node says that it has not used, and the highest that was heard of it before it said so. A gap
+// that begins before the one that it told of last shows that it knew of the beats up to that.
 func (t *turn) gap(p *Peer, m *Message) {
 	if m.Install != p.Install {
 		return
 	}
 	if m.GapTo > p.GapTo {
-		p.GapFrom, p.GapTo, p.Before = m.GapFrom, m.GapTo, p.Beat
+		if p.Before = p.Beat; m.GapFrom < p.GapFrom {
+			p.Before = max(p.Beat, p.GapFrom)
+		}
+		p.GapFrom, p.GapTo = m.GapFrom, m.GapTo
 	}
-	p.Beat = max(p.Beat, m.Beat)
+	if m.Kind != Hello {
+		p.Beat = max(p.Beat, m.Beat)
+	}
 }
 
+// onGreeting takes the answer to a hello that its sender has not answered yet. Any other one is waited for by none, and
+// could stop this node at any time.
 func (t *turn) onGreeting(p *Peer, m *Message) {
 	s := &t.d.Seat
-	if m.Echo < s.GapTo {
+	if p.Greeted || s.GapTo == 0 || m.Echo < s.GapTo || m.Echo > s.Beat {
 		t.ignore(string(m.Kind), "stale")
 		return
 	}
@@ -138,9 +181,9 @@ func (t *turn) leave() {
 	t.askSoon()
 }
 
-// Still says whether a domain waits until the others have greeted it, or an operator released it. The core sends none
-// of its public transactions then, and its service is not called: what the rows say may have been overtaken in a life
-// that is lost.
+// Still says whether a domain waits until the others have greeted it, or an operator released it. Its service is not
+// called then. It posts none of its public transactions to the core, those that the core has are held back, and it
+// hears nothing of them: the rows may have been overtaken in a life that is lost.
 func (d *Domain) Still() bool { return d.Paused || !d.Seat.HelloAt.IsZero() }
 
 // newInstall takes note that another node has lost something: what it handed over before is dropped where it is not

@@ -61,12 +61,16 @@ func (d *Domain) believed(height int64) int64 {
 }
 
 // outranks says whether node a is to coordinate rather than b, at the larger of our height and the other's: two nodes
-// on two sides of a boundary would each outrank the other by their own.
+// on two sides of a boundary would each outrank the other by their own. Where they are more than a range apart, it is
+// the smaller for both, since the lower of them does not believe the other.
 func (t *turn) outranks(a, b string, p *Peer) bool {
 	if p.Digest != "" && p.Digest != t.d.digest() {
 		return false
 	}
 	height := max(t.d.Height, t.d.believed(p.Height))
+	if t.d.Height > p.Height+t.d.Settings.BlockRange {
+		height = p.Height
+	}
 	if t.planted(OutrankByOwnHeight) {
 		height = t.d.Height
 	}

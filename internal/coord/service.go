@@ -215,8 +215,12 @@ func (m Making) brief(kept json.RawMessage) Assembled {
 	canonical, _ := json.Marshal(outbox.Canonical(kept))
 	sum := sha256.Sum256(canonical)
 	b := Assembled{Hash: hex.EncodeToString(sum[:]), Inputs: m.Inputs}
+	for _, id := range m.Inputs {
+		b.Size += len(id)
+	}
 	for _, o := range m.Outputs {
 		b.Outputs = append(b.Outputs, o.ID)
+		b.Size += len(o.ID) + len(o.Data)
 	}
 	for _, p := range m.Plan {
 		at := Attestation{Name: p.Name, Type: p.Type, Parties: p.Parties}

@@ -37,7 +37,7 @@ type Settings struct {
 	InactiveGrace, ClosingGrace, FinalGrace, MinTenure                           int
 
 	BlockHeightTolerance, BlockRange                                                 int64
-	MaxInflight, MaxDispatchAhead                                                    int
+	MaxInflight, MaxDispatchAhead, FirstRoom                                         int
 	AssembleErrorThreshold, EndorseRejectThreshold, BaseLedgerRevertThreshold, Batch int
 }
 
@@ -59,6 +59,7 @@ func Defaults(nodes ...string) Settings {
 		BlockHeightTolerance:      5,
 		BlockRange:                100,
 		MaxInflight:               500,
+		FirstRoom:                 32,
 		MaxDispatchAhead:          50,
 		AssembleErrorThreshold:    3,
 		EndorseRejectThreshold:    3,
@@ -67,42 +68,42 @@ func Defaults(nodes ...string) Settings {
 	}
 }
 
-// Clamped returns the settings with each below its minimum raised to it, and the names of those.
+// Clamped returns the settings with each that is out of its bounds at the next of these, and the names of those. The
+// upper ones keep sums and products of times and heights from running over.
 func (s Settings) Clamped() (Settings, []string) {
-	var low []string
+	var moved []string
 	s.Nodes = slices.Compact(slices.Sorted(slices.Values(s.Nodes)))
-	least := func(name string, have *time.Duration, least time.Duration) {
-		if *have < least {
-			*have, low = least, append(low, name)
-		}
+	lasts := func(name string, have *time.Duration, least time.Duration) {
+		moved = clamp(moved, name, have, least, 7*24*time.Hour)
 	}
-	least("heartbeat_interval", &s.HeartbeatInterval, time.Second)
-	least("request_timeout", &s.RequestTimeout, time.Second)
-	least("state_timeout", &s.StateTimeout, time.Second)
-	least("delegate_timeout", &s.DelegateTimeout, 100*time.Millisecond)
-	least("flush_grace", &s.FlushGrace, 5*time.Second)
-	count := func(name string, have *int, least int) {
-		if *have < least {
-			*have, low = least, append(low, name)
-		}
-	}
-	count("inactive_grace", &s.InactiveGrace, 1)
-	count("closing_grace", &s.ClosingGrace, 1)
-	count("final_grace", &s.FinalGrace, 1)
-	count("min_tenure", &s.MinTenure, 0)
+	lasts("heartbeat_interval", &s.HeartbeatInterval, time.Second)
+	lasts("request_timeout", &s.RequestTimeout, time.Second)
+	lasts("state_timeout", &s.StateTimeout, time.Second)
+	lasts("delegate_timeout", &s.DelegateTimeout, 100*time.Millisecond)
+	lasts("flush_grace", &s.FlushGrace, 5*time.Second)
+	beats := func(name string, have *int, least int) { moved = clamp(moved, name, have, least, 10_000) }
+	beats("inactive_grace", &s.InactiveGrace, 1)
+	beats("closing_grace", &s.ClosingGrace, 1)
+	beats("final_grace", &s.FinalGrace, 1)
+	beats("min_tenure", &s.MinTenure, 0)
+	count := func(name string, have *int, least int) { moved = clamp(moved, name, have, least, 1_000_000) }
 	count("max_inflight", &s.MaxInflight, 1)
 	count("max_dispatch_ahead", &s.MaxDispatchAhead, 1)
 	count("assemble_error_threshold", &s.AssembleErrorThreshold, 0)
 	count("endorse_reject_threshold", &s.EndorseRejectThreshold, 0)
 	count("base_ledger_revert_threshold", &s.BaseLedgerRevertThreshold, 0)
 	count("batch", &s.Batch, 1)
-	if s.BlockHeightTolerance < 1 {
-		s.BlockHeightTolerance, low = 1, append(low, "block_height_tolerance")
+	moved = clamp(moved, "block_height_tolerance", &s.BlockHeightTolerance, 1, 1<<40)
+	return s, clamp(moved, "block_range", &s.BlockRange, 10, 1<<40)
+}
+
+// clamp puts a setting to the next of its bounds if it is out of them, and adds its name to moved then.
+func clamp[T int | int64 | time.Duration](moved []string, name string, have *T, least, most T) []string {
+	in := min(max(*have, least), most)
+	if *have != in {
+		*have, moved = in, append(moved, name)
 	}
-	if s.BlockRange < 10 {
-		s.BlockRange, low = 10, append(low, "block_range")
-	}
-	return s, low
+	return moved
 }
 
 // grace is how long a node may be silent before it is taken for dead.

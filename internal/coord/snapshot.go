@@ -2,6 +2,7 @@ package coord
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -20,7 +21,7 @@ func (t *turn) beatTo(node string) {
 	if s.Coordinator == Active {
 		m.Tenure = t.now.Sub(s.CoordinatorSince)
 	}
-	m.Room = t.roomHere()
+	m.Room = t.roomHere(node)
 	for _, w := range t.d.Works {
 		if w.Origin == node && (!w.over() || w.State != Final && w.Outcome != "" && !w.Told) {
 			m.Entries = append(m.Entries, w.entry())
@@ -44,16 +45,28 @@ func (w *Work) entry() Entry {
 		Nonce:      w.Nonce,
 		Hash:       w.Hash,
 		Counts:     w.Counts,
+		Reason:     w.Trouble,
 	}
 	if w.State == Confirmed || w.State == Reverted || w.State == Final {
 		e.Outcome, e.Reason = w.Outcome, w.Reason
 	}
+	e.Reason = clipped(e.Reason)
 	return e
+}
+
+// mostReason is how many bytes of a reason are told: what others have said stands in it, and a message has an end.
+const mostReason = 1000
+
+func clipped(text string) string {
+	if len(text) <= mostReason {
+		return text
+	}
+	return strings.ToValidUTF8(text[:mostReason], "") + "..."
 }
 
 // tell says to the originator at once what became of a work.
 func (t *turn) tell(w *Work) {
-	t.send(Message{Kind: Told, To: w.Origin, Entries: []Entry{w.entry()}, Room: t.roomHere()})
+	t.send(Message{Kind: Told, To: w.Origin, Entries: []Entry{w.entry()}, Room: t.roomHere(w.Origin)})
 }
 
 // onAsked answers for each intent asked about, also that it has none.

@@ -10,6 +10,7 @@ var clocks = []func(*turn){(*turn).departed, (*turn).blocks, (*turn).away}
 
 // timers are looked at behind them, in this order.
 var timers = []func(*turn){
+	(*turn).heardAgain,
 	(*turn).greeted,
 	(*turn).interval,
 	(*turn).requests,
@@ -52,6 +53,17 @@ func (t *turn) silentUntil(node string) time.Time {
 func (t *turn) blocks() {
 	if t.height > t.d.Height && !t.still() {
 		t.d.Height = t.height
+		t.originator(OnNewBlock, fact{})
+		t.coordinator(OnNewBlock, fact{})
+	}
+}
+
+// lowered takes back a height that was wrong. Permits do not depend on it, and so nothing else is taken back.
+func (t *turn) lowered() {
+	if t.height >= t.d.Height {
+		return
+	}
+	if t.d.Height = t.height; !t.still() {
 		t.originator(OnNewBlock, fact{})
 		t.coordinator(OnNewBlock, fact{})
 	}

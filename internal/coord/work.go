@@ -19,10 +19,52 @@ func (w *Work) dispatched() bool { return w.State == Dispatched || w.State == Su
 
 // Spends lists the states that a work spends: from when it is assembled until it is over.
 func (w *Work) Spends() []string {
-	if w.over() || !slices.Contains(assembledWorks, w.State) {
+	if !w.pending() {
 		return nil
 	}
 	return w.Assembled.Inputs
+}
+
+// keepTrouble keeps why a try came to nothing: "" for answers that did not come in time.
+func (w *Work) keepTrouble(why string) {
+	if w.Trouble = why; why == "" {
+		w.Trouble = w.late()
+	}
+}
+
+// lateMost is how many answers that did not come are named.
+const lateMost = 5
+
+// late names the answers that a generation lacks.
+func (w *Work) late() string {
+	var list []string
+	lacks := func(a Attestation) bool { return w.count(a, "yes") < a.needs() }
+	endorsed := !slices.ContainsFunc(w.Assembled.Plan, lacks)
+	for _, a := range w.Asks {
+		if a.Answer == "" && (a.Kind != EndorsementRequest || !endorsed) && len(list) < lateMost {
+			list = append(list, a.Who()+" "+a.Said())
+		}
+	}
+	if len(list) == 0 {
+		return "its public transaction was not prepared in time"
+	}
+	return strings.Join(list, ", ")
+}
+
+// Who names whom a request asks.
+func (a *Ask) Who() string {
+	if a.Party != "" {
+		return "party " + a.Party + " (" + a.Name + ")"
+	}
+	return "node " + a.Node
+}
+
+// Said is what came of a request that has no answer.
+func (a *Ask) Said() string {
+	if a.Error != "" {
+		return "answers " + string(a.Kind) + " with an error: " + a.Error
+	}
+	return "was sent " + string(a.Kind) + ", and has not answered"
 }
 
 // Work states by what they mean for those that depend on the work (S3.8).
@@ -38,7 +80,7 @@ func (t *turn) moved(w *Work, from State) {
 	for _, d := range t.d.Works {
 		if d.After == w.ID && d.Origin == w.Origin && d != w {
 			switch {
-			case assembled:
+			case assembled || w.State == Pooled && w.Tried:
 				t.raise(func() { t.work(d, OnDependencyAssembled, fact{}) })
 			case w.State == Reverted:
 				t.raise(func() { t.work(d, OnDependencyReverted, fact{}) })
@@ -57,13 +99,14 @@ func (t *turn) moved(w *Work, from State) {
 	}
 }
 
-// unassembledBefore says whether the work before this one in its delegation still waits to be assembled.
+// unassembledBefore says whether the work before this one in its delegation still waits to be assembled. One that was
+// tried, and came back, holds up none: its service may be away for long.
 func (t *turn) unassembledBefore(w *Work) bool {
 	if w.After == "" {
 		return false
 	}
 	before := t.d.Work(w.After)
-	return before != nil && slices.Contains(poolWorks, before.State)
+	return before != nil && slices.Contains(poolWorks, before.State) && !(before.State == Pooled && before.Tried)
 }
 
 // producers are the works of this coordinator that make the inputs.
@@ -212,6 +255,7 @@ func (t *turn) room() bool {
 // post hands the public transaction to the core, behind those that make its inputs.
 func (t *turn) post(w *Work) {
 	w.UID = w.ID + "." + t.d.Self + "." + strconv.FormatInt(w.Generation, 10)
+	t.d.Seat.Posted++
 	t.step.Posts = append(t.step.Posts, t.d.Post(w, t.planted(ProducersForgotten)))
 	t.tell(w)
 }
@@ -256,6 +300,12 @@ func (t *turn) said(c *CoreWord) {
 	if w.over() {
 		t.raise(func() { t.coordinator(OnTransactionConfirmed, fact{}) })
 	}
+}
+
+// dropOwn gives back the work of an intent that this node coordinates itself: it has its permit, and would go out
+// behind the word that ends that.
+func (t *turn) dropOwn(i *Intent) {
+	t.dropEarly(func(w *Work) bool { return w.ID == i.ID && w.Origin == t.d.Self }, "its permit was released")
 }
 
 // dropEarly gives back works that are not dispatched.

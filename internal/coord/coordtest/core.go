@@ -37,7 +37,8 @@ func (n *Node) recall(uid string) {
 	}
 }
 
-// look lets the core of a node go on, and tells the domain what it finds.
+// look lets the core of a node go on, and tells the domain what it finds. What it has of a domain that is still is held
+// back, and what it says is read once the domain goes on.
 func (n *Node) look() {
 	if !n.up || n.frozen.After(n.w.now) || n.store.image.Still() {
 		return

@@ -75,12 +75,16 @@ func TestACrowdIsDelegatedFewTimes(t *testing.T) {
 	// A third node has one intent meanwhile, and hears of room as well.
 	w.after(8*time.Second, func() { post("one", third.name) })
 	w.after(25*time.Second, func() { active.die(time.Minute) })
+	w.after(84*time.Second, func() { // a dead node has nothing on its way
+		clear(open[[2]string{other.name, active.name}])
+	})
 	w.run(epoch.Add(20*time.Minute*time.Duration(max(1, crowd/400))), w.settled)
 	w.check()
 	for _, b := range w.broken {
 		t.Error(b)
 	}
-	if each := float64(given) / float64(crowd); each > 2 || each < 1 {
+	// The node where they stand may be elected next: the rest of them are delegated to none.
+	if each := float64(given) / float64(crowd); each > 2 || each < 0.5 {
 		t.Errorf("%.2f delegations an intent", each)
 	}
 	if took := third.store.image.Intent("one").EndedAt.Sub(epoch) - 8*time.Second; took > 15*time.Second {

@@ -197,8 +197,48 @@ func (n *Node) restore(known bool) {
 			n.start()
 			return
 		}
-		n.startAmongAll()
+		n.restart(n.w.Plan.Restarts)
 	})
+	if n.w.Plan.Serves && !known {
+		n.w.after(n.w.between(0, 6*time.Second), n.serveAlone)
+	}
+}
+
+// restart has a node start so many times that ends again before the others can have greeted it, and once more when all
+// is whole.
+func (n *Node) restart(times int) {
+	if times == 0 {
+		n.w.heal()
+		n.startAmongAll()
+		return
+	}
+	n.start()
+	n.w.after(n.w.between(0, time.Second), func() {
+		n.w.tell("%s ends", n.name)
+		n.up, n.inbox = false, nil
+		n.life++
+		n.w.after(n.w.between(500*time.Millisecond, 3*time.Second), func() { n.restart(times - 1) })
+	})
+}
+
+// serveAlone has a process that only answers requests take a step, while none of those runs that call and send.
+func (n *Node) serveAlone() {
+	if n.up {
+		return
+	}
+	events := []coord.Event{{Hushed: true}}
+	if n.store.image.Seat.HelloAt.IsZero() && n.w.fault != coord.StepsUnstarted {
+		events = append(events, coord.Event{Started: true})
+	}
+	n.w.tell("%s takes a step while it is down", n.name)
+	step, err := coord.Handle(n.store.image, events, n.clock(), int64(n.w.ledger.height)-n.lag)
+	if err != nil {
+		n.w.breaks("%s: %v", n.name, err)
+		return
+	}
+	n.store.image = step.Domain
+	n.told(step)
+	n.w.after(n.w.between(0, 2*time.Second), n.serveAlone)
 }
 
 // startAmongAll starts a node once all others are there.

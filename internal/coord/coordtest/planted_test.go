@@ -26,6 +26,8 @@ var faults = []struct {
 	{coord.TimeoutIsRevert, func(p *coordtest.Plan) { p.Timeouts = true }, 1},
 	{coord.ProducersForgotten, nil, 1},
 	{coord.RestoreNotNoticed, restored, 1},
+	{coord.GapForgotten, restored, 1},
+	{coord.StepsUnstarted, restored, 1},
 	{coord.RepeatsBelieved, restored, 1},
 	{coord.DependentsNotHeld, nil, 1},
 	{coord.GoneInputsTaken, nil, 250},

@@ -100,7 +100,7 @@ func (w *World) times(n int, f func()) {
 }
 
 // restores draws which stores go back in time. Where no operator tells the node, only one goes back, the others can
-// be reached when it starts, and have heard something of the life that is lost: nothing else can be known.
+// be reached when it starts for good, and have heard something of the life that is lost: nothing else can be known.
 func (w *World) restores() {
 	switch w.Plan.Restores {
 	case "known":
@@ -111,7 +111,9 @@ func (w *World) restores() {
 	case "cold":
 		n := w.nodes[w.rng.IntN(len(w.nodes))]
 		w.after(w.between(w.Plan.Chaos/2, w.Plan.Chaos-2*time.Second), func() {
-			w.heal()
+			if w.Plan.Restarts == 0 {
+				w.heal()
+			}
 			n.restore(false)
 		})
 	}

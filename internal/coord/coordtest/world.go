@@ -102,6 +102,8 @@ type Plan struct {
 	Nodes    int
 	Settings coord.Settings
 	Restores string // none, known or cold
+	Restarts int    // of cold: how often the node starts and ends before it is greeted
+	Serves   bool   // of cold: a process that only answers requests takes steps while the node is down
 	Timeouts bool   // the core gives up on public transactions that may still land
 	Forger   bool   // a node says yes for others
 	Quiet    bool   // the ledger makes blocks only for what there is to do
@@ -139,7 +141,10 @@ func Draw(seed uint64) Plan {
 	s.KeepsActive = r.IntN(3) == 0
 	s.MaxDispatchAhead = 1 + r.IntN(4)
 	if r.IntN(5) == 0 {
-		s.MaxInflight = 1 + r.IntN(3)
+		s.MaxInflight = 1 + r.IntN(10)
+	}
+	if r.IntN(3) == 0 {
+		s.FirstRoom = 1 + r.IntN(2)
 	}
 	switch r.IntN(10) {
 	case 0:
@@ -148,6 +153,7 @@ func Draw(seed uint64) Plan {
 		s.Mode = coord.Sender
 	}
 	p.Settings = s
+	p.Restarts, p.Serves = []int{0, 0, 1, 2}[r.IntN(4)], r.IntN(3) == 0
 	return p
 }
 

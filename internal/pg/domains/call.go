@@ -190,11 +190,13 @@ func (s *Store) Heard(ctx context.Context, c *Call, body []byte) error {
 		return err
 	}
 	height, err := answer.Height.Int64()
-	if err != nil || height < 0 {
-		return fault.New(fault.Invalid, "bad_answer", "height %q: want digits", fault.Clip(answer.Height.String()))
+	if err != nil || height < 0 || height > mostNumber { // others would refuse what this node says at such a height
+		return fault.New(fault.Invalid, "bad_answer", "height %q: want digits, and at most %d",
+			fault.Clip(answer.Height.String()), int64(mostNumber))
 	}
+	// One that rests asks for no height, and a domain that is removed rests: neither is woken by a late answer.
 	_, err = s.Exec(ctx, `UPDATE postern.coord_state SET height = $2, due = least(due, coalesce($3::timestamptz,
 		clock_timestamp()))
-		WHERE domain_id = $1 AND height < $2`, c.Domain, height, s.Clock())
+		WHERE domain_id = $1 AND height < $2 AND due IS NOT NULL`, c.Domain, height, s.Clock())
 	return err
 }

@@ -25,9 +25,9 @@
 // # Lock order
 //
 // A domain's row, then those of its peers, or its row of coord_state, then the rest. A claim of calls locks rows of
-// coord_call alone, and one of messages rows of coord_out; both skip locked ones. The door of peers locks rows of
-// coord_in, in the order of their slots. No lock of a seat is held together with one of a queue: activities are posted,
-// and words read, outside of steps.
+// coord_call alone, and one of messages rows of coord_out; both skip locked ones. The door of peers locks the rows of
+// domains, for share, and then rows of coord_in, in the order of their slots. No lock of a seat is held together with
+// one of a queue: activities are posted, and words read, outside of steps.
 //
 // # Failures
 //

@@ -90,7 +90,7 @@ func (s *Store) Put(ctx context.Context, by db.By, name string, set Settings, ve
 	}
 	set.Clamp()
 	if len(set.Clamped) > 0 {
-		s.Log.Warn("settings of a domain are raised to their minimum", "domain", name, "settings", set.Clamped)
+		s.Log.Warn("settings of a domain were out of their bounds", "domain", name, "settings", set.Clamped)
 	}
 	doc, err := json.Marshal(set)
 	if err != nil {
@@ -115,7 +115,10 @@ func (s *Store) Put(ctx context.Context, by db.By, name string, set Settings, ve
 		if err := s.knowsNodes(ctx, t, by.Context, set); err != nil {
 			return err
 		}
-		b, err := s.writeDomain(ctx, t, by.Context, name, set, string(doc))
+		if err := s.holdsTypes(ctx, t, by.Context, set); err != nil {
+			return err
+		}
+		b, err := s.writeDomain(ctx, t, by.Context, name, set, string(doc), created)
 		if err != nil {
 			return err
 		}
@@ -145,9 +148,10 @@ func (s *Store) changed(ctx context.Context, t *db.Txn, contextID int32, name, s
 	return old, same, err
 }
 
-// writeDomain makes the statements that store a domain: its row, that of its seat, and the call for its height.
-func (s *Store) writeDomain(ctx context.Context, t *db.Txn, contextID int32, name string, set Settings, doc string) (
-	*pgx.Batch, error) {
+// writeDomain makes the statements that store a domain: its row, that of its seat, and the call for its height. One
+// that is created where another of its name was removed has the seat of that, but begins at a height of its own.
+func (s *Store) writeDomain(ctx context.Context, t *db.Txn, contextID int32, name string, set Settings, doc string,
+	created bool) (*pgx.Batch, error) {
 	var now time.Time
 	b := &pgx.Batch{}
 	s.ReadNow(b, &now)
@@ -171,14 +175,24 @@ func (s *Store) writeDomain(ctx context.Context, t *db.Txn, contextID int32, nam
 	b.Queue(`INSERT INTO postern.coord_state AS s (domain_id, image, originator, coordinator, due, life)
 		SELECT d.domain_id, $3, 'Idle', 'Idle', $4::timestamptz, (SELECT x.life FROM postern.store x)`+of+`
 		ON CONFLICT (domain_id) DO UPDATE
-			SET due = least(s.due, excluded.due)`, contextID, name, image, due)
+			SET due = least(s.due, excluded.due), height = CASE WHEN $5 THEN 0 ELSE s.height END,
+				image = CASE WHEN $5 THEN jsonb_set(s.image, '{Height}', '0') ELSE s.image END`, contextID, name, image,
+		due, created)
 	if set.asks(CallHeight) {
 		b.Queue(`INSERT INTO postern.coord_call (domain_id, key, kind, call, due)
 			SELECT d.domain_id, 'height', 'height', '{}', $3`+of+`ON CONFLICT (domain_id, key) DO NOTHING`,
 			contextID, name, now)
-	} else {
-		b.Queue(`DELETE FROM postern.coord_call WHERE kind = 'height' AND domain_id = (SELECT d.domain_id`+of+`)`,
-			contextID, name)
+	}
+	// What the service has no more is not asked. A step that has the seat may still add a call by the settings before:
+	// the statement above waits for it, and this one, behind it, sees that call.
+	for _, kind := range []string{CallHeight, CallSettled} {
+		if !set.asks(kind) {
+			b.Queue(`DELETE FROM postern.coord_call WHERE kind = $3 AND domain_id = (SELECT d.domain_id`+of+`)`,
+				contextID, name, kind)
+		}
+	}
+	if len(set.Nodes) < 2 { // no step reads them: see putIn
+		b.Queue(`DELETE FROM postern.coord_in WHERE domain_id = (SELECT d.domain_id`+of+`)`, contextID, name)
 	}
 	return b, nil
 }
@@ -194,7 +208,7 @@ func (s *Store) knowsTypes(ctx context.Context, contextID int32, types []string)
 		d, err := s.Dispatcher(ctx, contextID, typ)
 		switch {
 		case fault.KindOf(err) == fault.NotFound:
-			return fault.At(at, "type %q has no dispatcher: PUT /dispatchers/%[1]s first", fault.Clip(typ))
+			return noType(i, typ)
 		case err != nil:
 			return err
 		}
@@ -241,20 +255,23 @@ func (s *Store) SetPaused(ctx context.Context, by db.By, name string, paused boo
 	return r, err
 }
 
-// jump is how many ranges a height may rise at once without force: more is likely a typing error, and a height never
-// falls.
+// jump is how many ranges a height may rise at once without force: more is likely a typing error.
 const jump = 10
 
-// SetHeight raises the block height of a domain. A lower one is refused, the same one changes nothing.
+// SetHeight raises the block height of a domain, or lowers it by force. The same one changes nothing.
 func (s *Store) SetHeight(ctx context.Context, by db.By, name string, height int64, force bool) error {
+	var id int32
+	lower := false
 	err := s.Run(ctx, func(t *db.Txn) error {
-		var id int32
 		var have int64
 		var set Settings
-		b := &pgx.Batch{}
+		id, lower = 0, false
+		b := &pgx.Batch{} // the lock, and then the look: see lock
+		b.Queue(`SELECT true FROM postern.coord_state s WHERE s.domain_id = (SELECT d.domain_id FROM postern.domain d
+			WHERE d.context_id = $1 AND d.name = $2) FOR UPDATE`, by.Context, name)
 		b.Queue(`SELECT d.domain_id, d.settings, s.height FROM postern.domain d JOIN postern.coord_state s
 			USING (domain_id)
-			WHERE d.context_id = $1 AND d.name = $2 AND d.removed_at IS NULL FOR UPDATE OF s`, by.Context, name).
+			WHERE d.context_id = $1 AND d.name = $2 AND d.removed_at IS NULL`, by.Context, name).
 			Query(func(rows pgx.Rows) error {
 				_, err := pgx.ForEachRow(rows, []any{&id, &set, &have}, func() error { return nil })
 				return err
@@ -265,12 +282,17 @@ func (s *Store) SetHeight(ctx context.Context, by db.By, name string, height int
 		switch most := have + jump*set.BlockRange; {
 		case id == 0:
 			return noDomain(name)
+		case height > mostNumber:
+			return fault.At("/height", "height %d: want at most %d", height, int64(mostNumber))
+		case height < have && force:
+			lower = true
+			return t.Rollback(ctx)
 		case height < have:
-			return fault.At("/height", "height %d is over: it is %d already, and it never falls", height, have)
+			return fault.At("/height", "height %d is over: it is %d already, and falls by force alone: force: true, "+
+				"if it was wrong", height, have)
 		case have > 0 && height > most && !force:
 			return fault.At("/height",
-				"height %d is more than %d ranges of blocks above %d, and a height never falls: "+
-					"force: true, if it is right", height, jump, have)
+				"height %d is more than %d ranges of blocks above %d: force: true, if it is right", height, jump, have)
 		}
 		b = &pgx.Batch{}
 		b.Queue(`UPDATE postern.coord_state
@@ -278,14 +300,37 @@ func (s *Store) SetHeight(ctx context.Context, by db.By, name string, height int
 			WHERE domain_id = $1`, id, height, s.Clock())
 		return t.Commit(ctx, b)
 	})
+	if err == nil && lower {
+		err = s.lower(ctx, by, id, name, height)
+	}
 	if err == nil {
 		s.ring()
 	}
 	return err
 }
 
-// Remove removes a domain all of whose intents have ended; Conflict "in_use" with those that have not. A post of an
-// intent holds the lock of the seat: it comes before this and is seen, or after it and finds no domain.
+// lower takes back a height that was wrong: in a step, since the image has it, too.
+func (s *Store) lower(ctx context.Context, by db.By, id int32, name string, height int64) error {
+	out, err := s.step(ctx, id, taking{wait: true, more: func(_ context.Context, _ *db.Txn, h *seat, b *pgx.Batch) (
+		[]Event, error) {
+		if height >= h.height { // somebody was faster
+			return nil, nil
+		}
+		h.height = height
+		b.Queue(`UPDATE postern.coord_state SET height = $2 WHERE domain_id = $1`, id, height)
+		s.AuditIn(b, by, "lower", "/domains/"+name+"/height")
+		return []Event{{Event: coord.Event{Lever: coord.Lower}}}, nil
+	}})
+	if err == nil && !out.Taken {
+		return noDomain(name)
+	}
+	return err
+}
+
+// Remove removes a domain all of whose intents have ended; Conflict "in_use" with those that have not.
+//
+// Why no intent is posted to a domain that is removed: a post holds the lock of the seat. It comes before this, whose
+// statements behind that lock see the intent, or after it, and looks for the domain in a statement behind the lock.
 func (s *Store) Remove(ctx context.Context, by db.By, name string) error {
 	return s.Run(ctx, func(t *db.Txn) error {
 		created, err := t.LockVersion(ctx, 0, domainLock, by.Context, name)

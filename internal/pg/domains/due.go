@@ -9,17 +9,19 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// Due lists the domains that are to be looked at now, and says in how long the next one is; 0: none is.
+// Due lists the domains that are to be looked at now, and says in how long the next one is; 0: none is. One that is
+// paused is looked at if it never was: no intent of it ends before a process of the node is noted in it.
 func (s *Store) Due(ctx context.Context) (ids []int32, next time.Duration, err error) {
 	rows, err := s.Looks.Query(ctx, `SELECT s.domain_id, d.context_id,
-			CASE WHEN i.brought THEN 0
+			CASE WHEN i.brought OR d.paused THEN 0
 			ELSE extract(epoch FROM s.due - n.now)::float8 END
 		FROM postern.coord_state s
 		JOIN postern.domain d ON d.domain_id = s.domain_id
 		CROSS JOIN (SELECT coalesce($1::timestamptz, clock_timestamp())) n(now)
 		CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM postern.coord_in x
 			WHERE x.domain_id = s.domain_id AND x.error = '')) i(brought)
-		WHERE (s.due IS NOT NULL OR i.brought) AND d.removed_at IS NULL AND NOT d.paused
+		WHERE d.removed_at IS NULL
+			AND CASE WHEN d.paused THEN s.lives = '{}' ELSE s.due IS NOT NULL OR i.brought END
 		ORDER BY s.due`, s.Clock())
 	if err != nil {
 		return nil, 0, db.Known(err)

@@ -71,12 +71,16 @@ func (s *Store) Submit(ctx context.Context, by db.By, domain string, list []NewI
 	if err != nil {
 		return nil, err
 	}
-	p := &posting{s: s, by: by, d: d, list: list, at: pointer}
+	p := &posting{s: s, by: by, d: d, given: list, at: pointer}
 	if err := p.check(); err != nil {
 		return nil, err
 	}
 	waited := s.Has(Domains)
-	if _, err := s.step(ctx, d.ID, taking{wait: true, more: p.store}); err != nil {
+	out, err := s.step(ctx, d.ID, taking{wait: true, more: p.store})
+	if err == nil && !out.Taken { // it was removed meanwhile
+		err = noDomain(domain)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if p.fresh > 0 {
@@ -85,15 +89,15 @@ func (s *Store) Submit(ctx context.Context, by db.By, domain string, list []NewI
 			return nil, err
 		}
 	}
-	out, err := s.intents(ctx, d.ID, `i.intent_id = ANY ($2::text[]::uuid[])`, p.ids)
+	all, err := s.intents(ctx, d.ID, `i.intent_id = ANY ($2::text[]::uuid[])`, p.ids)
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(out, func(a, b *Intent) int { return slices.Index(p.ids, a.ID) - slices.Index(p.ids, b.ID) })
-	for _, i := range out {
+	slices.SortFunc(all, func(a, b *Intent) int { return slices.Index(p.ids, a.ID) - slices.Index(p.ids, b.ID) })
+	for _, i := range all {
 		i.Replay = p.known[i.ID]
 	}
-	return out, nil
+	return all, nil
 }
 
 // posting is a call that brings intents.
@@ -101,7 +105,8 @@ type posting struct {
 	s      *Store
 	by     db.By
 	d      *Domain
-	list   []NewIntent
+	given  []NewIntent
+	list   []NewIntent // with the node of each party
 	at     func(int) string
 	ids    []string
 	hashes [][]byte
@@ -115,7 +120,7 @@ var idSpace = uuid.NewSHA1(uuid.NameSpaceURL, []byte("postern:intent"))
 
 // check refuses what is wrong in itself, and gives each intent its id.
 func (p *posting) check() error {
-	p.named = map[string]int{}
+	p.list, p.named, p.ids, p.hashes = slices.Clone(p.given), map[string]int{}, nil, nil
 	image := coord.New(p.d.Name, p.d.Settings.Self, p.d.Settings.coord(), 1)
 	for n := range p.list {
 		in := &p.list[n]
@@ -197,8 +202,15 @@ func (p *posting) name(n int) string {
 	return p.ids[n]
 }
 
-// store inserts the intents that are new, behind the lock of the seat, and has the step take them.
+// store inserts the intents that are new, behind the lock of the seat, and has the step take them. Where the domain got
+// another name of this node while they waited for that, they are checked anew.
 func (p *posting) store(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch) ([]Event, error) {
+	if p.d.Settings.Self != h.settings.Self {
+		p.d.Settings = *h.settings
+		if err := p.check(); err != nil {
+			return nil, err
+		}
+	}
 	p.known, p.fresh = map[string]bool{}, 0
 	byName, err := p.look(ctx, t, h)
 	if err != nil {
@@ -259,7 +271,7 @@ func (p *posting) look(ctx context.Context, t *db.Txn, h *seat) (map[string]stri
 			ids = append(ids, id.String())
 		}
 	}
-	hashes, found := map[string][]byte{}, map[string]string{}
+	hashes, found, byUID := map[string][]byte{}, map[string]string{}, map[string]string{}
 	b := &pgx.Batch{}
 	b.Queue(`SELECT i.intent_id::text, coalesce(i.uid, ''), i.hash
 		FROM postern.coord_intent i
@@ -270,7 +282,7 @@ func (p *posting) look(ctx context.Context, t *db.Txn, h *seat) (map[string]stri
 			_, err := pgx.ForEachRow(rows, []any{&id, &uid, &hash}, func() error {
 				found[id], hashes[id] = id, slices.Clone(hash)
 				if uid != "" {
-					found[uid] = id
+					byUID[uid] = id
 				}
 				return nil
 			})
@@ -278,6 +290,11 @@ func (p *posting) look(ctx context.Context, t *db.Txn, h *seat) (map[string]stri
 		})
 	if err := t.Send(ctx, b); err != nil {
 		return nil, err
+	}
+	for uid, id := range byUID {
+		if found[uid] == "" { // else it is the id of one, as Intent reads it
+			found[uid] = id
+		}
 	}
 	for n, id := range p.ids {
 		hash, known := hashes[id]
@@ -338,18 +355,19 @@ func (s *Store) intents(ctx context.Context, domain int32, which string, args ..
 	return list, db.Known(err)
 }
 
-// Intent returns one intent by its id or uid, or NotFound.
+// Intent returns one intent by its id, else by its uid, or NotFound: a uid may look like an id.
 func (s *Store) Intent(ctx context.Context, contextID int32, domain, called string) (*Intent, error) {
 	d, err := s.Domain(ctx, contextID, domain)
 	if err != nil {
 		return nil, err
 	}
-	id := called
-	if _, ok := idOf(called); !ok {
-		p := &posting{by: db.By{Context: contextID}, d: d}
-		id = p.derived([]string{called})[0]
+	p := &posting{by: db.By{Context: contextID}, d: d}
+	ids := p.derived([]string{called})
+	if id, ok := idOf(called); ok {
+		ids = append(ids, id.String())
 	}
-	list, err := s.intents(ctx, d.ID, `i.intent_id = $2::text::uuid`, id)
+	list, err := s.intents(ctx, d.ID, `i.intent_id = ANY ($2::text[]::uuid[]) ORDER BY i.intent_id::text <> $3`, ids,
+		called)
 	if err == nil && len(list) == 0 {
 		err = fault.New(fault.NotFound, "not_found", "no intent %q in domain %q", fault.Clip(called),
 			fault.Clip(domain))

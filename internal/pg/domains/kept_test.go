@@ -1,6 +1,7 @@
 package domains_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -105,4 +106,24 @@ func TestAnImageOfALostHistoryIsReadAgain(t *testing.T) {
 	knows(w.S, false, "in another life")
 	w.Exec(`UPDATE postern.coord_state SET life = life + 1`) // as a step of another process leaves it
 	knows(w.S, false, "behind a step of another life")
+}
+
+// A step that never had the seat, since others took too long, leaves the image that is kept: else each that fails on a
+// busy machine would have the next one read all that waits.
+func TestAStepThatNeverHadTheSeatForgetsNothing(t *testing.T) {
+	w := newWorld(t)
+	w.post("a")
+	w.Must(w.turn(w.Ctx, w.S, w.node))
+	tx := w.Begin(w.S.Pool())
+	_, err := tx.Exec(w.Ctx, `SELECT FROM postern.coord_state FOR UPDATE`)
+	w.Must(err)
+	soon, cancel := context.WithTimeout(w.Ctx, 300*time.Millisecond)
+	defer cancel()
+	if _, err := w.S.Domains.Cancel(soon, w.By, "tok", "a"); err == nil {
+		t.Error("a lever was pulled beside another step")
+	}
+	w.Must(tx.Rollback(w.Ctx))
+	if known, _, err := w.S.Domains.KeepsImage(w.Ctx, w.id()); err != nil || !known {
+		t.Errorf("its image is known: %t (%v)", known, err)
+	}
 }

@@ -36,6 +36,7 @@ func newTwo(t *testing.T) *pair {
 		set.Heartbeat, set.RequestTimeout, set.StateTimeout = second, second, 3*second
 		_, err := w.S.Domains.Put(w.Ctx, w.By, "tok", set, 0)
 		w.Must(err)
+		w.begun()
 		p.nodes[self] = w
 	}
 	return p

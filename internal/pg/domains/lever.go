@@ -2,6 +2,7 @@ package domains
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,7 +25,7 @@ func (s *Store) pull(ctx context.Context, by db.By, domain, called, action strin
 	if err != nil {
 		return r, err
 	}
-	lever := func(_ context.Context, _ *db.Txn, h *seat, b *pgx.Batch) ([]Event, error) {
+	lever := func(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch) ([]Event, error) {
 		x := h.d.Intent(i.ID)
 		if x == nil {
 			return nil, fault.New(fault.NotFound, "not_found", "no intent %q in domain %q", fault.Clip(called),
@@ -34,6 +35,9 @@ func (s *Store) pull(ctx context.Context, by db.By, domain, called, action strin
 			return nil, err
 		}
 		levers, err := may(h, x)
+		if err == nil && action != "resume" {
+			err = s.knowing(ctx, t, h)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -54,6 +58,22 @@ func (s *Store) pull(ctx context.Context, by db.By, domain, called, action strin
 		err = s.Appeared(ctx, !s.Has(Domains))
 	}
 	return r, err
+}
+
+// knowing refuses to end anything by rows while the node does not know whether its store has lost something: in the
+// life that is lost there may have been a permit that these rows do not know. A process that has no node asks the same
+// of those that have: while none of them lives, none has said hello.
+func (s *Store) knowing(ctx context.Context, t *db.Txn, h *seat) error {
+	if h.d.Still() || s.Quarantined(h.context, "") {
+		return fault.New(fault.Conflict, "wrong_state", "domain %s waits to know whether its store has lost "+
+			"something, and ends nothing until then: GET /domains/%s/why", h.name, h.name)
+	}
+	begun, err := s.begun(ctx, t, h)
+	if err == nil && !begun {
+		err = fault.New(fault.Conflict, "wrong_state", "no process of this node works, so that it is not known "+
+			"whether its store has lost something, and domain %s ends nothing: start `postern work`", h.name)
+	}
+	return err
 }
 
 // versionOf tells one state of an intent from the others that it has been in.
@@ -80,18 +100,20 @@ func (s *Store) Resume(ctx context.Context, by db.By, domain, called string) (pg
 	})
 }
 
-// Cancel ends an intent that is neither being assembled nor dispatched.
+// Cancel ends an intent for which no permit may still be used: behind its end it is given none, and so nothing of it
+// goes out, wherever it is assembled or endorsed meanwhile.
 func (s *Store) Cancel(ctx context.Context, by db.By, domain, called string) (pg.LeverResult, error) {
 	return s.pull(ctx, by, domain, called, "cancel", func(h *seat, i *coord.Intent) ([]coord.Lever, error) {
-		switch i.State {
-		case coord.Pending, coord.Delegated, coord.Parked:
-		default:
-			return nil, wrongState(i, "want Pending, Delegated or Parked")
+		if i.Ended() {
+			return nil, wrongState(i, "it has ended")
 		}
 		for _, p := range h.d.Permits {
 			if p.ID == i.ID && !p.Ended {
 				return nil, wrongState(i, "node "+p.Node+" holds a permit for it, so that it may land")
 			}
+		}
+		if !slices.Contains(coord.CancelledIn, i.State) {
+			return nil, wrongState(i, "its public transaction may go out")
 		}
 		return []coord.Lever{coord.Cancel}, nil
 	})
@@ -144,7 +166,7 @@ func (s *Store) releaseWork(ctx context.Context, by db.By, domain, id string, do
 	if err != nil {
 		return r, err
 	}
-	say := func(_ context.Context, _ *db.Txn, h *seat, b *pgx.Batch) ([]Event, error) {
+	say := func(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch) ([]Event, error) {
 		w := h.d.Work(id)
 		switch {
 		case w == nil:
@@ -155,6 +177,9 @@ func (s *Store) releaseWork(ctx context.Context, by db.By, domain, id string, do
 				"of its public transaction is known, or will be", id, w.State).With("state", string(w.State))
 		}
 		if err := by.Seen(versionOf(w.Since)); err != nil {
+			return nil, err
+		}
+		if err := s.knowing(ctx, t, h); err != nil {
 			return nil, err
 		}
 		r.Changed = true

@@ -28,7 +28,21 @@ func newPair(t *testing.T) *world {
 	set.Heartbeat, set.RequestTimeout, set.StateTimeout = second, second, 3*second
 	_, err := w.S.Domains.Put(w.Ctx, w.By, "tok", set, 0)
 	w.Must(err)
+	w.begun()
 	return w
+}
+
+// begun has a process of the node work, and be greeted: those of the test have no node.
+func (w *world) begun() {
+	w.T.Helper()
+	w.Exec(`UPDATE postern.node SET ttl = '10 days'`)
+	w.Exec(`UPDATE postern.coord_state SET lives = ARRAY[$1::bigint]`, w.node.ID)
+}
+
+// down has no process of the node work any more.
+func (w *world) down() {
+	w.T.Helper()
+	w.Exec(`UPDATE postern.coord_state SET lives = '{}'`)
 }
 
 // arrives has bob say something.
@@ -270,4 +284,80 @@ func TestAPeerWithPermitsIsNotRemoved(t *testing.T) {
 	if fault.KindOf(err) != fault.Conflict || !strings.Contains(fmt.Sprint(fault.As(err).Extra), i.ID) {
 		t.Errorf("%v %+v", err, fault.As(err))
 	}
+}
+
+// A domain that has no other nodes any more has no messages of them, also none that comes while it loses them: no step
+// reads those, and so it would be due for ever.
+func TestADomainWithoutOtherNodesIsNotDueForTheirMessages(t *testing.T) {
+	w := newPair(t)
+	w.step()
+	w.Later(3 * time.Second)
+	w.step()
+	word := domains.Parcel{Message: coord.Message{Kind: coord.Heartbeat, Beat: 5, State: coord.Idle}}
+	w.arrives(word)
+	word.Kind, word.Domain, word.From, word.To, word.Install = coord.Hello, "tok", "bob", "self", 1
+	late, err := json.Marshal(word)
+	w.Must(err)
+	alone := domains.Default()
+	alone.Types, alone.ServiceURL, alone.Nodes = []string{"TOK"}, "http://127.0.0.1:1", []string{"self"}
+	o := w.Other()
+	said, waited := w.Beside(func() error { _, err := w.S.Domains.Put(w.Ctx, w.By, "tok", alone, 0); return err },
+		func() string {
+			_, err := o.S.Domains.Arrive(w.Ctx, w.ID, "bob", []json.RawMessage{late})
+			return fmt.Sprint(err)
+		})
+	if said != "<nil>" || !waited {
+		t.Error(said, waited)
+	}
+	w.Same(w.Lines(`SELECT slot FROM postern.coord_in`))
+	for range 3 {
+		w.step()
+		w.Later(time.Minute)
+	}
+	if due, _, err := w.S.Domains.Due(w.Ctx); err != nil || len(due) != 0 {
+		t.Error("due are", due, err)
+	}
+}
+
+// A domain that is paused, or for which too many messages wait, takes none, and holds up none of another domain that
+// came in the same call.
+func TestADomainThatTakesNoMessagesHoldsUpNoOther(t *testing.T) {
+	w := newPair(t)
+	set := domains.Default()
+	set.Types, set.ServiceURL, set.Nodes = []string{"TOK"}, "http://127.0.0.1:1", []string{"self", "bob"}
+	_, err := w.S.Domains.Put(w.Ctx, w.By, "other", set, 0)
+	w.Must(err)
+	var counted []string
+	w.S.Domains.Counted = func(kind coord.Kind, outcome string) { counted = append(counted, string(kind)+" "+outcome) }
+	beat := int64(0)
+	arrive := func(want ...string) {
+		t.Helper()
+		var list []json.RawMessage
+		for _, domain := range []string{"tok", "other"} {
+			beat++
+			raw, err := json.Marshal(domains.Parcel{Domain: domain, Message: coord.Message{Kind: coord.Heartbeat,
+				From: "bob", To: "self", Install: 1, Beat: beat, State: coord.Idle}})
+			w.Must(err)
+			list = append(list, raw)
+		}
+		_, err := w.S.Domains.Arrive(w.Ctx, w.ID, "bob", list)
+		w.Must(err)
+		w.Same(w.Lines(`SELECT d.name FROM postern.coord_in i JOIN postern.domain d USING (domain_id)
+			WHERE i.slot NOT LIKE 'full %' ORDER BY 1`), want...)
+		w.Exec(`DELETE FROM postern.coord_in WHERE slot NOT LIKE 'full %'`)
+	}
+	arrive("other", "tok")
+	_, err = w.S.Domains.SetPaused(w.Ctx, w.By, "tok", true)
+	w.Must(err)
+	arrive("other")
+	_, err = w.S.Domains.SetPaused(w.Ctx, w.By, "tok", false)
+	w.Must(err)
+	const full = `INSERT INTO postern.coord_in (domain_id, node, slot, beat, message)
+		SELECT d.domain_id, 'bob', 'full ' || n, 1, '{}' FROM postern.domain d, generate_series($1::int, $2::int) n
+		WHERE d.name = 'tok'`
+	w.Exec(full, 1, 10_000)
+	arrive("other", "tok")
+	w.Exec(full, 10_001, 10_001)
+	arrive("other")
+	w.Same(counted, "Heartbeat dropped", "Heartbeat dropped")
 }

@@ -25,6 +25,7 @@ type world struct {
 	node   pg.Node
 	inputs map[string][]string // what an intent is to spend, by its data
 	plan   string              // of what is assembled; "": the owner signs, and one endorses
+	fails  map[string]string   // calls that are answered with an error
 	took   []time.Duration     // of each step
 }
 
@@ -34,6 +35,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{World: pgworld.New(t), inputs: map[string][]string{}}
 	w.Dispatcher("TOK", func(d *outbox.Dispatcher) { d.Slots = 10 })
 	w.core, w.node = w.Another(2), w.Node("core")
+	w.S.Domains.Self = func() int64 { return w.node.ID }
 	set := domains.Default()
 	set.Types, set.ServiceURL, set.Nodes = []string{"TOK"}, "http://127.0.0.1:1", []string{"self"}
 	set.Heartbeat, set.RequestTimeout, set.StateTimeout = second, second, 3*second
@@ -74,6 +76,9 @@ func planOf(owner, notary string) string {
 
 // answer is what the service says to a call: the same key, the same answer.
 func (w *world) answer(c *domains.Call) domains.Event {
+	if why := w.fails[c.Kind]; why != "" {
+		return c.Failed(why)
+	}
 	var all []json.RawMessage
 	for _, r := range c.Requests {
 		var q struct {
@@ -104,6 +109,15 @@ func (w *world) answer(c *domains.Call) domains.Event {
 
 // turn has a process do all that it can, once. The core is another process.
 func (w *world) turn(ctx context.Context, s *stores.Store, node pg.Node) error {
+	err := w.steps(ctx, s, node)
+	if err == nil {
+		_, err = s.Domains.PostActivities(ctx, 0)
+	}
+	return err
+}
+
+// steps is a turn that posts nothing to the core.
+func (w *world) steps(ctx context.Context, s *stores.Store, node pg.Node) error {
 	d := s.Domains
 	calls, err := d.ClaimCalls(ctx, node.ID, nil, 100)
 	if err != nil {
@@ -134,8 +148,7 @@ func (w *world) turn(ctx context.Context, s *stores.Store, node pg.Node) error {
 		}
 		w.took = append(w.took, time.Since(begun))
 	}
-	_, err = d.PostActivities(ctx, 0)
-	return err
+	return nil
 }
 
 // send has the core send what was posted, and end it.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -34,13 +33,14 @@ const (
 	mostPerStep  = 200
 	mostListed   = 10_000
 	mostWordSize = 4000
-
-	mostWaitingAfter = time.Second
 )
 
 // Arrive stores coordination messages of a peer in one commit, or none of them. A newer one takes the place of one in
 // its slot that no step has taken yet, so that nothing piles up here. It returns the places of those whose kind this
 // version does not know: their sender is a newer one, and the rest is taken.
+//
+// Those for a domain that is paused, or for which too many wait, are dropped as on a wire that loses them: the machines
+// say again what still counts. A refusal would hold up the domains whose messages are in the same call.
 //
 // Why a message is not lost between the two: a step deletes the rows that it has read behind the lock of the seat by
 // their numbers, and one that takes a slot anew has another number.
@@ -54,7 +54,6 @@ func (s *Store) Arrive(ctx context.Context, contextID int32, peer string, list [
 		return nil, err
 	}
 	slots := map[string]*arrived{}
-	waits := map[string]bool{}
 	for n, raw := range list {
 		at := "/messages/" + itoa(n)
 		var p Parcel
@@ -69,18 +68,15 @@ func (s *Store) Arrive(ctx context.Context, contextID int32, peer string, list [
 		if err := p.check(at, peer, home); err != nil {
 			return nil, err
 		}
-		if home.waiting > mostWaiting {
-			waits[p.Domain] = true
+		if home.full {
+			s.count(p.Kind, "dropped")
+			continue
 		}
 		slot := &arrived{home.id, p.Slot(), p.Beat, raw}
 		key := itoa(int(home.id)) + "/" + slot.slot
 		if old := slots[key]; old == nil || old.beat < p.Beat {
 			slots[key] = slot
 		}
-	}
-	if len(waits) > 0 {
-		return nil, fault.New(fault.Retry, "queue_full", "more than %d messages of %d domains wait: send them later",
-			mostWaiting, len(waits)).After(mostWaitingAfter)
 	}
 	if len(slots) == 0 {
 		return unknown, nil
@@ -94,10 +90,10 @@ func (s *Store) Arrive(ctx context.Context, contextID int32, peer string, list [
 
 // home is a domain as the door of peers knows it.
 type home struct {
-	id      int32
-	set     Settings
-	image   *coord.Domain
-	waiting int
+	id    int32
+	set   Settings
+	image *coord.Domain
+	full  bool // no message of it is stored now
 }
 
 type arrived struct {
@@ -109,18 +105,18 @@ type arrived struct {
 
 // homes reads the domains of a context that have other nodes.
 func (s *Store) homes(ctx context.Context, contextID int32) (map[string]*home, error) {
-	rows, err := s.Db(ctx).Query(ctx, `SELECT d.domain_id, d.name, d.settings, (SELECT count(*) FROM (SELECT
-			FROM postern.coord_in i WHERE i.domain_id = d.domain_id AND i.error = '' LIMIT $2) x)
+	rows, err := s.Db(ctx).Query(ctx, `SELECT d.domain_id, d.name, d.settings, d.paused OR EXISTS (SELECT
+			FROM postern.coord_in i WHERE i.domain_id = d.domain_id AND i.error = '' OFFSET $2)
 		FROM postern.domain d
 		WHERE d.context_id = $1 AND d.removed_at IS NULL AND jsonb_array_length(d.settings->'nodes') > 1`, contextID,
-		mostWaiting+1)
+		mostWaiting)
 	if err != nil {
 		return nil, db.Known(err)
 	}
 	all := map[string]*home{}
 	var name string
 	var h home
-	_, err = pgx.ForEachRow(rows, []any{&h.id, &name, &h.set, &h.waiting}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&h.id, &name, &h.set, &h.full}, func() error {
 		one := h
 		one.image = coord.New(name, h.set.Self, h.set.coord(), 1)
 		all[name], h.set = &one, Settings{}
@@ -129,7 +125,12 @@ func (s *Store) homes(ctx context.Context, contextID int32) (map[string]*home, e
 	return all, db.Known(err)
 }
 
-// putIn inserts messages, in the order of their slots, so that two calls wait for one another in one order.
+// putIn inserts messages, in the order of their slots, so that two calls wait for one another in one order. Those for a
+// domain that has been removed since homes, or has no other nodes any more, are dropped.
+//
+// Why no message stays that no step reads: the rows of the domains are locked against a PUT or a DELETE before any
+// message is inserted. Either of these comes before, and its domain is not found here, or after, and deletes the
+// message.
 func (s *Store) putIn(ctx context.Context, peer string, slots map[string]*arrived) error {
 	var ids []int32
 	var names, texts []string
@@ -144,9 +145,18 @@ func (s *Store) putIn(ctx context.Context, peer string, slots map[string]*arrive
 		ids, names = append(ids, a.domain), append(names, a.slot)
 		beats, texts = append(beats, a.beat), append(texts, string(a.raw))
 	}
-	_, err := s.Exec(ctx, `INSERT INTO postern.coord_in AS x (domain_id, node, slot, beat, message)
+	_, err := s.Exec(ctx, `WITH home AS MATERIALIZED (
+			SELECT d.domain_id
+			FROM postern.domain d
+			WHERE d.domain_id = ANY ($2) AND d.removed_at IS NULL AND jsonb_array_length(d.settings->'nodes') > 1
+			ORDER BY d.domain_id
+			FOR KEY SHARE)
+		INSERT INTO postern.coord_in AS x (domain_id, node, slot, beat, message)
 		SELECT q.domain_id, $1, q.slot, q.beat, q.message::json
-		FROM unnest($2::int[], $3::text[], $4::bigint[], $5::text[]) q(domain_id, slot, beat, message)
+		FROM unnest($2::int[], $3::text[], $4::bigint[], $5::text[])
+			WITH ORDINALITY q(domain_id, slot, beat, message, place)
+		WHERE q.domain_id IN (SELECT home.domain_id FROM home)
+		ORDER BY q.place
 		ON CONFLICT (domain_id, node, slot) DO UPDATE
 			SET n = DEFAULT, beat = excluded.beat, message = excluded.message, error = ''
 			WHERE x.beat < excluded.beat`, peer, ids, names, beats, texts)
@@ -196,6 +206,9 @@ func (p *Parcel) check(at, peer string, h *home) error {
 	if err := p.checkWords(at); err != nil {
 		return err
 	}
+	if err := p.checkStates(at); err != nil {
+		return err
+	}
 	if err := p.checkIDs(at); err != nil {
 		return err
 	}
@@ -242,6 +255,29 @@ func (p *Parcel) checkWords(at string) error {
 	return nil
 }
 
+// What a message may say of a seat, and of a work: nothing, or a state.
+var (
+	seatStates = append(coord.Coordinator.States(), "")
+	workStates = append(coord.CoordinatorTransaction.States(), "")
+)
+
+// checkStates refuses states and outcomes that no machine has: what others do next follows from them.
+func (p *Parcel) checkStates(at string) error {
+	if !slices.Contains(seatStates, string(p.State)) {
+		return fault.At(at+"/state", "state %q: want one of a coordinator", fault.Clip(string(p.State)))
+	}
+	for n, e := range p.Entries {
+		of := at + "/entries/" + itoa(n)
+		if !slices.Contains(workStates, string(e.State)) {
+			return fault.At(of+"/state", "state %q: want one of a work", fault.Clip(string(e.State)))
+		}
+		if e.Outcome != "" && e.Outcome != coord.Success && e.Outcome != coord.Failure {
+			return fault.At(of+"/outcome", "outcome %q: want success or failure", fault.Clip(e.Outcome))
+		}
+	}
+	return nil
+}
+
 // checkIDs refuses what is no id of an intent.
 func (p *Parcel) checkIDs(at string) error {
 	lists := map[string][]string{"ids": p.IDs, "refused": p.Refused}
@@ -253,8 +289,8 @@ func (p *Parcel) checkIDs(at string) error {
 	}
 	switch p.Kind {
 	case coord.AssembleRequest, coord.AssembleResponse, coord.AssembleError, coord.AssembleRejected,
-		coord.EndorsementRequest, coord.EndorsementResponse, coord.EndorsementRejected, coord.ConfirmationRequest,
-		coord.DispatchConfirmed, coord.ConfirmationRejected:
+		coord.EndorsementRequest, coord.EndorsementResponse, coord.EndorsementRejected, coord.EndorsementError,
+		coord.ConfirmationRequest, coord.DispatchConfirmed, coord.ConfirmationRejected:
 		lists["id"] = []string{p.ID}
 	default:
 		if p.ID != "" {
@@ -309,7 +345,7 @@ func (s *Store) inbox(ctx context.Context, t *db.Txn, h *seat, most int) (list [
 }
 
 // read takes the messages of others into a step, with the intents and works that they are about, and has the commit
-// delete them.
+// delete them. A domain without other nodes has none: see putIn.
 func (s *Store) read(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch, most int) ([]Event, []int64, error) {
 	if most == 0 || len(h.d.Peers) < 2 {
 		return nil, nil, nil

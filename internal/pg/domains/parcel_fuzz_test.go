@@ -40,7 +40,7 @@ func FuzzParcel(f *testing.F) {
 			return
 		}
 		d := coord.New("tok", "a", set.coord(), 1)
-		if err := p.check("/messages/0", "b", &home{1, set, d, 0}); err != nil {
+		if err := p.check("/messages/0", "b", &home{1, set, d, false}); err != nil {
 			if k := fault.As(err).Kind; k != fault.Invalid && k != fault.Forbidden {
 				t.Errorf("%s is %v", err, k)
 			}

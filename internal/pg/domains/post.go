@@ -1,9 +1,12 @@
 package domains
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +30,7 @@ type Word struct {
 // activity is a public transaction that is to be posted, or called back.
 type activity struct {
 	domain, context int32
+	n               int64
 	id, workUID     string
 	uid             string
 	dependsOn       []string
@@ -34,21 +38,22 @@ type activity struct {
 	prepared        []byte
 	posted          bool
 	recalled        bool
+	heldBack        bool
 }
 
 // A domain that waits to know what was lost, or is paused, posts nothing.
-const activitiesSQL = `SELECT a.domain_id, d.context_id, a.intent_id::text, a.work_uid, a.uid, a.depends_on,
-		coalesce(i.actor, ''), p.data, a.posted_at IS NOT NULL, a.recalled
+const activitiesSQL = `SELECT a.domain_id, d.context_id, a.n, a.intent_id::text, a.work_uid, a.uid, a.depends_on,
+		coalesce(i.actor, ''), p.data, a.posted_at IS NOT NULL, a.recalled, a.held_back
 	FROM postern.coord_activity a
 	JOIN postern.domain d ON d.domain_id = a.domain_id
 	JOIN postern.coord_payload p ON (p.domain_id, p.intent_id, p.generation, p.part, p.name, p.party)
 		= (a.domain_id, a.intent_id, a.generation, 'prepared', '', '')
 	LEFT JOIN postern.coord_intent i ON (i.domain_id, i.intent_id) = (a.domain_id, a.intent_id)
-	WHERE a.ended_at IS NULL AND (a.posted_at IS NULL OR a.recalled) AND ($1 = 0 OR a.domain_id = $1)
+	WHERE a.ended_at IS NULL AND (a.posted_at IS NULL OR a.recalled OR a.held_back) AND ($1 = 0 OR a.domain_id = $1)
 		AND d.removed_at IS NULL AND NOT d.paused
 		AND (a.recalled OR NOT EXISTS (SELECT FROM postern.coord_state s
 			WHERE s.domain_id = a.domain_id AND (s.still OR (s.image->>'Paused')::boolean)))
-	ORDER BY a.n
+	ORDER BY a.error <> '', a.n -- what the core has refused takes no place from others
 	LIMIT 100`
 
 // PostActivities posts to the core the public transactions of a domain, or of all (0), that steps have dispatched, in
@@ -61,34 +66,38 @@ func (s *Store) PostActivities(ctx context.Context, id int32) (map[int32][]Event
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*activity, error) {
 		a := &activity{}
-		return a, row.Scan(&a.domain, &a.context, &a.id, &a.workUID, &a.uid, &a.dependsOn, &a.actor, &a.prepared,
-			&a.posted, &a.recalled)
+		return a, row.Scan(&a.domain, &a.context, &a.n, &a.id, &a.workUID, &a.uid, &a.dependsOn, &a.actor,
+			&a.prepared, &a.posted, &a.recalled, &a.heldBack)
 	})
 	if err != nil {
 		return nil, db.Known(err)
 	}
-	refused := map[int32][]Event{}
+	slices.SortFunc(list, func(x, y *activity) int { return cmp.Compare(x.n, y.n) })
+	refused, failed := map[int32][]Event{}, map[int32]error{} // what follows in a domain may depend on one that failed
 	for _, a := range list {
-		if s.Quarantined(a.context, "") {
+		if s.Quarantined(a.context, "") || failed[a.domain] != nil {
 			continue
 		}
 		word, err := s.postActivity(ctx, a)
 		if err != nil {
-			return refused, err
+			failed[a.domain] = err
+			continue
 		}
 		if word != nil {
 			refused[a.domain] = append(refused[a.domain], Event{Event: coord.Event{Core: word},
 				Word: &Word{UID: a.workUID, State: word.State, Ended: true}})
 		}
 	}
-	return refused, nil
+	return refused, errors.Join(slices.Collect(maps.Values(failed))...)
 }
 
 // postActivity posts one public transaction, or takes it back. A word is what the core says at once.
 func (s *Store) postActivity(ctx context.Context, a *activity) (*coord.CoreWord, error) {
 	switch {
-	case a.posted:
+	case a.posted && a.recalled:
 		return nil, s.recall(ctx, a)
+	case a.posted:
+		return nil, s.letGo(ctx, a)
 	case a.recalled: // posted now, it might land twice: in the life that is lost it may have been sent
 		return &coord.CoreWord{ID: a.id, UID: a.workUID, State: coord.CoreUnknown,
 			Reason: "this store lost rows before it was posted: whether it was sent is unknown"}, nil
@@ -111,7 +120,9 @@ func (s *Store) postActivity(ctx context.Context, a *activity) (*coord.CoreWord,
 		return nil, err
 	case f.Kind == fault.Retry, f.Kind == fault.Internal:
 		return nil, err
-	case f.Kind == fault.Invalid && !ofType(f):
+	case about(f, "/depends_on"):
+		return s.behind(ctx, a, f)
+	case f.Kind == fault.Invalid && f.Code != "unknown_type" && !about(f, "/type"):
 		return &coord.CoreWord{ID: a.id, UID: a.workUID, State: coord.CoreReverted, Retry: true,
 			Reason: "the public transaction was refused: " + f.Detail}, nil
 	default: // it may be posted once somebody has put the dispatcher, or resumed it
@@ -122,21 +133,43 @@ func (s *Store) postActivity(ctx context.Context, a *activity) (*coord.CoreWord,
 	}
 }
 
-// ofType says whether a refusal is about the type, and not about what is sent to it.
-func ofType(f *fault.Error) bool {
-	return slices.ContainsFunc(f.Fields, func(x fault.Field) bool { return strings.HasPrefix(x.Pointer, "/type") })
+// about says whether a refusal is about a field.
+func about(f *fault.Error, field string) bool {
+	return slices.ContainsFunc(f.Fields, func(x fault.Field) bool { return strings.HasPrefix(x.Pointer, field) })
+}
+
+// behind keeps one that depends on what the core does not have: it is posted again while one of those has not ended, as
+// one that is refused itself, or that another process is just posting. Behind their ends nothing of it went out, and it
+// costs no revert.
+//
+// Why it is not given up too early: a producer's row was inserted before its own, and it ends in the commit of a step.
+// Where that commits meanwhile, this finds the producer open, and the next post finds it ended.
+func (s *Store) behind(ctx context.Context, a *activity, f *fault.Error) (*coord.CoreWord, error) {
+	tag, err := s.Exec(ctx, `UPDATE postern.coord_activity a SET error = $3
+		WHERE a.domain_id = $1 AND a.work_uid = $2 AND EXISTS (SELECT FROM postern.coord_activity p
+			WHERE p.domain_id = a.domain_id AND p.uid = ANY (a.depends_on) AND p.ended_at IS NULL)`, a.domain,
+		a.workUID, f.Detail)
+	if err != nil || tag.RowsAffected() > 0 {
+		return nil, err
+	}
+	return &coord.CoreWord{ID: a.id, UID: a.workUID, State: coord.CoreUndone,
+		Reason: "the public transaction that it depends on was not done"}, nil
 }
 
 // recall takes back a public transaction that the core has not sent. A process that dies before it has noted that does
 // it again: to cancel twice changes nothing.
 func (s *Store) recall(ctx context.Context, a *activity) error {
 	id, err := s.ByUID(ctx, a.context, a.uid)
-	if err != nil {
+	if err == nil {
+		_, err = s.Store.Cancel(ctx, db.By{Context: a.context, Via: "domains", Reason: "its domain has lost rows"}, id)
+	}
+	if kind := fault.KindOf(err); err != nil && kind != fault.Conflict && kind != fault.NotFound {
 		return err
 	}
-	_, err = s.Store.Cancel(ctx, db.By{Context: a.context, Via: "domains", Reason: "its domain has lost rows"}, id)
-	if err != nil && fault.KindOf(err) != fault.Conflict {
-		return err
+	if a.heldBack { // one that may have gone out goes on
+		if err := s.letGo(ctx, a); err != nil {
+			return err
+		}
 	}
 	_, err = s.Exec(ctx, `UPDATE postern.coord_activity SET recalled = false WHERE domain_id = $1 AND work_uid = $2`,
 		a.domain, a.workUID)
@@ -144,11 +177,14 @@ func (s *Store) recall(ctx context.Context, a *activity) error {
 }
 
 // wordsSQL reads what became of public transactions whose last word is another one. Of one that retention has dropped
-// nothing is known.
-const wordsSQL = `SELECT a.domain_id, a.intent_id::text, a.work_uid, a.state, a.nonce, a.hash, i.key IS NOT NULL,
+// nothing is known. A domain that is still takes no word before it goes on.
+const wordsSQL = `SELECT a.domain_id, d.context_id, a.intent_id::text, a.work_uid, a.state, a.nonce, a.hash,
+		i.key IS NOT NULL,
 		coalesce(o.state, ''), coalesce(o.error_class, ''), coalesce(o.error_code, ''),
 		coalesce(nullif(o.error, ''), nullif(o.error_code, ''), nullif(o.error_class, ''), lower(o.state), ''),
-		coalesce(o.nonce, t.nonce, ''), coalesce(o.hash, t.hash, ''), t.hash IS NOT NULL
+		coalesce(o.nonce, t.nonce, ''), coalesce(o.hash, t.hash, ''),
+		o.hash IS NOT NULL OR EXISTS (SELECT FROM postern.attempt x
+			WHERE (x.queue_id, x.seq, x.day) = (i.queue_id, i.seq, i.day) AND x.hash IS NOT NULL)
 	FROM postern.coord_activity a
 	JOIN postern.domain d ON d.domain_id = a.domain_id
 	LEFT JOIN LATERAL (SELECT x.key, x.queue_id, x.seq, x.day FROM postern.idempotency x
@@ -162,6 +198,7 @@ const wordsSQL = `SELECT a.domain_id, a.intent_id::text, a.work_uid, a.state, a.
 		LIMIT 1) t ON true
 	WHERE a.ended_at IS NULL AND a.posted_at IS NOT NULL AND a.error = ''
 		AND (a.state <> 'unknown' OR o.state IS NULL)
+		AND NOT EXISTS (SELECT FROM postern.coord_state s WHERE s.domain_id = a.domain_id AND s.still)
 		AND (i.key IS NULL OR o.state IS NOT NULL OR coalesce(t.hash, '') NOT IN ('', a.hash)
 			OR coalesce(t.nonce, '') NOT IN ('', a.nonce))
 	ORDER BY a.n
@@ -174,12 +211,14 @@ func (s *Store) Words(ctx context.Context) (map[int32][]Event, error) {
 		return nil, db.Known(err)
 	}
 	words := map[int32][]Event{}
-	var domain int32
+	var domain, contextID int32
 	var w coreRow
-	_, err = pgx.ForEachRow(rows, []any{&domain, &w.id, &w.uid, &w.said, &w.saidNonce, &w.saidHash, &w.known,
-		&w.state, &w.class,
+	_, err = pgx.ForEachRow(rows, []any{&domain, &contextID, &w.id, &w.uid, &w.said, &w.saidNonce, &w.saidHash,
+		&w.known, &w.state, &w.class,
 		&w.code, &w.text, &w.nonce, &w.hash, &w.sent}, func() error {
-		words[domain] = append(words[domain], w.events()...)
+		if !s.Quarantined(contextID, "") {
+			words[domain] = append(words[domain], w.events()...)
+		}
 		return nil
 	})
 	return words, db.Known(err)
@@ -191,7 +230,7 @@ type coreRow struct {
 	known                              bool
 	state, class, code, text           string
 	nonce, hash                        string
-	sent                               bool // an attempt of it has a hash
+	sent                               bool // any attempt of it has a hash, not the newest alone
 }
 
 func (w *coreRow) events() (list []Event) {

@@ -3,6 +3,7 @@ package domains
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -35,18 +36,21 @@ type seat struct {
 	started bool            // it has been looked at by this process before
 }
 
-const lockSQL = `SELECT d.context_id, d.name, d.settings, d.version, d.paused, s.image, s.height, s.step, s.lives,
+const lockSQL = `SELECT true FROM postern.coord_state s WHERE s.domain_id = $1 FOR UPDATE`
+
+const seatSQL = `SELECT d.context_id, d.name, d.settings, d.version, d.paused, s.image, s.height, s.step, s.lives,
 		s.life, (SELECT x.life FROM postern.store x), s.changed
 	FROM postern.coord_state s
 	JOIN postern.domain d ON d.domain_id = s.domain_id
-	WHERE s.domain_id = $1 AND d.removed_at IS NULL
-	FOR UPDATE OF s`
+	WHERE s.domain_id = $1 AND d.removed_at IS NULL`
 
-// lock locks a seat and loads its image, with the intents and works of ids. It returns nil where there is no such
-// domain or, unless it is to wait, where another one holds the lock.
+// lock locks a seat and loads its image, with the intents and works of ids. It returns errGone where there is no such
+// domain, and nil where another one holds the lock, unless it is to wait.
 //
 // Why no step is lost and none is taken twice: each rises the number of steps behind this lock, and READ COMMITTED
-// shows the statements behind it all that the last holder committed.
+// shows the statements behind it all that the last holder committed. That is why seatSQL is a statement of its own:
+// one that waits looks again at the row alone that it has waited for, and so would find the domain as it was before a
+// PUT or a DELETE that held the lock.
 func (s *Store) lock(ctx context.Context, t *db.Txn, id int32, wait bool, ids []string) (*seat, error) {
 	sql := lockSQL
 	if !wait {
@@ -54,8 +58,13 @@ func (s *Store) lock(ctx context.Context, t *db.Txn, id int32, wait bool, ids []
 	}
 	h := &seat{id: id, wrote: map[string]bool{}}
 	var settings, image, changed []byte
+	locked := false
 	b := &pgx.Batch{}
 	b.Queue(sql, id).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&locked}, func() error { return nil })
+		return err
+	})
+	b.Queue(seatSQL, id).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&h.context, &h.name, &settings, &h.version, &h.paused, &image, &h.height,
 			&h.steps, &h.lives, &h.life, &h.newLife, &changed}, func() error { return nil })
 		return err
@@ -64,7 +73,10 @@ func (s *Store) lock(ctx context.Context, t *db.Txn, id int32, wait bool, ids []
 	if err := t.Send(ctx, b); err != nil {
 		return nil, err
 	}
-	if h.name == "" {
+	switch {
+	case h.name == "":
+		return nil, errGone
+	case !locked:
 		return nil, nil
 	}
 	h.now = h.now.UTC()
@@ -73,6 +85,8 @@ func (s *Store) lock(ctx context.Context, t *db.Txn, id int32, wait bool, ids []
 	}
 	return h, s.load(ctx, t, h, settings, image, ids)
 }
+
+var errGone = errors.New("there is no such domain")
 
 // load has a seat that is locked have its image: that of the last step of this process, with what the steps of others
 // have changed since.

@@ -17,6 +17,8 @@ type Settings struct {
 	Types  []string `json:"types"`
 	Once   string   `json:"once"`
 	Rotate string   `json:"rotation"`
+	// Finality is how many confirmations a block has that no reorg takes out; 0: it is not said.
+	Finality int `json:"finality,omitempty"`
 
 	ServiceURL     string          `json:"service_url"`
 	ServiceCalls   []string        `json:"service_calls"`
@@ -40,7 +42,7 @@ type Settings struct {
 	Rejections      int             `json:"endorse_reject_threshold"`
 	Reverts         int             `json:"base_ledger_revert_threshold"`
 
-	Clamped []string `json:"clamped,omitempty"` // the settings that were raised to their minimum
+	Clamped []string `json:"clamped,omitempty"` // the settings that were out of their bounds
 }
 
 // Optional calls of a service.

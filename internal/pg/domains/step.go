@@ -46,6 +46,7 @@ func (e *Event) id() string {
 type Stepped struct {
 	Domain  int32
 	Taken   bool // false: another process has the seat, or there is no such domain
+	Gone    bool // there is no such domain
 	Still   bool
 	Calls   int // that are new, or to be made now
 	Posts   int
@@ -68,7 +69,17 @@ type Stepped struct {
 // A step whose events violate what the schema keeps runs again event by event, and the one that fails is put aside:
 // otherwise a single bad answer would stop its domain.
 func (s *Store) Step(ctx context.Context, id int32, events []Event) (Stepped, error) {
-	out, err := s.step(ctx, id, taking{events: events, most: mostPerStep})
+	return s.stepOf(ctx, id, events, false)
+}
+
+// StepInLine is Step that waits for the seat. Requests wait for it, too, and where some always do it is never free: a
+// process that takes none would hear of no other node.
+func (s *Store) StepInLine(ctx context.Context, id int32, events []Event) (Stepped, error) {
+	return s.stepOf(ctx, id, events, true)
+}
+
+func (s *Store) stepOf(ctx context.Context, id int32, events []Event, wait bool) (Stepped, error) {
+	out, err := s.step(ctx, id, taking{wait: wait, events: events, most: mostPerStep})
 	if err == nil || !violated(err) {
 		return out, err
 	}
@@ -110,7 +121,7 @@ func (s *Store) Step(ctx context.Context, id int32, events []Event) (Stepped, er
 }
 
 func (out *Stepped) merge(one Stepped) {
-	out.Domain, out.Taken, out.Still = one.Domain, out.Taken || one.Taken, one.Still
+	out.Domain, out.Taken, out.Gone, out.Still = one.Domain, out.Taken || one.Taken, one.Gone, one.Still
 	out.Calls, out.Posts, out.Sent = out.Calls+one.Calls, out.Posts+one.Posts, out.Sent+one.Sent
 	out.Moves, out.Ignored = append(out.Moves, one.Moves...), append(out.Ignored, one.Ignored...)
 }
@@ -131,26 +142,59 @@ type taking struct {
 	more func(context.Context, *db.Txn, *seat, *pgx.Batch) ([]Event, error)
 }
 
-func (s *Store) step(ctx context.Context, id int32, take taking) (out Stepped, err error) {
+// line has the requests of this process wait for a seat one at a time, so that a step that looks after the domain has
+// few of them before it, and none of them a connection meanwhile. free leaves it.
+func (s *Store) line(ctx context.Context, id int32) (free func(), err error) {
+	made, _ := s.lines.LoadOrStore(id, make(chan struct{}, 1))
+	line, _ := made.(chan struct{})
+	select {
+	case line <- struct{}{}:
+		return func() { <-line }, nil
+	case <-ctx.Done():
+		return nil, fault.New(fault.Retry, "unavailable", "others change domain %d: nothing of this was done", id).
+			Because(ctx.Err())
+	}
+}
+
+func (s *Store) step(ctx context.Context, id int32, take taking) (Stepped, error) {
+	if take.more == nil || db.JointOf(ctx) != nil { // one that others commit may have the seat already
+		return s.stepNow(ctx, id, take)
+	}
+	free, err := s.line(ctx, id)
+	if err != nil {
+		return Stepped{}, err
+	}
+	defer free()
+	return s.stepNow(ctx, id, take)
+}
+
+// named lists the intents that events are about.
+func named(events []Event) (ids []string) {
+	for _, e := range events {
+		if one, ok := idOf(e.id()); ok {
+			ids = append(ids, one.String())
+		}
+		if e.Created != nil {
+			ids = append(ids, e.Created.DependsOn...)
+		}
+	}
+	return ids
+}
+
+// stepNow is step without the line.
+func (s *Store) stepNow(ctx context.Context, id int32, take taking) (out Stepped, err error) {
 	var h *seat
 	events, more := take.events, take.more
 	err = s.Run(ctx, func(t *db.Txn) error {
 		out = Stepped{Domain: id}
-		var ids []string
-		for _, e := range events {
-			if one, ok := idOf(e.id()); ok {
-				ids = append(ids, one.String())
-			}
-			if e.Created != nil {
-				ids = append(ids, e.Created.DependsOn...)
-			}
-		}
 		var err error
-		if h, err = s.lock(ctx, t, id, take.wait, ids); err != nil {
-			return err
-		}
-		if h == nil {
+		h, err = s.lock(ctx, t, id, take.wait, named(events))
+		out.Gone = errors.Is(err, errGone)
+		switch {
+		case out.Gone, err == nil && h == nil:
 			return t.Rollback(ctx)
+		case err != nil:
+			return err
 		}
 		out.Taken = true
 		b := &pgx.Batch{}
@@ -161,6 +205,9 @@ func (s *Store) step(ctx context.Context, id int32, take taking) (out Stepped, e
 				return err
 			}
 			all = slices.Concat(all, added)
+		}
+		if h.paused { // it takes what others have sent once it goes on
+			take.most = 0
 		}
 		brought, numbers, err := s.read(ctx, t, h, b, take.most)
 		if err != nil {
@@ -177,7 +224,9 @@ func (s *Store) step(ctx context.Context, id int32, take taking) (out Stepped, e
 		return s.decide(ctx, t, h, b, all, &out)
 	})
 	if err != nil || db.JointOf(ctx) != nil { // others commit it, or it is a trial
-		s.seats.Delete(id)
+		if h != nil { // one that never had the seat has changed nothing of the image that is kept
+			s.seats.Delete(id)
+		}
 		return out, err
 	}
 	if out.Taken {
@@ -189,7 +238,7 @@ func (s *Store) step(ctx context.Context, id int32, take taking) (out Stepped, e
 
 // decide runs what happened, and writes what that leads to.
 func (s *Store) decide(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch, events []Event, out *Stepped) error {
-	begun, err := s.begins(ctx, t, h)
+	begun, alone, err := s.begins(ctx, t, h)
 	if err != nil {
 		return err
 	}
@@ -200,10 +249,17 @@ func (s *Store) decide(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch, ev
 	if begun {
 		list = append(list, coord.Event{Started: true})
 	}
+	if h.paused || alone {
+		list = append(list, coord.Event{Hushed: true})
+	}
 	for _, e := range events {
 		if e.Event != (coord.Event{}) {
 			list = append(list, e.Event)
 		}
+	}
+	if begun || h.d.Still() { // read again once it goes on: a domain that is still decides nothing
+		list = slices.DeleteFunc(list, func(e coord.Event) bool { return e.Core != nil })
+		events = slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.Core != nil })
 	}
 	st, err := coord.Handle(h.d, list, h.now, h.height)
 	if err != nil {
@@ -249,17 +305,39 @@ func (h *seat) callAgain(b *pgx.Batch, events []Event) int {
 
 var errEndless = errors.New("a step does not come to its rest")
 
-// begins says whether this process is the first of its installation since all were down. Each process is noted in the
-// row of the seat, once in its life; one that has no node takes no calls, and is no part of a life.
-func (s *Store) begins(ctx context.Context, t *db.Txn, h *seat) (bool, error) {
+// begins says whether this step is the first of its installation since all its processes were down. Each process is
+// noted in the row of the seat, once in its life; one that has no node takes no calls, and is no part of a life.
+//
+// Where such a one steps alone, while all others are down, the wait for the greetings begins as well: else the step
+// would use a beat, and the process that begins a life would ask the others from that on, behind all that they may have
+// heard. The wait does not end while it is alone, since no hello goes out, and the process that begins keeps its start.
+func (s *Store) begins(ctx context.Context, t *db.Txn, h *seat) (begun, alone bool, err error) {
 	node := int64(0)
 	if s.Self != nil {
 		node = s.Self()
 	}
-	if node == 0 || slices.Contains(h.lives, node) {
-		return false, nil
+	if slices.Contains(h.lives, node) {
+		return false, false, nil
 	}
-	var alive []int64
+	alive, err := s.alive(ctx, t, h)
+	if alone = err == nil && len(alive) == 0; node == 0 {
+		return alone && h.d.Seat.HelloAt.IsZero(), alone, err
+	}
+	h.lives = append(alive, node)
+	return alone, false, err
+}
+
+// begun says whether a process in the row of the seat is alive: this one, or another.
+func (s *Store) begun(ctx context.Context, t *db.Txn, h *seat) (bool, error) {
+	if s.Self != nil && slices.Contains(h.lives, s.Self()) {
+		return true, nil
+	}
+	alive, err := s.alive(ctx, t, h)
+	return len(alive) > 0, err
+}
+
+// alive are the processes in the row of the seat that are.
+func (s *Store) alive(ctx context.Context, t *db.Txn, h *seat) (alive []int64, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT n.node_id
 		FROM postern.node n
@@ -269,11 +347,7 @@ func (s *Store) begins(ctx context.Context, t *db.Txn, h *seat) (bool, error) {
 			alive, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			return err
 		})
-	if err := t.Send(ctx, b); err != nil {
-		return false, err
-	}
-	h.lives = append(alive, node)
-	return len(alive) == 0, nil
+	return alive, t.Send(ctx, b)
 }
 
 // fenced leaves out answers whose call has been leased to another since, or has gone.

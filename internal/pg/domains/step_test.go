@@ -326,6 +326,7 @@ func TestTheWorkOfAnotherNodeIsReleased(t *testing.T) {
 // answer is made again at once, not behind its lease.
 func TestACallWhoseAnswerIsNotTakenIsMadeAgainAtOnce(t *testing.T) {
 	w := newWorld(t)
+	w.S.Domains.Self = nil
 	w.post("a")
 	claim := func() []*domains.Call {
 		list, err := w.S.Domains.ClaimCalls(w.Ctx, w.node.ID, nil, 10)
@@ -381,6 +382,7 @@ func TestADomainThatIsStillCallsNoService(t *testing.T) {
 	if calls() == 0 {
 		t.Fatal("there is no call to make")
 	}
+	ann.down()
 	ann.S.Domains.Self = func() int64 { return ann.node.ID }
 	step := func() (still bool) {
 		_, err := ann.S.Domains.Step(ann.Ctx, ann.id(), nil)
@@ -394,6 +396,13 @@ func TestADomainThatIsStillCallsNoService(t *testing.T) {
 	ann.Later(20 * time.Second) // the leases are over, and the grace is not looked at yet
 	if n := calls(); n != 0 {
 		t.Errorf("%d calls of a domain that is still are claimed", n)
+	}
+	if !step() {
+		t.Error("it goes on, though no process was there to hear an answer")
+	}
+	for range 20 {
+		ann.Later(time.Second)
+		step()
 	}
 	if step() {
 		t.Error("it waits when the grace is over")
@@ -430,4 +439,36 @@ func TestACallThatCannotBeMadeHoldsUpNoOther(t *testing.T) {
 	}
 	w.finish()
 	w.Same(w.receipts(), "success ")
+}
+
+// A uid may be a UUID. Such a name means the intent of that id, else the one of that uid.
+func TestAnIntentIsCalledByAUIDThatLooksLikeAnID(t *testing.T) {
+	w := newWorld(t)
+	const uid = "0190c1e6-0000-7000-8000-000000000001"
+	i := w.post(uid)
+	other := w.post(i.ID) // its uid is the id of the first
+	for called, want := range map[string]string{uid: i.ID, i.ID: i.ID, other.ID: other.ID} {
+		got, err := w.S.Domains.Intent(w.Ctx, w.ID, "tok", called)
+		if err != nil || got.ID != want {
+			t.Errorf("%s is %+v %v, want %s", called, got, err, want)
+		}
+	}
+	w.finish()
+	if why, err := w.S.Domains.WhyIntent(w.Ctx, w.ID, "tok", uid); err != nil || why.State != "Confirmed" {
+		t.Error(why, err)
+	}
+	if steps, err := w.S.Domains.History(w.Ctx, w.ID, "tok", uid); err != nil || len(steps) == 0 {
+		t.Error(steps, err)
+	}
+	parked := "0190c1e6-0000-7000-8000-000000000002"
+	w.post(parked)
+	if r, err := w.S.Domains.Resume(w.Ctx, w.By, "tok", parked); err != nil || r.Changed {
+		t.Error(r, err)
+	}
+	if _, err := w.S.Domains.Release(w.Ctx, w.By, "tok", parked, true); fault.KindOf(err) != fault.Conflict {
+		t.Error("a release says", err)
+	}
+	if _, err := w.S.Domains.Cancel(w.Ctx, w.By, "tok", parked); fault.KindOf(err) == fault.NotFound {
+		t.Error("a cancel says", err)
+	}
 }

@@ -19,8 +19,8 @@ type Store struct {
 	Left func(machine string, state coord.State, took time.Duration)
 	// Ended is told, after the commit, how an intent ended; nil: it is not.
 	Ended func(outcome string)
-	// Counted is told, after the commit, what came of a message between nodes: delivered, refused, taken, or ignored
-	// by the step that took it; nil: it is not.
+	// Counted is told, after the commit, what came of a message between nodes: delivered, refused, dropped by a domain
+	// that is paused or full, taken, or ignored by the step that took it; nil: it is not.
 	Counted func(kind coord.Kind, outcome string)
 	// Stepped is told, after the commit, of each step; nil: it is not. It must not wait.
 	Stepped func(Stepped)
@@ -30,6 +30,7 @@ type Store struct {
 	reads      *reads.Store
 	deliveries *deliveries.Store
 	seats      sync.Map     // *kept by domain
+	lines      sync.Map     // chan struct{} by domain: one request at a time waits for its seat
 	activities *pg.Ingester // public transactions
 }
 
@@ -48,6 +49,8 @@ func New(core *pg.Store, r *reads.Store, told *deliveries.Store) *Store {
 		OR EXISTS (SELECT FROM postern.coord_in WHERE error = '')`)
 	core.RegisterKind(Nodes, `EXISTS (SELECT FROM postern.domain d
 		WHERE d.removed_at IS NULL AND jsonb_array_length(d.settings->'nodes') > 1)`)
+	core.Judges(final)
+	core.Needs("domains", `EXISTS (SELECT FROM postern.domain WHERE context_id = $1 AND removed_at IS NULL)`)
 	return s
 }
 

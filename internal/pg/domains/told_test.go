@@ -122,10 +122,9 @@ func TestWhatBecomesOfAnIntentIsToldOnce(t *testing.T) {
 // ownsNothing asks for all that was told as a role that may fetch it, and that no context was given to.
 func (w *world) ownsNothing() {
 	w.T.Helper()
-	tx, err := w.S.Pool().Begin(w.Ctx)
-	w.Must(err)
+	tx := w.Begin(w.S.Pool())
 	defer func() { _ = tx.Rollback(w.Ctx) }()
-	_, err = tx.Exec(w.Ctx, `SET LOCAL ROLE postern_submit`)
+	_, err := tx.Exec(w.Ctx, `SET LOCAL ROLE postern_submit`)
 	w.Must(err)
 	var shown int
 	w.Must(tx.QueryRow(w.Ctx, `SELECT count(postern.event_data(d.queue_id, d.seq, d.day, d.event, d.at, '{data}'))

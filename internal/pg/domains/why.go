@@ -1,9 +1,13 @@
 package domains
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,9 +19,13 @@ import (
 )
 
 // WhyIntent says what an intent waits for: the chain from itself to the root, which may lie at another node, in the
-// service of the domain, or in the core. It locks nothing: its answer was true a moment ago.
+// service of the domain, or in the core. Of an intent of another node, by its id, it says what the work of this one
+// waits for. It locks nothing: its answer was true a moment ago.
 func (s *Store) WhyIntent(ctx context.Context, contextID int32, domain, called string) (*reads.Why, error) {
 	i, err := s.Intent(ctx, contextID, domain, called)
+	if id, ok := idOf(called); ok && fault.KindOf(err) == fault.NotFound {
+		return s.whyWork(ctx, contextID, domain, id.String(), err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +47,7 @@ func (s *Store) WhyIntent(ctx context.Context, contextID int32, domain, called s
 }
 
 // WhyDomain says what keeps a domain from going on: that it is stopped, nodes that are silent or have other settings,
-// and ways to nodes that are closed.
+// ways to nodes that are closed, and works whose public transactions wait for an operator's word.
 func (s *Store) WhyDomain(ctx context.Context, contextID int32, domain string) (*reads.Why, error) {
 	x, err := s.explain(ctx, contextID, domain)
 	if err != nil {
@@ -56,6 +64,9 @@ func (s *Store) WhyDomain(ctx context.Context, contextID int32, domain string) (
 		if c.failure != "" {
 			x.call(c)
 		}
+	}
+	if err := x.unknown(); err != nil {
+		return nil, err
 	}
 	x.w.Moving = len(x.w.Blockers) == 0
 	if x.w.Summary = "nothing is in its way"; !x.w.Moving {
@@ -74,6 +85,7 @@ type whyDomain struct {
 	now     time.Time
 	calls   []openCall
 	lines   map[string]closedLine
+	trouble string // why the last try of the work that is explained came to nothing
 	w       *reads.Why
 }
 
@@ -155,9 +167,18 @@ func (x *whyDomain) add(kind, object string, since time.Time, next *reads.NextSt
 		Detail: fmt.Sprintf(detail, args...), Next: next, Levers: levers})
 }
 
-// stopped names what stops all of a domain. Where a lever has to end it, nothing moves by itself.
+// stopped names what stops all of a domain. Where a lever has to end it, nothing moves by itself. While it is not known
+// what the store has lost, none of the levers that end an intent works.
 func (x *whyDomain) stopped() {
 	seat := x.image.Seat
+	if x.d.Quarantined || !seat.HelloAt.IsZero() {
+		for i := range x.w.Blockers {
+			x.w.Blockers[i].Levers = slices.DeleteFunc(x.w.Blockers[i].Levers, func(l reads.Lever) bool {
+				ofIntent, resumes := strings.HasPrefix(l.Path, x.at("")), strings.HasSuffix(l.Path, "/resume")
+				return ofIntent != resumes // a public transaction that is resumed goes out
+			})
+		}
+	}
 	x.w.Moving = x.w.Moving && !x.d.Paused && !x.d.Quarantined
 	switch {
 	case x.d.Paused:
@@ -217,20 +238,55 @@ func (x *whyDomain) digest() string {
 
 func (x *whyDomain) ago(at time.Time) time.Duration { return x.now.Sub(at).Truncate(time.Millisecond) }
 
-// intent explains one intent.
+// mayCancel is the lever that ends an intent, unless a permit for it may still be used.
+func (x *whyDomain) mayCancel(i *Intent) []reads.Lever {
+	if i == nil || i.Holder != "" || i.Waits != "" || !slices.Contains(coord.CancelledIn, i.State) {
+		return nil
+	}
+	return []reads.Lever{x.lever(i.ID, "cancel")}
+}
+
+// mayEnd is the lever that ends an intent: an operator's word where a permit for it may still be used.
+func (x *whyDomain) mayEnd(i *Intent) []reads.Lever {
+	if i.Holder != "" || i.Waits != "" {
+		return []reads.Lever{x.lever(i.ID, "release").With("outcome", "...").With("reason", "...")}
+	}
+	return x.mayCancel(i)
+}
+
+// intent explains one intent, with what went wrong in its last try.
 func (x *whyDomain) intent(i *Intent, depth int) error {
+	blockers := len(x.w.Blockers)
+	if err := x.waits(i, depth); err != nil {
+		return err
+	}
+	text := cmp.Or(x.trouble, i.Image.Trouble)
+	x.trouble = ""
+	named := slices.ContainsFunc(x.w.Blockers[blockers:], func(b reads.Blocker) bool {
+		return b.Kind == "service_fails" || b.Kind == "intent_depends" // it is in there, or behind it
+	})
+	if text != "" && !named && i.Receipt == "" && i.State != coord.Parked && i.Holder == "" {
+		x.w.Moving = false
+		x.add("try_failed", x.at(i.ID), i.Since, nil, x.mayCancel(i), "its last try came to nothing, and it is tried "+
+			"again: %s", text)
+	}
+	return nil
+}
+
+func (x *whyDomain) waits(i *Intent, depth int) error {
 	image := &i.Image
 	switch {
 	case i.Receipt != "":
 		x.add("terminal", x.at(i.ID), i.Since, nil, nil, "it has ended: %s %s", i.Receipt, i.Text)
 	case i.State == coord.Parked:
 		x.add("intent_parked", x.at(i.ID), i.Since, nil,
-			[]reads.Lever{x.lever(i.ID, "resume"), x.lever(i.ID, "cancel")}, "it is parked: %s", i.Parked)
+			append([]reads.Lever{x.lever(i.ID, "resume")}, x.mayEnd(i)...), "it is parked: %s", i.Parked)
 	case i.State == coord.Pending:
 		return x.pending(i, depth)
 	case i.State == coord.Assembling || i.State == coord.Signing:
 		x.w.Moving = true
-		x.add("service_call", x.at(i.ID), i.Since, nil, nil, "the domain's service is asked to assemble and sign it")
+		x.add("service_call", x.at(i.ID), i.Since, nil, x.mayCancel(i),
+			"the domain's service is asked to assemble and sign it")
 		for _, c := range x.calls {
 			if c.intent == i.ID && c.failure != "" {
 				x.w.Moving = false
@@ -241,10 +297,11 @@ func (x *whyDomain) intent(i *Intent, depth int) error {
 		x.held(i)
 	case x.lost(i):
 	case image.Delegate == x.d.Settings.Self || i.Holder == x.d.Settings.Self:
-		return x.work(i.ID)
+		return x.work(i.ID, x.mayCancel(i))
 	case image.Delegate == "":
-		x.add("no_coordinator", x.at(i.ID), i.Since, nil, []reads.Lever{x.lever(i.ID, "cancel")},
-			"no node coordinates it")
+		if !x.full(i) {
+			x.add("no_coordinator", x.at(i.ID), i.Since, nil, x.mayEnd(i), "no node coordinates it")
+		}
 	default:
 		x.delegated(i)
 	}
@@ -264,7 +321,7 @@ func (x *whyDomain) pending(i *Intent, depth int) error {
 		if on.Receipt == coord.Success || depth > whyDepth {
 			continue
 		}
-		x.add("intent_depends", x.at(id), i.Since, nil, []reads.Lever{x.lever(i.ID, "cancel")},
+		x.add("intent_depends", x.at(id), i.Since, nil, x.mayEnd(i),
 			"it goes after intent %s, which is %s", id, on.State)
 		return x.intent(on, depth+1)
 	}
@@ -272,7 +329,10 @@ func (x *whyDomain) pending(i *Intent, depth int) error {
 	if i.Image.NotBefore.After(x.now) {
 		next = &reads.NextStep{At: i.Image.NotBefore, What: "it is handed over anew"}
 	}
-	x.add("no_coordinator", x.at(i.ID), i.Since, next, []reads.Lever{x.lever(i.ID, "cancel")},
+	if x.full(i) {
+		return nil
+	}
+	x.add("no_coordinator", x.at(i.ID), i.Since, next, x.mayEnd(i),
 		"no node has taken it: the coordinator of this one is %s", x.d.Coordinator)
 	for _, p := range x.image.Peers {
 		if p.Node != x.d.Settings.Self {
@@ -282,31 +342,36 @@ func (x *whyDomain) pending(i *Intent, depth int) error {
 	return nil
 }
 
+// full says whether the node that coordinates has said that it takes no more of this one, and explains that.
+func (x *whyDomain) full(i *Intent) bool {
+	beat := time.Duration(x.d.Settings.Heartbeat)
+	for _, p := range x.image.Peers {
+		if p.Room == nil || *p.Room > 0 || p.State != coord.Active ||
+			x.now.Sub(p.LiveAt) > time.Duration(x.d.Settings.InactiveGrace)*beat {
+			continue
+		}
+		x.w.Moving = true
+		x.add("not_taken", x.at(i.ID), i.Since,
+			&reads.NextStep{At: p.LiveAt.Add(beat), What: "the node says anew how many it takes"}, x.mayEnd(i),
+			"node %s takes no more intents of this node now: those that it has go first", p.Node)
+		return true
+	}
+	return false
+}
+
 // delegated explains what another node coordinates, in the last words of that node.
 func (x *whyDomain) delegated(i *Intent) {
 	node, image := i.Image.Delegate, &i.Image
-	p := x.peer(node)
 	if image.Acked == 0 {
 		x.add("not_taken", x.at(i.ID), image.GivenAt, &reads.NextStep{
-			At: image.DelegatedAt.Add(time.Duration(x.d.Settings.DelegateTimeout)), What: "it is offered again"}, nil,
-			"it was handed to node %s, which has not said that it has it", node)
+			At: image.DelegatedAt.Add(time.Duration(x.d.Settings.DelegateTimeout)), What: "it is offered again"},
+			x.mayCancel(i), "it was handed to node %s, which has not said that it has it", node)
 		x.node(node)
 		return
 	}
-	said := "nothing of it yet"
-	if image.Said != "" {
-		said = string(image.Said)
-	}
-	if image.SaidWhy != "" {
-		said += " (" + image.SaidWhy + ")"
-	}
 	x.w.Moving = true
-	heard := "never"
-	if p != nil && !p.HeardAt.IsZero() {
-		heard = x.ago(p.HeardAt).String() + " ago"
-	}
-	x.add("at_coordinator", "/peers/"+node, i.Since, nil, nil, "node %s coordinates it and says: %s (heard %s)", node,
-		said, heard)
+	x.add("at_coordinator", "/peers/"+node, i.Since, nil, x.mayCancel(i), "node %s coordinates it and says: %s", node,
+		x.lastWords(i, node))
 	if x.node(node) {
 		x.w.Moving = false
 	}
@@ -317,8 +382,30 @@ func (x *whyDomain) held(i *Intent) {
 	x.add("permit_held", "/peers/"+i.Holder, i.Since, nil,
 		[]reads.Lever{x.lever(i.ID, "release").With("outcome", "...").With("reason", "...")},
 		"node %s may post its public transaction, and so no other node may: it waits until %[1]s says what came of "+
-			"it; release takes an operator's word", i.Holder)
+			"it; release takes an operator's word. It said last: %s", i.Holder, x.lastWords(i, i.Holder))
 	x.w.Moving = !x.node(i.Holder)
+}
+
+// lastWords are what a node said last of an intent, and when it was heard.
+func (x *whyDomain) lastWords(i *Intent, node string) string {
+	image := &i.Image
+	said := "nothing of it yet"
+	if image.Said != "" && image.Delegate == node {
+		said = string(image.Said)
+		if image.SaidWhy != "" {
+			said += " (" + image.SaidWhy + ")"
+		}
+		if image.Nonce != 0 {
+			said += ", nonce " + strconv.FormatInt(image.Nonce, 10)
+		}
+		if image.Hash != "" {
+			said += ", hash " + image.Hash
+		}
+	}
+	if p := x.peer(node); p != nil && !p.HeardAt.IsZero() {
+		return said + " (heard " + x.ago(p.HeardAt).String() + " ago)"
+	}
+	return said + " (never heard)"
 }
 
 // lost explains what may be under way by a permit that is closed and has not ended, and says whether that keeps an
@@ -333,7 +420,8 @@ func (x *whyDomain) lost(i *Intent) bool {
 		why = "node %s had the permit to post its public transaction, and does not say what came of it"
 	}
 	if i.Waits != x.d.Settings.Self {
-		x.add("permit_held", "/peers/"+i.Waits, i.Since, nil, []reads.Lever{release}, why, i.Waits)
+		x.add("permit_held", "/peers/"+i.Waits, i.Since, nil, []reads.Lever{release},
+			why+". It said last: "+strings.ReplaceAll(x.lastWords(i, i.Waits), "%", "%%"), i.Waits)
 		x.w.Moving = !x.node(i.Waits)
 		return true
 	}
@@ -352,108 +440,4 @@ func (x *whyDomain) call(c openCall) {
 	}
 	x.add("service_fails", object, c.due, &reads.NextStep{At: c.due, What: "it is called again"}, nil,
 		"POST %s/%s fails, at try %d: %s", x.d.Settings.ServiceURL, c.kind, c.tries, c.failure)
-}
-
-// work explains what this node coordinates.
-func (x *whyDomain) work(id string) error {
-	w, before, err := x.s.workOf(x.ctx, x.d.ID, id)
-	if err != nil {
-		return err
-	}
-	object := x.at(id)
-	x.w.Moving = true
-	switch {
-	case w == nil:
-		x.add("no_coordinator", object, x.now, nil, nil, "it was handed to this node, which has not taken it yet")
-	case w.State == coord.Pooled && w.NotBefore.After(x.now):
-		x.add("work_waits", object, w.Since, &reads.NextStep{At: w.NotBefore, What: "it is assembled anew"}, nil,
-			"it waits before it is assembled again: %s", w.Reason)
-	case w.State == coord.Pooled || w.State == coord.PreAssemblyBlocked:
-		x.add("work_turn", object, w.Since, nil, nil, "%d of this domain are assembled before it, one at a time; this "+
-			"node is %s", before, x.d.Coordinator)
-	case w.State == coord.Blocked:
-		x.add("intent_depends", object, w.Since, nil, nil, "what makes its inputs is not that far: %v", w.Needs)
-	case w.State == coord.Dispatched || w.State == coord.Submitted:
-		return x.public(w)
-	default:
-		x.add("work_asks", object, w.Since, nil, nil, "this node coordinates it, and it is %s", w.State)
-	}
-	if w == nil {
-		return nil
-	}
-	for _, a := range w.Waits() {
-		who := "node " + a.Node
-		if a.Party != "" {
-			who = "party " + a.Party + " (" + a.Name + ")"
-		}
-		x.add("answer_missing", object, a.First, &reads.NextStep{
-			At: a.Last.Add(time.Duration(x.d.Settings.RequestTimeout)), What: "it is asked again"}, nil,
-			"%s was sent %s, and has not answered", who, a.Kind)
-		if a.Node != x.d.Settings.Self && x.node(a.Node) {
-			x.w.Moving = false
-		}
-	}
-	for _, c := range x.calls {
-		if c.intent == id && c.failure != "" {
-			x.w.Moving = false
-			x.call(c)
-		}
-	}
-	return nil
-}
-
-// public explains a public transaction by the core's own words.
-func (x *whyDomain) public(w *coord.Work) error {
-	var uid, failure string
-	err := x.s.Db(x.ctx).QueryRow(x.ctx, `SELECT a.uid, a.error FROM postern.coord_activity a
-		WHERE a.domain_id = $1 AND a.work_uid = $2`, x.d.ID, w.UID).Scan(&uid, &failure)
-	if err != nil && !db.IsNoRows(err) {
-		return db.Known(err)
-	}
-	x.add("public_transaction", x.at(w.ID), w.Since, nil, nil, "its public transaction is %s", w.State)
-	if failure != "" {
-		x.w.Moving = false
-		x.add("public_refused", x.at(w.ID), w.Since, nil, nil, "the core does not take its public transaction: %s",
-			failure)
-		return nil
-	}
-	if w.Unknown {
-		x.w.Moving = false
-		x.add("public_unknown", x.at(w.ID), w.Since, nil,
-			[]reads.Lever{x.lever(w.ID, "release").With("outcome", "...").With("reason", "...")},
-			"it is not known what became of its public transaction, which may land: %s", w.Reason)
-		return nil
-	}
-	id, err := x.s.ByUID(x.ctx, x.context, uid)
-	if fault.KindOf(err) == fault.NotFound { // it is just being posted
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	core, err := x.s.reads.Why(x.ctx, x.context, id)
-	if err != nil {
-		return err
-	}
-	x.w.Moving = core.Moving || len(core.Blockers) > 0 && core.Blockers[0].Kind == "terminal" // a step takes its end
-	x.w.Blockers = append(x.w.Blockers, core.Blockers...)
-	return nil
-}
-
-// workOf reads the work of an id, or nil, and how many are assembled before it.
-func (s *Store) workOf(ctx context.Context, domain int32, id string) (*coord.Work, int, error) {
-	var image []byte
-	var before int
-	err := s.Db(ctx).QueryRow(ctx, `SELECT w.image, (SELECT count(*) FROM postern.coord_work o
-			WHERE o.domain_id = w.domain_id AND o.held AND o.place < w.place AND o.state IN ('Pooled', 'Assembling'))
-		FROM postern.coord_work w WHERE w.domain_id = $1 AND w.intent_id = $2::text::uuid`, domain, id).
-		Scan(&image, &before)
-	if db.IsNoRows(err) {
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, 0, db.Known(err)
-	}
-	w := &coord.Work{}
-	return w, before, json.Unmarshal(image, w)
 }

@@ -34,6 +34,7 @@ func (h *seat) write(b *pgx.Batch, st *coord.Step) error {
 		}
 	}
 	h.writePosts(b, st)
+	h.writeEnds(b, old, d)
 	if err := h.writeMail(b, d, st.Messages); err != nil {
 		return err
 	}
@@ -303,6 +304,23 @@ func (h *seat) writePosts(b *pgx.Batch, st *coord.Step) {
 	}
 }
 
+// writeEnds ends the public transactions of works that wait for them no more, also of one whose outcome the core does
+// not know: the ledger, or an operator, has said it. Retention keeps what has not ended.
+func (h *seat) writeEnds(b *pgx.Batch, old, d *coord.Domain) {
+	out := func(w *coord.Work) bool { return w.State == coord.Dispatched || w.State == coord.Submitted }
+	var uids []string
+	for _, was := range old.Works {
+		if w := d.Work(was.ID); out(was) && w != nil && !out(w) {
+			uids = append(uids, was.UID)
+		}
+	}
+	if len(uids) > 0 {
+		b.Queue(`UPDATE postern.coord_activity
+			SET ended_at = $3
+			WHERE domain_id = $1 AND work_uid = ANY ($2) AND ended_at IS NULL`, h.id, uids, h.now)
+	}
+}
+
 // writeSettled has the service told of what was confirmed, where it wants that.
 func (h *seat) writeSettled(b *pgx.Batch, d *coord.Domain, receipts []coord.Receipt) {
 	if !h.settings.asks(CallSettled) {
@@ -315,17 +333,45 @@ func (h *seat) writeSettled(b *pgx.Batch, d *coord.Domain, receipts []coord.Rece
 	}
 }
 
-// writeParts adds to b what the service made, as an event brings it.
+// writeParts adds to b what the service made, as an event brings it, and keeps the core's word.
+//
+// Why a late word does not open again what has ended: words are read before the lock of the seat, and another step may
+// have ended the work meanwhile. This statement stands behind that lock, and so it sees that end.
 func writeParts(b *pgx.Batch, h *seat, e Event) {
 	for _, p := range e.Parts {
 		b.Queue(`INSERT INTO postern.coord_payload (domain_id, intent_id, generation, part, name, party, data, at)
 			VALUES ($1, $2::text::uuid, $3, $4, $5, $6, $7, $8)
 			ON CONFLICT ON CONSTRAINT one_row_per_part DO NOTHING`, h.id, p.ID, p.Generation, p.Part, p.Name, p.Party,
 			string(p.Data), h.now)
+		if p.Part == "assembled" || p.Part == "pending" {
+			h.forgetParts(b, p)
+		}
 	}
 	if w := e.Word; w != nil {
 		b.Queue(`UPDATE postern.coord_activity
 			SET state = $3, nonce = $4, hash = $5, ended_at = CASE WHEN $6 THEN $7::timestamptz END
-			WHERE domain_id = $1 AND work_uid = $2`, h.id, w.UID, w.State, w.Nonce, w.Hash, w.Ended, h.now)
+			WHERE domain_id = $1 AND work_uid = $2 AND ended_at IS NULL`, h.id, w.UID, w.State, w.Nonce, w.Hash,
+			w.Ended, h.now)
 	}
+}
+
+// forgetParts deletes parts of generations before the one that a part is stored for: one try follows another while an
+// endorser is away. Where the intent is only to be assembled anew, these are the states that could be used then.
+//
+// Why none is deleted that is still read: all parts are written by steps, behind the lock of the seat, and so is what
+// names a generation: its public transaction, its permit, an open call, and the work, which has the one that it asks
+// for. What a message to another node wants of an older one is stale there, and such a message is dropped.
+func (h *seat) forgetParts(b *pgx.Batch, p Part) {
+	b.Queue(`DELETE FROM postern.coord_payload o
+		WHERE o.domain_id = $1 AND o.intent_id = $2::text::uuid AND o.generation > 0 AND o.generation < $3
+			AND o.part IN ('pending', CASE WHEN $4 THEN o.part END)
+			AND NOT EXISTS (SELECT FROM postern.coord_activity a
+				WHERE (a.domain_id, a.intent_id, a.generation) = (o.domain_id, o.intent_id, o.generation))
+			AND NOT EXISTS (SELECT FROM postern.coord_permit y
+				WHERE (y.domain_id, y.intent_id, y.generation) = (o.domain_id, o.intent_id, o.generation))
+			AND NOT EXISTS (SELECT FROM postern.coord_call c
+				WHERE (c.domain_id, c.intent_id, c.generation) = (o.domain_id, o.intent_id, o.generation))
+			AND NOT EXISTS (SELECT FROM postern.coord_work w
+				WHERE (w.domain_id, w.intent_id, w.generation) = (o.domain_id, o.intent_id, o.generation))`, h.id, p.ID,
+		p.Generation, p.Part == "assembled")
 }
