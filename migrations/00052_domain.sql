@@ -142,6 +142,7 @@ CREATE TABLE postern.coord_activity (
     at         timestamptz NOT NULL,
     posted_at  timestamptz,
     recalled   boolean NOT NULL DEFAULT false, -- it is to be cancelled unless it may have gone out
+    held_back  boolean NOT NULL DEFAULT false, -- it is suspended until its domain goes on
     state      text NOT NULL DEFAULT '',       -- the last word of the core that was heard
     nonce      text NOT NULL DEFAULT '',
     hash       text NOT NULL DEFAULT '',

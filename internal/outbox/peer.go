@@ -18,6 +18,14 @@ func PeerType(peer string) string { return "peer." + peer }
 // PeerOf is the peer to which a type goes, false for the types of others.
 func PeerOf(typ string) (peer string, ok bool) { return strings.CutPrefix(typ, "peer.") }
 
+// PeerQueue is the queue of what an actor writes to a peer.
+func PeerQueue(peer, actor string) string { return "peer:" + peer + ":" + actor }
+
+// IsPeerQueue says whether a queue has such a name.
+func IsPeerQueue(name string) bool {
+	return strings.HasPrefix(name, "peer:") && strings.Count(name, ":") > 1
+}
+
 // PeerNameMost is how long the name of a peer may be, so that its type is not too long.
 const PeerNameMost = 100
 
@@ -33,17 +41,25 @@ func DoorOf(raw string) (d Door, ok bool) {
 	if err != nil {
 		return d, false
 	}
-	if m := door.FindStringSubmatch(u.Path); m != nil {
+	path := u.Path
+	if IsMycelium(raw) {
+		path = u.Opaque
+	}
+	if m := door.FindStringSubmatch(path); m != nil {
 		return Door{m[1], m[2]}, true
 	}
 	return d, false
 }
 
 // CheckPeerURL refuses what is no URL of a door, and one by which messages would go over a network for others to read,
-// unless the peer is insecure.
+// unless the peer is insecure. A Mycelium network encrypts from node to node.
 func CheckPeerURL(pointer, raw string, insecure bool) error {
 	u, err := url.Parse(raw)
-	switch {
+	switch over := IsMycelium(raw); {
+	case over:
+		if err := CheckMycelium(pointer, raw); err != nil {
+			return err
+		}
 	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
 		return fault.At(pointer, "url %q: want an absolute https URL", fault.Clip(raw))
 	case u.User != nil, u.Fragment != "", u.RawQuery != "":
@@ -53,7 +69,7 @@ func CheckPeerURL(pointer, raw string, insecure bool) error {
 		return fault.At(pointer, "url %q: want it to end with /contexts/NAME/peers/NAME: the context there, and the "+
 			"name that it has for this one; PUT /peers there answers it as door", fault.Clip(raw))
 	}
-	if u.Scheme == "http" && !insecure && !isLoopback(u.Hostname()) {
+	if u != nil && u.Scheme == "http" && !insecure && !isLoopback(u.Hostname()) {
 		return fault.At(pointer, "url %q: want https, since others can read what goes over http; with insecure: true "+
 			"it is called all the same", fault.Clip(raw))
 	}

@@ -17,6 +17,7 @@ type LeverResult struct {
 	Pending bool // it takes effect later: At says when
 	At      string
 	Moved   *outbox.ID // its id in the queue that it was moved to
+	State   string     // that it is in then, "" where the lever does not say
 }
 
 // inHand is what a lever on one transaction looks at, under the lock of its queue.

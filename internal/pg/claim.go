@@ -37,12 +37,14 @@ func (r Room) shuns() []int32 {
 
 // freeSendersSQL locks free senders of a pool, or the one that a head names: that one is taken also while it is
 // drained. Those of $5 are left to other nodes.
-const freeSendersSQL = `SELECT s.sender_id, s.account, s.worker_url, s.gate_failures > 0 FROM postern.sender s
-	WHERE (s.pool_id = $1 AND NOT s.draining OR s.sender_id = $2) AND s.queue_id IS NULL AND NOT s.paused AND s.removed_at IS NULL
+var freeSendersSQL = twin.SQL("sender_of_two_queues",
+	`SELECT s.sender_id, s.account, s.worker_url, s.gate_failures > 0 FROM postern.sender s
+	WHERE (s.pool_id = $1 AND NOT s.draining OR s.sender_id = $2) AND s.queue_id IS NULL AND NOT s.paused
 		AND (s.blocked_until IS NULL OR s.blocked_until <= coalesce($4::timestamptz, clock_timestamp()))
 		AND NOT EXISTS (SELECT FROM postern.pool p WHERE p.pool_id = s.pool_id AND p.paused)
-		AND s.sender_id <> ALL (coalesce($5::int[], '{}'))
-	ORDER BY s.last_used_at NULLS FIRST, s.sender_id LIMIT $3 FOR UPDATE OF s SKIP LOCKED`
+		AND s.removed_at IS NULL AND s.sender_id <> ALL (coalesce($5::int[], '{}'))
+	ORDER BY s.last_used_at NULLS FIRST, s.sender_id LIMIT $3 FOR UPDATE OF s SKIP LOCKED`,
+	" AND s.queue_id IS NULL", "")
 
 type freeSender struct {
 	id           int32

@@ -166,6 +166,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 	}
 	s.Conf.kinds.read(b, v)
 	s.ReadNow(b, &at) // before the snapshots of what tellers read
+	s.ReadStandby(b)
 	var done []func(time.Time)
 	for _, t := range s.tellers {
 		done = append(done, t.Read(b))

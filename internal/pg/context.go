@@ -202,6 +202,21 @@ func WriteTenant(ctx context.Context, t *pgdb.Txn, by pgdb.By, v Tenant) (pgdb.B
 	return by, writeMembers(ctx, t, by.Context, v.Members)
 }
 
+// keeping is what keeps a context from being deleted.
+type keeping struct{ what, exists string }
+
+// Needs registers what keeps a context from being deleted, before anything runs. what names it in the plural, and
+// exists is a condition of SQL that says whether the context $1 has any.
+func (s *Store) Needs(what, exists string) { s.keeps = append(s.keeps, keeping{what, exists}) }
+
+// keepAll registers what the core keeps of a context.
+func (s *Store) keepAll() {
+	s.Needs("dispatchers", `EXISTS (SELECT FROM postern.dispatcher WHERE context_id = $1 AND removed_at IS NULL)`)
+	s.Needs("senders", `EXISTS (SELECT FROM postern.sender WHERE context_id = $1 AND removed_at IS NULL)`)
+	s.Needs("configured queues", `EXISTS (SELECT FROM postern.queue_name WHERE context_id = $1 AND configured)`)
+	s.Needs("transactions", `EXISTS (SELECT FROM postern.task WHERE context_id = $1 AND created_at > '-infinity')`)
+}
+
 // RemoveContext takes away a context that holds nothing. Its row stays, so that what a slow client posts at
 // the same moment is stored under it, and is there when the context is put again.
 func (s *Store) RemoveContext(ctx context.Context, by pgdb.By, name string) error {
@@ -219,22 +234,18 @@ func (s *Store) RemoveContext(ctx context.Context, by pgdb.By, name string) erro
 		if err := by.Seen(have); err != nil {
 			return err
 		}
-		holds := map[string]*bool{"transactions": new(bool), "dispatchers": new(bool), "senders": new(bool), "configured queues": new(bool)}
 		b := &pgx.Batch{}
-		for what, sql := range map[string]string{
-			"transactions":      `SELECT EXISTS (SELECT FROM postern.task WHERE context_id = $1 AND created_at > '-infinity')`,
-			"dispatchers":       `SELECT EXISTS (SELECT FROM postern.dispatcher WHERE context_id = $1 AND removed_at IS NULL)`,
-			"senders":           `SELECT EXISTS (SELECT FROM postern.sender WHERE context_id = $1 AND removed_at IS NULL)`,
-			"configured queues": `SELECT EXISTS (SELECT FROM postern.queue_name WHERE context_id = $1 AND configured)`,
-		} {
-			b.Queue(sql, before.ID).QueryRow(func(row pgx.Row) error { return row.Scan(holds[what]) })
+		has := make([]bool, len(s.keeps))
+		for i, h := range s.keeps {
+			b.Queue(`SELECT `+h.exists, before.ID).QueryRow(func(row pgx.Row) error { return row.Scan(&has[i]) })
 		}
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
-		for _, what := range []string{"dispatchers", "senders", "configured queues", "transactions"} {
-			if *holds[what] {
-				return fault.New(fault.Conflict, "in_use", "context %s still has %s: only an empty one can be deleted (transactions leave with their retention)", name, what)
+		for i, h := range s.keeps {
+			if has[i] {
+				return fault.New(fault.Conflict, "in_use", "context %s still has %s: only an empty one can be deleted "+
+					"(transactions leave with their retention)", name, h.what)
 			}
 		}
 		b = &pgx.Batch{}

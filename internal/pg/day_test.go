@@ -78,7 +78,7 @@ func TestOtherDaysAreNoBusinessOfToday(t *testing.T) {
 	all := w.Begin(w.Second(1))
 	_, err := all.Exec(w.Ctx, `LOCK TABLE ONLY postern.task, ONLY postern.outcome, ONLY postern.attempt, ONLY postern.delivery IN ACCESS EXCLUSIVE MODE`)
 	w.Must(err)
-	ctx, cancel := context.WithTimeout(w.Ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(w.Ctx, time.Minute)
 	defer cancel()
 	if x, err := w.S.Transaction(ctx, w.ID, id); err != nil || x.State != outbox.DISPATCHING {
 		t.Error(x, err)

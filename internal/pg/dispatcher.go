@@ -84,6 +84,11 @@ func (s *Store) PutDispatcher(ctx context.Context, by pgdb.By, d outbox.Dispatch
 		if err != nil {
 			return err
 		}
+		for _, fits := range s.fits { // also of one that was removed: its domains stay
+			if err := fits(ctx, t, by.Context, d); err != nil {
+				return err
+			}
+		}
 		b := &pgx.Batch{}
 		if d.Pool != "" {
 			s.MakePool(b, by.Context, d.Pool)
@@ -109,6 +114,13 @@ func (s *Store) PutDispatcher(ctx context.Context, by pgdb.By, d outbox.Dispatch
 		return false, err
 	}
 	return created, s.Reconfigured(ctx)
+}
+
+type judges []func(context.Context, *pgdb.Txn, int32, outbox.Dispatcher) error
+
+// Judges registers what looks at each change of a dispatcher behind its lock, and may refuse it, before anything runs.
+func (s *Store) Judges(fits func(context.Context, *pgdb.Txn, int32, outbox.Dispatcher) error) {
+	s.fits = append(s.fits, fits)
 }
 
 // PauseDispatcher stops or resumes dispatching a type, and ends a drain. Calls that are out end; queues stay in the

@@ -521,6 +521,10 @@ func (in *ingest) dropOldest(ctx context.Context, t *db.Txn, q *QueueRow) error 
 	if oldest == nil || in.touched[q.ID] {
 		return fault.New(fault.Retry, "queue_full", "queue is full, and nothing in it can be dropped now").After(time.Second)
 	}
+	if err := in.s.may(db.By{Context: q.Context}, "drop", oldest); err != nil {
+		return fault.New(fault.Retry, "queue_full", "queue is full, and its oldest cannot be dropped: %s",
+			fault.As(err).Detail).After(time.Second)
+	}
 	in.touched[q.ID] = true
 	return in.e.cancelWaiting(ctx, t, q, oldest, db.By{Context: q.Context, Reason: "dropped to make room in a full queue"}, "dropped_oldest", nil)
 }

@@ -20,7 +20,7 @@ import (
 // nothing out of the order of this package, take no connection, and wait for nothing. Commits that several calls share
 // and dry runs call them like any other.
 type Maker interface {
-	// May refuses a lever on t, whose queue is locked. It decides by its arguments.
+	// May refuses a lever on t, whose queue is locked; "drop" makes room in a full queue. It decides by its arguments.
 	May(by db.By, lever string, t *Task) error
 	// Redrive leads a redrive of old. It calls post, perhaps behind locks of its own rows, which lie after those of
 	// queues; post reads old again, asks may behind that, and posts the new transaction.

@@ -161,6 +161,12 @@ func (q *mQueue) apply(a *pg.Answer, out pg.Settled) {
 	case sequencer.ThenBack:
 		x.state = outbox.WAITING
 		q.rest()
+		alone := step.Blocks != "" && a.Gate != sequencer.MoveClose // the others of its type go on
+		if alone && !x.suspended {
+			if at := q.m.Now.Add(step.Delay); at.After(q.due) && at.After(q.m.Now) {
+				q.mode, q.due = modeHeld, at
+			}
+		}
 	default:
 		q.owner, q.lease, q.due = nil, nil, q.m.Now.Add(step.Delay)
 		q.notBefore = q.due

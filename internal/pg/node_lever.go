@@ -39,10 +39,12 @@ func (n *NodeView) Version() int64 {
 	return int64(n.Epoch) * 2
 }
 
-const nodesSQL = `SELECT n.node_id, n.name, n.version, n.epoch, CASE WHEN n.dead_at IS NOT NULL THEN 'dead' WHEN n.heartbeat_at + n.ttl < now.at THEN 'silent' ELSE 'live' END,
+const nodesSQL = `SELECT n.node_id, n.name, n.version, n.epoch, x.state,
 		n.draining, n.ttl, n.heartbeat_at, greatest(now.at - n.heartbeat_at, '0'), n.started_at, n.dead_at, n.worker_allow_cidr,
 		coalesce(l.queues, 0), s.as_of, n.types, n.concurrency, n.calls
 	FROM postern.node n CROSS JOIN (SELECT coalesce($1::timestamptz, clock_timestamp()) AS at) now
+	CROSS JOIN LATERAL (SELECT CASE WHEN n.dead_at IS NOT NULL THEN 'dead'
+		WHEN n.heartbeat_at + n.ttl < now.at THEN 'silent' ELSE 'live' END AS state) x
 	LEFT JOIN postern.node_load l ON l.node_id = n.node_id LEFT JOIN (SELECT max(as_of) AS as_of FROM postern.node_load) s ON true
 	WHERE n.kind = 'work' `
 
@@ -52,9 +54,11 @@ func scanNode(row pgx.CollectableRow) (*NodeView, error) {
 		&v.Queues, &v.AsOf, &v.Types, &v.Concurrency, &v.Calls)
 }
 
-// Nodes lists up to limit nodes, the newest first: those older than one, 0 for all.
-func (s *Store) Nodes(ctx context.Context, olderThan int64, limit int) ([]*NodeView, error) {
-	rows, err := s.Db(ctx).Query(ctx, nodesSQL+`AND ($2::bigint = 0 OR n.node_id < $2) ORDER BY n.node_id DESC LIMIT $3`, s.LeaseNow(), olderThan, limit)
+// Nodes lists up to limit nodes that are in some states, none for all, the newest first: those older than one, 0: all.
+func (s *Store) Nodes(ctx context.Context, states []string, olderThan int64, limit int) ([]*NodeView, error) {
+	rows, err := s.Db(ctx).Query(ctx, nodesSQL+`AND ($2::bigint = 0 OR n.node_id < $2)
+		AND (coalesce(cardinality($4::text[]), 0) = 0 OR x.state = ANY ($4))
+		ORDER BY n.node_id DESC LIMIT $3`, s.LeaseNow(), olderThan, limit, states)
 	if err != nil {
 		return nil, db.Known(err)
 	}
@@ -68,23 +72,17 @@ func (s *Store) Node(ctx context.Context, name string) (*NodeView, error) {
 	if err != nil {
 		return nil, db.Known(err)
 	}
-	list, err := pgx.CollectRows(rows, scanNode)
-	if err == nil && len(list) == 0 {
+	n, err := pgx.CollectOneRow(rows, scanNode)
+	if db.IsNoRows(err) {
 		return nil, fault.New(fault.NotFound, "not_found", "no node %q", fault.Clip(name))
 	}
-	if err != nil {
-		return nil, db.Known(err)
-	}
-	return list[0], nil
+	return n, db.Known(err)
 }
 
 // DrainNode makes a node claim nothing more, or lets it again; it hears of it with its next heartbeat, and hands
 // back each queue when the call that it has out for it ends.
 func (s *Store) DrainNode(ctx context.Context, by db.By, name string, drain bool) (r LeverResult, err error) {
-	verb := "resume"
-	if drain {
-		verb = "drain"
-	}
+	verb := map[bool]string{true: "drain", false: "resume"}[drain]
 	r, err = s.pullNode(ctx, by, verb, name, `UPDATE postern.node SET draining = $2 WHERE node_id = $1 AND draining <> $2`, drain)
 	if r.Changed && drain {
 		r.Pending, r.At = true, "when the calls that it has out have ended"

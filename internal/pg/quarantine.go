@@ -271,6 +271,9 @@ func (q *Quarantined) holds(contextID int32, typ string) bool {
 	})
 }
 
+// Number rises with each beginning and end of a quarantine.
+func (q *Quarantined) Number() int64 { return q.number }
+
 // Whole says whether everything is in quarantine.
 func (q *Quarantined) Whole() bool { return slices.Contains(q.scopes, scope{}) }
 

@@ -91,10 +91,15 @@ type QueueFilter struct {
 	Stuck    time.Duration // those whose head has been in its state for so long, or has come to nothing for so long
 	After    string        // the cursor: the last name that the page before looked at
 	Limit    int
-	Examined int // how many queues the page may look at, 0 for 50,000
+	Examined int // how many queues the page may look at, 0 for 25,000
 }
 
-const afterSQL = ` AND n.name > $2 AND ($3 = '' OR n.name >= $3 AND left(n.name, length($3)) = $3)`
+// fromSQL is where a page begins; afterSQL passes over what has another beginning, which the collation of the database
+// may place between names with the same.
+const (
+	fromSQL  = ` AND n.name > $2 AND ($3 = '' OR n.name >= $3)`
+	afterSQL = fromSQL + ` AND ($3 = '' OR left(n.name, length($3)) = $3)`
+)
 
 // By the names' key up to the last one that the page may look at; outcomes are counted only of queues that
 // can be deep enough.
@@ -105,7 +110,7 @@ const queuesSQL = queueSQL + afterSQL + ` AND ($4 = '' OR n.name <= $4)
 			AND least(q.entered_at, q.blocked_since) <= coalesce($10::timestamptz, clock_timestamp()) - $9::interval)
 	ORDER BY n.context_id, n.name LIMIT $8`
 
-// heldSQL narrows to what nodes of a name have leased: few, of the rows of queues that are not idle.
+// heldSQL narrows to what nodes of a name have leased. It goes through all queues: each claim would write an index.
 const heldSQL = ` AND n.queue_id = ANY (ARRAY(SELECT q.queue_id
 		FROM postern.queue q
 		JOIN postern.node w ON w.node_id = q.node_id
@@ -115,7 +120,7 @@ const heldSQL = ` AND n.queue_id = ANY (ARRAY(SELECT q.queue_id
 // looks at a bounded number of queues, so that it may be short, even empty, before the end.
 func (s *Store) Queues(ctx context.Context, contextID int32, f QueueFilter) (list []*Queue, next string, err error) {
 	if f.Examined == 0 {
-		f.Examined = 50000
+		f.Examined = 25000
 	}
 	phases := []string{}
 	for _, p := range outbox.Phases {
@@ -127,9 +132,10 @@ func (s *Store) Queues(ctx context.Context, contextID int32, f QueueFilter) (lis
 	if held {
 		sql = strings.Replace(queuesSQL, afterSQL, afterSQL+heldSQL, 1)
 	}
-	if !held && (len(phases) > 0 || f.Paused != nil || f.MinDepth > 0 || f.Stuck > 0) { // else the page is full before
-		err = s.Db(ctx).QueryRow(ctx, `SELECT n.name FROM postern.queue_name n WHERE n.context_id = $1`+afterSQL+` ORDER BY n.context_id, n.name LIMIT 1 OFFSET $4`,
-			contextID, f.After, f.Prefix, f.Examined-1).Scan(&next)
+	narrowed := f.Prefix != "" || len(phases) > 0 || f.Paused != nil || f.MinDepth > 0 || f.Stuck > 0
+	if narrowed && !held { // else the page is full before
+		err = s.Db(ctx).QueryRow(ctx, `SELECT n.name FROM postern.queue_name n WHERE n.context_id = $1`+fromSQL+`
+			ORDER BY n.context_id, n.name LIMIT 1 OFFSET $4`, contextID, f.After, f.Prefix, f.Examined-1).Scan(&next)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return nil, "", db.Known(err)
 		}

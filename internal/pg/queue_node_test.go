@@ -44,3 +44,29 @@ func TestQueuesAreListedByTheNodeThatHoldsThem(t *testing.T) {
 	none, _ := of(pg.QueueFilter{Node: "three"})
 	w.Same(none)
 }
+
+// A page looks at so many names, also where few begin as it asks, and the pages together list each once.
+func TestAPageOfQueuesLooksAtSoManyNames(t *testing.T) {
+	t.Parallel()
+	w := pgworld.New(t)
+	w.Dispatcher("T", nil)
+	for _, q := range []string{"a", "b1", "b2", "b3", "c", "d", "e", "f"} {
+		w.Post(q, "T", q)
+	}
+	var names []string
+	pages := 0
+	for f := (pg.QueueFilter{Prefix: "b", Limit: 9, Examined: 2}); ; pages++ {
+		list, next, err := w.S.Queues(w.Ctx, w.ID, f)
+		w.Must(err)
+		for _, q := range list {
+			names = append(names, q.Name)
+		}
+		if f.After = next; next == "" {
+			break
+		}
+	}
+	w.Same(names, "b1", "b2", "b3")
+	if pages != 3 {
+		t.Errorf("%d pages before the last, want 3", pages)
+	}
+}

@@ -66,8 +66,7 @@ func TestReleaseComesBackForWhatWasLocked(t *testing.T) {
 	w.Later(25 * time.Hour)
 	_, err := w.S.Bury(w.Ctx)
 	w.Must(err)
-	holder, err := w.S.Pool().Begin(w.Ctx)
-	w.Must(err)
+	holder := w.Begin(w.S.Pool())
 	_, err = holder.Exec(w.Ctx,
 		`SELECT FROM postern.queue q JOIN postern.queue_name n USING (queue_id) WHERE n.name = 'q2' FOR UPDATE OF q`)
 	w.Must(err)

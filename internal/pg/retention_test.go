@@ -271,7 +271,7 @@ func TestDaysAreMadeBesideWriters(t *testing.T) {
 	}
 	w.Later(100 * 24 * time.Hour)
 	w.Must(w.S.Keep(w.Ctx, pgworld.AMonth))
-	ctx, cancel := context.WithTimeout(w.Ctx, 10*time.Second) // the writer does not end before
+	ctx, cancel := context.WithTimeout(w.Ctx, time.Minute) // the writer does not end before
 	defer cancel()
 	if n, err := w.S.EnsureDays(ctx); err != nil || n != 5*4 {
 		t.Errorf("%d partitions were made beside a writer: %v", n, err)

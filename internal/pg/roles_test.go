@@ -276,7 +276,7 @@ func TestEveryTableAndViewKeepsContextsApart(t *testing.T) {
 	shows(t, c, `SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'postern'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
 		AND (NOT c.relrowsecurity OR (SELECT count(*) FROM pg_policy p WHERE p.polrelid = c.oid AND p.polname IN ('tenant', 'app', 'verify')) <> 3)`,
 		// about no context, or of the service alone
-		"actor", "actor_key", "dispatcher_secret", "fanout", "goose_db_version", "goose_lock", "identity", "lane", "mark", "node", "node_load", "nonce", "processor_peer", "ready", "redrive", "retained", "ripple", "rolled", "rolling", "rolling_part", "store", "timer",
+		"actor", "actor_key", "dispatcher_secret", "fanout", "goose_db_version", "goose_lock", "identity", "lane", "mark", "node", "node_load", "nonce", "processor_peer", "ready", "redrive", "retained", "ripple", "rolled", "rolling", "rolling_part", "spent_key", "store", "timer",
 		"ui_session")
 	shows(t, c, `SELECT c.relname::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'context'
 		WHERE c.relkind = 'v' AND c.relnamespace::regnamespace::text IN ('postern', 'report')

@@ -42,7 +42,9 @@ type Store struct {
 	failAtOnce int // dependents that an end takes along
 
 	makers   []Made
+	keeps    []keeping
 	blocking []string // names of pools that block a sender after a failure, unless somebody says otherwise
+	fits     judges
 	tellers  []Teller
 }
 
@@ -67,7 +69,9 @@ func ConnectBy(ctx context.Context, w *db.Witness, url string, conns int32, part
 // New makes a store over a migrated database; the pool stays the caller's. Makers and tellers are registered with it
 // before it starts.
 func New(pool *pgxpool.Pool, log *slog.Logger) *Store {
-	return &Store{DB: db.NewDB(pool, log), Conf: newConf(pool), failAtOnce: failAtOnce}
+	s := &Store{DB: db.NewDB(pool, log), Conf: newConf(pool), failAtOnce: failAtOnce}
+	s.keepAll()
+	return s
 }
 
 // Start creates the partitions of the coming days and reads the configuration.

@@ -167,7 +167,10 @@ func redirected(whom string, status int) string {
 
 // unanswered sorts a call to which there was no answer. Nothing sent means that nothing happened.
 func unanswered(p reply) outbox.Answer {
-	if p.sent {
+	switch {
+	case p.never: // the same request would be refused for ever
+		return outbox.Answer{Class: outbox.ClassRejected, Code: p.code, Message: p.message}
+	case p.sent:
 		return outbox.Answer{Class: outbox.ClassAmbiguous, Code: p.code, Message: p.message}
 	}
 	return outbox.Answer{

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/internal/mycelium"
 )
 
 // Limits of every call (reliability: hostile worker).
@@ -33,6 +35,9 @@ type Config struct {
 	// Lookup finds the addresses of a host where a URL is judged before it is called (Reach); nil: as the system does.
 	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
+	// Mycelium is the address of the local node of a Mycelium network; "": workers with such URLs are not called.
+	Mycelium string
+
 	SigningKey ed25519.PrivateKey // signs calls of tools that want it; nil: none, and they are not called
 
 	// Observe sees every exchange as it came over the wire, with the context of its call; nil: exchanges are not
@@ -55,6 +60,7 @@ type Exchange struct {
 // Close it at the end.
 type Client struct {
 	transport *http.Transport
+	mycelium  *mycelium.Node // nil: there is none
 	reach     *Reach
 	userAgent string
 	key       ed25519.PrivateKey
@@ -76,8 +82,13 @@ func New(cfg Config) *Client {
 	if cfg.Lookup != nil {
 		reach.lookup = cfg.Lookup
 	}
+	var node *mycelium.Node
+	if cfg.Mycelium != "" {
+		node = newMycelium(cfg.Mycelium)
+	}
 	return &Client{
 		transport:  guarded(reach.guard),
+		mycelium:   node,
 		reach:      reach,
 		userAgent:  cfg.UserAgent,
 		key:        cfg.SigningKey,
@@ -110,6 +121,11 @@ func Guarded(allow []netip.Prefix, timeout time.Duration) *http.Client {
 }
 
 // Close lets go of idle connections. Calls in flight end by their own context.
-func (c *Client) Close() { c.transport.CloseIdleConnections() }
+func (c *Client) Close() {
+	c.transport.CloseIdleConnections()
+	if c.mycelium != nil {
+		c.mycelium.Close()
+	}
+}
 
 var _ Worker = (*Client)(nil)

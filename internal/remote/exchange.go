@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/twin"
 )
 
@@ -36,6 +37,7 @@ type reply struct {
 	sent    bool   // some byte of the request may have reached the worker
 	signed  bool   // it carried a signature by the dispatcher's secret
 	refused bool   // the guard refused the address: sent is false
+	never   bool   // it is too large for the line that it was to go over: sent is false
 	code    string // failure: "connection_refused", "timeout", ...
 	message string
 }
@@ -80,17 +82,24 @@ func (c *Client) once(ctx context.Context, r request) (p reply, stale bool) {
 	if err != nil {
 		return reply{code: "bad_worker_url", message: "the worker URL cannot be parsed: want http(s)://host[:port][/path]"}, false
 	}
-	if req.URL.Scheme != "http" && req.URL.Scheme != "https" || req.URL.Host == "" {
+	call := c.transport.RoundTrip
+	switch web := req.URL.Scheme == "http" || req.URL.Scheme == "https"; {
+	case outbox.IsMycelium(r.url):
+		call = overMycelium{c.mycelium, r.most}.RoundTrip
+	case !web || req.URL.Host == "":
 		return reply{code: "bad_worker_url", message: "the worker URL has scheme " + quote(req.URL.Scheme) + " and host " + quote(req.URL.Host) + ": want http(s)://host[:port][/path]"}, false
 	}
 	c.dress(req, r)
 
-	call := c.transport.RoundTrip
 	if twin.Planted("redirect_followed") {
 		call = (&http.Client{Transport: c.transport}).Do
 	}
 	resp, err := call(req)
 	if err != nil {
+		var off *undelivered
+		if errors.As(err, &off) {
+			return reply{code: off.code, message: off.message, sent: off.sent, never: off.never}, false
+		}
 		// Once our time is up, the transport returns while its writer may still be at work: a request that has a
 		// connection then may have been sent.
 		p.sent = got && (ctx.Err() != nil || conn == nil || conn.written.Load() > before)

@@ -13,8 +13,24 @@ import (
 // Client makes a client that may call this machine; it closes at the end of t.
 func Client(t testing.TB) *remote.Client {
 	t.Helper()
-	c := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"),
-		netip.MustParsePrefix("::1/128")}})
+	return client(t, "")
+}
+
+// Client makes a client that calls workers over the node; it may call no address of this machine.
+func (n *MyceliumNode) Client(t testing.TB) *remote.Client {
+	t.Helper()
+	return client(t, n.URL())
+}
+
+func client(t testing.TB, node string) *remote.Client {
+	c := remote.Config{Mycelium: node}
+	if node == "" {
+		c.AllowCIDR = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	}
+	return closing(t, remote.New(c))
+}
+
+func closing(t testing.TB, c *remote.Client) *remote.Client {
 	t.Cleanup(c.Close)
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -123,7 +124,8 @@ func (s *Store) CreateActor(ctx context.Context, by db.By, a NewActor, once db.O
 			return subjectTaken(err, &a.Actor)
 		}
 		for i, key := range a.Keys {
-			if err := s.insertKey(ctx, t, by, a.ID, key, i+1); err != nil {
+			at := fmt.Sprintf("/public_keys/%d", i)
+			if err := s.insertKey(ctx, t, by, a.ID, at, key, i+1); err != nil {
 				return err
 			}
 		}
@@ -220,8 +222,8 @@ func lockActor(ctx context.Context, t *db.Txn, id string) (a *Actor, err error) 
 	return a, nil
 }
 
-// RemoveActor forgets an actor that is no member of any context. A commit that makes it a member at the same moment
-// waits for the lock, by the foreign key, and is refused.
+// RemoveActor forgets an actor that is no member of any context. Its keys never name another one. A commit that makes
+// it a member at the same moment waits for the lock, by the foreign key, and is refused.
 func (s *Store) RemoveActor(ctx context.Context, by db.By, id string) error {
 	return s.Run(ctx, func(t *db.Txn) error {
 		before, err := lockActor(ctx, t, id)
@@ -243,6 +245,7 @@ func (s *Store) RemoveActor(ctx context.Context, by db.By, id string) error {
 				"%s is a member of %v: DELETE /contexts/%s/members/%s first", id, in, in[0], id)
 		}
 		b = &pgx.Batch{}
+		spend(b, id)
 		b.Queue(`DELETE FROM postern.actor WHERE actor_id = $1`, id)
 		s.AuditChange(b, by, "delete", "/actors/"+id, before.settings(), nil)
 		return t.Commit(ctx, b)

@@ -17,6 +17,7 @@ func init() {
 			"compromised_keys_are_retired": fault.Internal,
 			"two_live_keys_at_most":        fault.Conflict,
 			"one_use_per_nonce":            fault.Conflict,
+			"one_row_per_spent_key":        fault.Internal,
 			"one_actor_per_request_key":    fault.Conflict,
 			"issuer_comes_with_subject":    fault.Invalid,
 			"one_actor_per_subject":        fault.Conflict,

@@ -12,7 +12,7 @@
 //
 // # Tables
 //
-// actor, actor_key, nonce, api_key and ui_session. The audit row of each change is written in its commit.
+// actor, actor_key, spent_key, nonce, api_key and ui_session. The audit row of each change is written in its commit.
 //
 // # Lock order
 //

@@ -15,7 +15,7 @@ import (
 )
 
 // PublicKey is a key with which an actor signs its requests and messages (S5.1). It names this actor for good: a key
-// that is retired keeps its row.
+// that is retired keeps its row, and one of an actor that was removed is spent.
 type PublicKey struct {
 	Actor       string
 	Key         ed25519.PublicKey
@@ -95,26 +95,42 @@ func OwnersOf(ctx context.Context, q db.Querier, keys ...[]byte) ([]*PublicKey, 
 
 const raiseVersion = `UPDATE postern.actor SET version = version + 1 WHERE actor_id = $1`
 
-// insertKey gives an actor a key, in the commit that makes or locks it.
-func (s *Store) insertKey(ctx context.Context, t *db.Txn, by db.By, actor string, key ed25519.PublicKey,
+// insertKey gives an actor a key, in the commit that makes or locks it. at is where the key stands in the request.
+// Whether the key is spent is looked at behind the insert, which waits for a removal of its actor that is under way.
+func (s *Store) insertKey(ctx context.Context, t *db.Txn, by db.By, actor, at string, key ed25519.PublicKey,
 	slot int) error {
+	spent := false
 	b := &pgx.Batch{}
 	b.Queue(`INSERT INTO postern.actor_key (public_key, actor_id, slot, added_at)
 		VALUES ($1, $2, $3, coalesce($4::timestamptz, clock_timestamp()))`, []byte(key), actor, slot, s.Clock())
+	b.Queue(`SELECT EXISTS (SELECT FROM postern.spent_key x WHERE x.public_key = $1)`, []byte(key)).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&spent) })
 	s.AuditChange(b, by, "add_key", "/actors/"+actor+"/keys/"+keyID(key), nil, nil)
-	return keyTaken(t.Send(ctx, b))
-}
-
-func keyTaken(err error) error {
-	var e *pgconn.PgError
-	if errors.As(err, &e) && e.ConstraintName == "one_actor_per_public_key" {
-		return otherKey()
+	err := keyTaken(t.Send(ctx, b), at)
+	if err == nil && spent {
+		err = otherKey(at)
 	}
 	return err
 }
 
-func otherKey() error {
-	return fault.New(fault.Conflict, "in_use", "this public key is one of another actor, or was: draw a new one")
+// spend adds to b that the keys of an actor, which is about to be removed, name no other one.
+func spend(b *pgx.Batch, actor string) {
+	b.Queue(`INSERT INTO postern.spent_key (public_key)
+		SELECT k.public_key FROM postern.actor_key k WHERE k.actor_id = $1
+		ON CONFLICT DO NOTHING`, actor)
+}
+
+func keyTaken(err error, at string) error {
+	var e *pgconn.PgError
+	if errors.As(err, &e) && e.ConstraintName == "one_actor_per_public_key" {
+		return otherKey(at)
+	}
+	return err
+}
+
+func otherKey(at string) error {
+	return fault.New(fault.Conflict, "in_use", "this public key is one of another actor, or was: draw a new one").
+		About(at)
 }
 
 // AddKey gives an actor one more key, whose holder has proved to have it. added is false if the actor has it already.
@@ -131,7 +147,7 @@ func (s *Store) AddKey(ctx context.Context, by db.By, actor string, key ed25519.
 		switch {
 		case len(taken) == 0:
 		case taken[0].Actor != actor:
-			return otherKey()
+			return otherKey("/public_key")
 		case !taken[0].Live():
 			return fault.New(fault.Conflict, "wrong_state",
 				"key %s was retired, and does not come back: draw a new one", taken[0].ID())
@@ -160,7 +176,7 @@ func (s *Store) AddKey(ctx context.Context, by db.By, actor string, key ed25519.
 				"%s has two live keys, which is enough for a rotation: DELETE /actors/%s/keys/{key} retires one",
 				actor, actor)
 		}
-		if err := s.insertKey(ctx, t, by, actor, key, slot); err != nil {
+		if err := s.insertKey(ctx, t, by, actor, "/public_key", key, slot); err != nil {
 			return err
 		}
 		added = true

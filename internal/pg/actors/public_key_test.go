@@ -67,6 +67,43 @@ func TestOfTwoActorsThatBringOneKeyOneHasIt(t *testing.T) {
 	}
 }
 
+// A key of an actor that was removed, or that is being removed at this moment, names no other one, compromised or not.
+func TestAKeyOfARemovedActorNamesNoOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.actor("ann", key(1))
+	w.actor("eve", key(9))
+	_, err := w.S.Actors.AddKey(w.Ctx, w.By, "ann", key(2))
+	w.Must(err)
+	_, err = w.S.Actors.RetireKey(w.Ctx, w.By, "ann", key(2), true)
+	w.Must(err)
+	bring := func(s *stores.Store, keys ...ed25519.PublicKey) error {
+		a := actors.NewActor{Actor: actors.Actor{ID: "bob", Address: []string{}}, Keys: keys}
+		_, _, err := s.Actors.CreateActor(w.Ctx, w.By, a, db.Once{})
+		return err
+	}
+	first, second := w.meanwhile(
+		func() error { return w.S.Actors.RemoveActor(w.Ctx, w.By, "ann") },
+		func(s *stores.Store) error { return bring(s, key(3), key(1)) })
+	w.Must(first)
+	refused := func(err error, at string) {
+		t.Helper()
+		if f := fault.As(err); f == nil || f.Code != "in_use" || len(f.Fields) != 1 || f.Fields[0].Pointer != at {
+			t.Errorf("%v, want in_use at %s", err, at)
+		}
+	}
+	refused(second, "/public_keys/1")
+	refused(bring(w.S, key(2)), "/public_keys/0")
+	refused(bring(w.S, key(9)), "/public_keys/0")
+	_, err = w.S.Actors.AddKey(w.Ctx, w.By, "eve", key(2))
+	refused(err, "/public_key")
+	w.actor("ann", key(3))
+	_, err = w.S.Actors.AddKey(w.Ctx, w.By, "ann", key(1)) // of that name, and another one
+	refused(err, "/public_key")
+	_, err = w.S.Actors.AddKey(w.Ctx, w.By, "ann", key(9))
+	refused(err, "/public_key")
+}
+
 func TestOfTwoNewKeysBesideOneTheSecondIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -22,6 +22,14 @@ type SignedIn struct {
 	Roles                  map[int32]string // by id of the context
 }
 
+// Name is the actor as the audit and the owner of a thing name it.
+func (w *SignedIn) Name() string {
+	if w.Key != nil {
+		return holder(w.Key.Prefix)
+	}
+	return w.Actor
+}
+
 // OpenSession keeps that the holder of a key is signed in to the dashboard, under the SHA-256 of a cookie. The secret
 // of the key that was shown is remembered by its hash: a session ends with it.
 func (s *Store) OpenSession(ctx context.Context, by db.By, k *UsedKey, keyHash, hash []byte, life time.Duration) error {

@@ -54,21 +54,25 @@ func (c ChannelSettings) Validate() error {
 type ChannelInfo struct {
 	ID int32
 	ChannelSettings
-	Queued, Offered, Active, Dropped int // counted to 100,000
+	Queued, Offered, Active, Dropped int // each counted to countedMost; in a list to countedListed
 	Version                          int64
 	CreatedAt                        time.Time
 }
 
+// countedMost and countedListed are how far the messages in a state are counted, of one channel and of each in a list.
+const countedMost, countedListed = 100_000, 1001
+
 const channelsSQL = `SELECT c.channel_id, c.name, c.capacity, c.max_retries, c.retry_every, c.stale_after, c.sweep_every,
-		(SELECT count(*) FROM (SELECT FROM postern.channel_message m WHERE m.channel_id = c.channel_id AND m.state = 'Queued' LIMIT 100000) x),
-		(SELECT count(*) FROM (SELECT FROM postern.channel_message m WHERE m.channel_id = c.channel_id AND m.state = 'Offered' LIMIT 100000) x),
-		(SELECT count(*) FROM (SELECT FROM postern.channel_message m WHERE m.channel_id = c.channel_id AND m.state = 'Active' LIMIT 100000) x),
-		(SELECT count(*) FROM (SELECT FROM postern.channel_message_end e WHERE e.channel_id = c.channel_id AND e.state = 'Dropped' LIMIT 100000) x),
+		(SELECT count(*) FROM (SELECT FROM postern.channel_message m WHERE m.channel_id = c.channel_id AND m.state = 'Queued' LIMIT $5) x),
+		(SELECT count(*) FROM (SELECT FROM postern.channel_message m WHERE m.channel_id = c.channel_id AND m.state = 'Offered' LIMIT $5) x),
+		(SELECT count(*) FROM (SELECT FROM postern.channel_message m WHERE m.channel_id = c.channel_id AND m.state = 'Active' LIMIT $5) x),
+		(SELECT count(*) FROM (SELECT FROM postern.channel_message_end e WHERE e.channel_id = c.channel_id AND e.state = 'Dropped' LIMIT $5) x),
 		c.version, c.created_at
 	FROM postern.channel c WHERE c.context_id = $1 AND ($2 = '' OR c.name = $2) AND c.name > $3 ORDER BY c.name LIMIT $4`
 
-func (s *Store) channels(ctx context.Context, contextID int32, name, after string, limit int) ([]*ChannelInfo, error) {
-	rows, err := s.Db(ctx).Query(ctx, channelsSQL, contextID, name, after, limit)
+func (s *Store) channels(ctx context.Context, contextID int32, name, after string, limit, most int) ([]*ChannelInfo,
+	error) {
+	rows, err := s.Db(ctx).Query(ctx, channelsSQL, contextID, name, after, limit, most)
 	if err != nil {
 		return nil, db.Known(err)
 	}
@@ -82,12 +86,12 @@ func (s *Store) channels(ctx context.Context, contextID int32, name, after strin
 
 // Channels lists up to limit channels of a context by name, those after a given one.
 func (s *Store) Channels(ctx context.Context, contextID int32, after string, limit int) ([]*ChannelInfo, error) {
-	return s.channels(ctx, contextID, "", after, limit)
+	return s.channels(ctx, contextID, "", after, limit, countedListed)
 }
 
 // Channel returns one channel, or NotFound.
 func (s *Store) Channel(ctx context.Context, contextID int32, name string) (*ChannelInfo, error) {
-	list, err := s.channels(ctx, contextID, name, "", 1)
+	list, err := s.channels(ctx, contextID, name, "", 1, countedMost)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ type DB struct {
 	// committed; an error rolls back.
 	beforeCommit func(ctx context.Context, pid uint32) error
 
+	alone   alone    // whether commits are known to wait for no standby
 	witness *Witness // remembers what was acknowledged; nil: nothing does
 
 	spans  atomic.Pointer[[]Span] // where the rows of each day lie, as far as this process knows

@@ -198,6 +198,7 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 		err = (*pgconn.PgError)(warning)
 	}
 	t.done = true
+	t.db.alone.doubt()
 	t.Conn.Conn().Close(ctx)
 	if twin.Planted("lost_commit_is_no") {
 		return unavailable(err)
@@ -209,9 +210,10 @@ func (t *Txn) Commit(ctx context.Context, b *pgx.Batch) error {
 // standby was cancelled can be read like any other, and goes with the primary: so an answer that rests on rows of
 // others alone, as that to a repeated request, waits as theirs should have. Faults are those of Commit.
 //
-// The message is a record of the log behind all that could be read; where commits wait for no standby, none is written.
+// The message is a record of the log behind all that could be read; where commits wait for no standby, none is written,
+// and where that is known, nothing is asked.
 func (db *DB) Durable(ctx context.Context) error {
-	if JointOf(ctx) != nil {
+	if JointOf(ctx) != nil || db.alone.is() {
 		return nil
 	}
 	return db.Run(ctx, func(t *Txn) error {
@@ -276,6 +278,9 @@ func (db *DB) WriteRow(ctx context.Context, sql string, args []any, dest ...any)
 
 // wrote is the error of a statement that is a transaction of its own.
 func (db *DB) wrote(ctx context.Context, durable bool, err error) error {
+	if !durable {
+		db.alone.doubt()
+	}
 	if err == nil && !durable && !twin.Planted("standby_not_waited_for") {
 		return commitUnknown(errNotOnStandby)
 	}

@@ -401,6 +401,9 @@ func (db *DB) WriteBeat(ctx context.Context, id *int64, sql string, args ...any)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
+	if !durable {
+		db.alone.doubt()
+	}
 	if a.id = *id; err == nil && durable && !db.witness.sawBeat(a) {
 		err = db.witness.setBack(a)
 	}

@@ -54,8 +54,7 @@ func TestWhatIsQueuedBehindNothingIsLetGoOnce(t *testing.T) {
 	id, behind := w.CalledBack(n, "q", "a", "http://one/"), w.CalledBack(n, "q", "b", "http://one/")
 	_, err := w.S.Pool().Exec(w.Ctx, `UPDATE postern.delivery SET state = 'queued', next_at = NULL WHERE queue_id = $1`, id.Queue)
 	w.Must(err)
-	holds, err := w.S.Pool().Begin(w.Ctx)
-	w.Must(err)
+	holds := w.Begin(w.S.Pool())
 	_, err = holds.Exec(w.Ctx, `SELECT FROM postern.delivery WHERE (queue_id, seq) = ($1, $2) FOR UPDATE`, id.Queue, id.Seq)
 	w.Must(err)
 	var all sync.WaitGroup

@@ -75,6 +75,27 @@ type DeliveryRow struct {
 	EndedAt      *time.Time
 }
 
+// Tag changes with the state of a delivery, and with each try.
+func (d *DeliveryRow) Tag() string { return deliveryTag(d.State, d.Attempts) }
+
+func deliveryTag(state string, attempts int) string { return fmt.Sprintf("%s-%d", state, attempts) }
+
+// seen compares what a client last saw of a delivery with the state and the tries in its row, which is locked.
+func seen(by db.By, id DeliveryID, state string, attempts int) error {
+	switch state { // as deliverySelect shows it
+	case "queued":
+		state = "pending"
+	case "absent":
+		state = "delivered"
+	}
+	tag := deliveryTag(state, attempts)
+	if by.Match == nil || by.Match(tag) {
+		return nil
+	}
+	return fault.New(fault.Conflict, "precondition_failed", "delivery %s is %s by now, after %d tries: read it again",
+		id, state, attempts).With("version", tag)
+}
+
 // deliverySelect reads deliveries. An event that is kept to be fetched is delivered once it has been acknowledged. An
 // event that a worker has no hook for has no receiver.
 const deliverySelect = `SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce(postern.salt(t.created_at, t.moved_from), 0), d.event, d.subscription_id, coalesce(s.name, ''), coalesce(d.cursor, 0),
@@ -230,13 +251,17 @@ func (s *Store) RetryDelivery(ctx context.Context, by db.By, id DeliveryID) (r p
 		return r, err
 	}
 	err = s.Run(ctx, func(t *db.Txn) error {
-		r = pg.LeverResult{}
+		r = pg.LeverResult{State: "pending"}
 		var state string
+		var attempts int
 		var now time.Time
 		b := &pgx.Batch{}
 		b.Queue(`SELECT FROM postern.subscription WHERE subscription_id = $1 FOR UPDATE`, id.Track)
-		b.Queue(`SELECT state FROM postern.delivery WHERE (queue_id, seq, day, subscription_id, event) = ($1, $2, $3, $4, $5) FOR UPDATE`,
-			id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Track, id.Event).QueryRow(func(row pgx.Row) error { return row.Scan(&state) })
+		b.Queue(`SELECT state, attempts
+			FROM postern.delivery
+			WHERE (queue_id, seq, day, subscription_id, event) = ($1, $2, $3, $4, $5)
+			FOR UPDATE`, id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Track, id.Event).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&state, &attempts) })
 		s.ReadNow(b, &now)
 		if err := t.Send(ctx, b); err != nil {
 			return err
@@ -244,9 +269,14 @@ func (s *Store) RetryDelivery(ctx context.Context, by db.By, id DeliveryID) (r p
 		b = &pgx.Batch{}
 		key := []any{id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Track, id.Event, now}
 		const where = ` WHERE (queue_id, seq, day, subscription_id, event) = ($1, $2, $3, $4, $5)`
+		if state == "kept" {
+			return fault.New(fault.Conflict, "wrong_state",
+				"delivery %s is kept to be fetched: redeliver takes subscription %q back", id, d.Subscription)
+		}
+		if err := seen(by, id, state, attempts); err != nil {
+			return err
+		}
 		switch {
-		case state == "kept":
-			return fault.New(fault.Conflict, "wrong_state", "delivery %s is kept to be fetched: redeliver takes subscription %q back", id, d.Subscription)
 		case state == "queued":
 			r.Pending, r.At = true, "after the deliveries of its queue that stand before it"
 			return t.Rollback(ctx)

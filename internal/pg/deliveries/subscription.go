@@ -21,25 +21,30 @@ type Subscription struct {
 	Since          *time.Time // every event from then on is in it
 	Newest         int64      // the last position that was given
 	Cursor         int64      // how far its consumer has got
-	Pending        int        // not delivered or acknowledged yet, counted to 100,000
+	Pending        int        // not delivered or acknowledged yet, counted to pendingMost; in a list to pendingListed
 	FailingSince   *time.Time
 	SecretUntil    *time.Time // the secret before is valid until then
 	Version        int64
 	CreatedAt      time.Time
 }
 
-// subscriptionSQL reads subscriptions. Events that wait to be numbered are pending too. A webhook has got to just
-// before the first delivery that has not ended.
+// pendingMost and pendingListed are how far the events that are pending are counted, of one subscription and of each in
+// a list.
+const pendingMost, pendingListed = 100_000, 1001
+
+// subscriptionSQL reads subscriptions, and counts what is pending up to $4. Events that wait to be numbered are pending
+// too. A webhook has got to just before the first delivery that has not ended.
 const subscriptionSQL = `SELECT s.subscription_id, s.name, s.kind, s.url, s.events, s.filter, s.on_error, s.include, s.enabled, s.disabled_reason, s.since,
 		s.newest, CASE WHEN s.kind = 'webhook' THEN coalesce(least(
 				(SELECT min(d.cursor) FROM postern.delivery d WHERE d.subscription_id = s.subscription_id AND d.state = 'pending'),
 				(SELECT min(d.cursor) FROM postern.delivery d WHERE d.subscription_id = s.subscription_id AND d.state = 'queued')) - 1, s.newest)
 			ELSE coalesce(k.acked, 0) END,
-		CASE WHEN $4 THEN (SELECT count(*) FROM (SELECT FROM postern.fanout f WHERE f.subscription_id = s.subscription_id LIMIT 100000) f)
+		least($4::bigint, (SELECT count(*)
+				FROM (SELECT FROM postern.fanout f WHERE f.subscription_id = s.subscription_id LIMIT $4) f)
 			+ CASE s.kind WHEN 'webhook' THEN (SELECT count(*) FROM (SELECT FROM postern.delivery d
-				WHERE d.subscription_id = s.subscription_id AND d.state IN ('pending', 'queued') LIMIT 100000) d)
+				WHERE d.subscription_id = s.subscription_id AND d.state IN ('pending', 'queued') LIMIT $4) d)
 			WHEN 'pull' THEN (SELECT count(*) FROM (SELECT FROM postern.delivery d
-				WHERE d.subscription_id = s.subscription_id AND d.subscription_id > 0 AND d.cursor > k.acked LIMIT 100000) d) ELSE 0 END ELSE 0 END,
+				WHERE d.subscription_id = s.subscription_id AND d.subscription_id > 0 AND d.cursor > k.acked LIMIT $4) d) ELSE 0 END),
 		s.failing_since, CASE WHEN s.secret_until > coalesce($3::timestamptz, clock_timestamp()) THEN s.secret_until END, s.version, s.created_at
 	FROM postern.subscription s LEFT JOIN postern.checkpoint k ON k.subscription_id = s.subscription_id
 	WHERE s.context_id = $1 AND s.removed_at IS NULL AND ($2 = '' OR s.name = $2)`
@@ -52,7 +57,9 @@ func scanSubscription(row pgx.CollectableRow) (*Subscription, error) {
 
 // Subscriptions lists up to limit subscriptions of a context by name, those after a given one.
 func (s *Store) Subscriptions(ctx context.Context, contextID int32, after string, limit int) ([]*Subscription, error) {
-	rows, err := s.Db(ctx).Query(ctx, subscriptionSQL+` AND s.kind <> 'stream' AND s.name > $5 ORDER BY s.name LIMIT $6`, contextID, "", s.Clock(), true, after, limit)
+	rows, err := s.Db(ctx).Query(ctx, subscriptionSQL+` AND s.kind <> 'stream' AND s.name > $5
+		ORDER BY s.name
+		LIMIT $6`, contextID, "", s.Clock(), pendingListed, after, limit)
 	if err != nil {
 		return nil, db.Known(err)
 	}
@@ -62,16 +69,16 @@ func (s *Store) Subscriptions(ctx context.Context, contextID int32, after string
 
 // Subscription returns one subscription, or NotFound.
 func (s *Store) Subscription(ctx context.Context, contextID int32, name string) (*Subscription, error) {
-	return s.subscription(ctx, contextID, name, true)
+	return s.subscription(ctx, contextID, name, pendingMost)
 }
 
 // Reading is Subscription for a reader of its events: it does not count those that are pending.
 func (s *Store) Reading(ctx context.Context, contextID int32, name string) (*Subscription, error) {
-	return s.subscription(ctx, contextID, name, false)
+	return s.subscription(ctx, contextID, name, 0)
 }
 
-func (s *Store) subscription(ctx context.Context, contextID int32, name string, counting bool) (*Subscription, error) {
-	rows, err := s.Db(ctx).Query(ctx, subscriptionSQL, contextID, name, s.Clock(), counting)
+func (s *Store) subscription(ctx context.Context, contextID int32, name string, most int) (*Subscription, error) {
+	rows, err := s.Db(ctx).Query(ctx, subscriptionSQL, contextID, name, s.Clock(), most)
 	if err != nil {
 		return nil, db.Known(err)
 	}

@@ -38,6 +38,9 @@ type Event struct {
 	UpdatedAt      time.Time
 }
 
+// Tag rises with each step of an event.
+func (e *Event) Tag() int64 { return e.UpdatedAt.UnixMicro() }
+
 const eventColumns = `e.event_id::text, s.name, e.identity, e.checkpoint, e.digest, e.json, e.fqn, e.status, e.retried,
 	e.outcome, e.code, e.error, e.not_before, e.tool_id, e.result_id, e.result_redriven, e.redrive_of::text, e.redriven_by::text, e.created_at, e.updated_at, s.map`
 

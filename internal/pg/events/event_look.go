@@ -83,7 +83,7 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*r
 		own("tool_call", "/transactions/"+tx, "the transaction that calls its tool has not ended")
 	case e.Result == "" && s.noDispatcher(contextID, leader.TypeResult):
 		w.Summary = "what came of it is known, but not where its workflow is"
-		put := reads.NewLever("PUT", "admin", "dispatchers", leader.TypeResult).With("worker_url", "http://WORKER")
+		put := reads.NewLever("PUT", "admin", "dispatchers", leader.TypeResult).With("worker_url", reads.AnyWorker)
 		own("no_dispatcher", "/dispatchers/"+leader.TypeResult, "there is no dispatcher of results", put)
 	case e.Result == "":
 		w.Moving, w.Summary = true, "what came of it is about to be sent to its workflow"

@@ -145,6 +145,9 @@ func (s *Store) RedriveEvent(ctx context.Context, by db.By, id uuid.UUID) (fresh
 	err = s.onEvent(ctx, by.Context, id, "", func(ctx context.Context) error {
 		old, err := s.Event(ctx, by.Context, id)
 		if err == nil {
+			err = by.Seen(old.Tag())
+		}
+		if err == nil {
 			fresh, err = s.redriveEvent(ctx, by, old)
 		}
 		return err

@@ -127,9 +127,8 @@ func TestAToolIsProbedAndReadAgainInTime(t *testing.T) {
 	w := newWorld(t)
 	w.tool(func(m *leader.Meta) { m.FQN = "xyz.labs.quiet@1" }, events.ToolSettings{})
 	v := w.tool(nil, events.ToolSettings{TTL: 5 * time.Minute, CheckEvery: time.Minute, Discovered: true})
-	tx, err := w.S.Pool().Begin(w.Ctx) // a tool whose row another one holds is left alone
-	w.Must(err)
-	_, err = tx.Exec(w.Ctx, `SELECT FROM postern.tool WHERE tool_id = $1 FOR UPDATE`, v.ID)
+	tx := w.Begin(w.S.Pool()) // a tool whose row another one holds is left alone
+	_, err := tx.Exec(w.Ctx, `SELECT FROM postern.tool WHERE tool_id = $1 FOR UPDATE`, v.ID)
 	w.Must(err)
 	if s := w.toolsDue(); s != "" {
 		t.Error(s)

@@ -63,6 +63,7 @@ func (s *Store) send(ctx context.Context, t *db.Txn, b *pgx.Batch, v Sending) er
 type Told struct {
 	By      string
 	Started bool   // a runner there has taken it
+	Run     int64  // how often it was made again there, since it was lost: its output is numbered anew
 	Lines   []Line // of its output, those that are not known here
 	End     *Said  // nil: it has not ended
 }
@@ -89,7 +90,7 @@ func (s *Store) Hear(ctx context.Context, t *db.Txn, b *pgx.Batch, try uuid.UUID
 		}
 	}
 	if len(w.Lines) > 0 {
-		appendLines(b, try, 0, now, w.Lines)
+		appendLines(b, try, w.Run, now, w.Lines)
 	}
 	if w.End == nil {
 		return 0, nil

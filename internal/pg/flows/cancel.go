@@ -17,8 +17,37 @@ import (
 // Cancel ends a job that has not started, and has the runner of one that has stop it. What it returns then is kept on
 // the job. A job that has ended stays as it is.
 func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverResult, err error) {
+	r, err = s.cancel(ctx, by, id)
+	if err == nil && r.Changed {
+		if err := s.TakeBack(ctx); err != nil {
+			s.Log.Warn("take back the transactions of jobs that have ended: the next look does", "error", err)
+		}
+		s.ring()
+	}
+	return r, err
+}
+
+// CancelAll cancels jobs one after the other. The next look takes back what carries them: a look for each of them would
+// read all of them.
+func (s *Store) CancelAll(ctx context.Context, by db.By, ids []uuid.UUID) error {
+	for _, id := range ids {
+		if _, err := s.cancel(ctx, by, id); err != nil {
+			return err
+		}
+	}
+	if len(ids) > 0 {
+		s.ring()
+	}
+	return nil
+}
+
+// cancel is Cancel without the look that takes back what carries the job.
+func (s *Store) cancel(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverResult, err error) {
 	err = s.onJob(ctx, by.Context, id, func(t *db.Txn, l *locked, j *Job) error {
-		r = pg.LeverResult{}
+		r = pg.LeverResult{State: string(j.Status)}
+		if err := by.Seen(j.Tag()); err != nil {
+			return err
+		}
 		if j.Status.Ended() || j.StopAt != nil {
 			r.Pending, r.At = !j.Status.Ended(), stopsAt
 			return t.Rollback(ctx)
@@ -29,7 +58,7 @@ func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverR
 		if err := s.moveJob(b, j, c); err != nil {
 			return err
 		}
-		r.Changed = true
+		r.Changed, r.State = true, string(j.Status)
 		if !j.Status.Ended() {
 			r.Pending, r.At = true, stopsAt
 		} else {
@@ -43,12 +72,6 @@ func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverR
 		s.AuditIn(b, by, "cancel", "/jobs/"+id.String())
 		return t.Commit(ctx, b)
 	})
-	if err == nil && r.Changed {
-		if err := s.TakeBack(ctx); err != nil {
-			s.Log.Warn("take back the transactions of jobs that have ended: the next look does", "error", err)
-		}
-		s.ring()
-	}
 	return r, err
 }
 

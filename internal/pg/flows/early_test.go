@@ -76,7 +76,7 @@ func TestWhatIsTooMuchTogetherIsRefused(t *testing.T) {
 	refused("a flow", "/jobs/0/env_vars", err)
 	f, err := w.S.Flows.PostFlow(w.Ctx, w.By, flows.FlowSpec{Jobs: []flow.Spec{large}})
 	w.Must(err)
-	refused("a change", "/env_vars", w.S.Flows.PatchFlow(w.Ctx, w.By, f.ID, env, f.Version))
+	refused("a change", "/env_vars", w.S.Flows.PatchFlow(w.Ctx, w.By, f.ID, env, f.Tag()))
 	g, err := w.S.Flows.PostFlow(w.Ctx, w.By, flows.FlowSpec{Env: env, Jobs: []flow.Spec{spec(1)}})
 	w.Must(err)
 	large.Ref = spec(2).Ref

@@ -32,8 +32,11 @@ func (f *Flow) mayChange(by db.By, open bool) error {
 func (s *Store) Start(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverResult, err error) {
 	var jobs []*Job
 	err = s.onFlow(ctx, by.Context, id, func(t *db.Txn, l *locked, f *Flow) error {
-		r, jobs = pg.LeverResult{}, nil
+		r, jobs = pg.LeverResult{State: string(f.Status)}, nil
 		if err := f.mayChange(by, false); err != nil {
+			return err
+		}
+		if err := by.Seen(f.Tag()); err != nil {
 			return err
 		}
 		if f.ReleasedAt != nil {
@@ -54,7 +57,7 @@ func (s *Store) Start(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverRe
 		if err := s.release(b, f, append(all, jobs...), c); err != nil {
 			return err
 		}
-		r.Changed = true
+		r.Changed, r.State = true, string(f.Status)
 		s.AuditIn(b, by, "start", "/flows/"+id.String())
 		return t.Commit(ctx, b)
 	})
@@ -113,7 +116,7 @@ func (s *Store) PatchFlow(ctx context.Context, by db.By, id uuid.UUID, env map[s
 		if err := f.mayChange(by, true); err != nil {
 			return err
 		}
-		if err := db.MatchVersion(version, f.Version, false); err != nil {
+		if err := db.MatchVersion(version, f.Tag(), false); err != nil {
 			return err
 		}
 		for _, j := range l.jobs {
@@ -294,7 +297,10 @@ func (s *Store) lessJobs(b *pgx.Batch, f *Flow, c change) error {
 // they return is kept on them. One that has ended stays as it is.
 func (s *Store) CancelFlow(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverResult, err error) {
 	err = s.onFlow(ctx, by.Context, id, func(t *db.Txn, l *locked, f *Flow) error {
-		r = pg.LeverResult{}
+		r = pg.LeverResult{State: string(f.Status)}
+		if err := by.Seen(f.Tag()); err != nil {
+			return err
+		}
 		open := l.open(f)
 		if f.Status.Ended() {
 			return t.Rollback(ctx)
@@ -304,7 +310,7 @@ func (s *Store) CancelFlow(ctx context.Context, by db.By, id uuid.UUID) (r pg.Le
 			code: flow.CodeCancelled, text: pg.Because("cancelled", by.Reason)}); err != nil {
 			return err
 		}
-		r.Changed = true
+		r.Changed, r.State = true, string(f.Status)
 		if slices.ContainsFunc(open, func(j *Job) bool { return !j.Status.Ended() }) {
 			r.Pending, r.At = true, "when the runners have stopped what runs"
 		}
@@ -336,13 +342,23 @@ func (s *Store) reuse(b *pgx.Batch, j, old *Job, c change) error {
 	return nil
 }
 
+// Redrive is what somebody writes of a flow that is done again.
+type Redrive struct {
+	Key  string      // of the request
+	Ref  *int64      // of the new flow
+	Jobs []flow.Spec // instead of those with the same refs
+	Env  map[string]string
+}
+
 // Redrive makes a new flow of one that ended in error, and starts it. Jobs that finished are not executed again where
-// neither they nor anything that they need has changed: their results are taken over. changed replaces jobs by their
-// refs; env, if not nil, the environment.
-func (s *Store) Redrive(ctx context.Context, by db.By, id uuid.UUID, ref *int64, changed []flow.Spec,
-	env map[string]string) (*Flow, error) {
+// neither they nor anything that they need has changed: their results are taken over. The environment is that of the
+// old one, unless r has one. The same key or ref again is the same flow, as for PostFlow.
+func (s *Store) Redrive(ctx context.Context, by db.By, id uuid.UUID, r Redrive) (*Flow, error) {
 	f, err := s.Flow(ctx, by.Context, id)
 	if err != nil {
+		return nil, err
+	}
+	if err := by.Seen(f.Tag()); err != nil { // without a lock: one that has ended does not change
 		return nil, err
 	}
 	if f.Status != flow.FlowError {
@@ -353,9 +369,9 @@ func (s *Store) Redrive(ctx context.Context, by db.By, id uuid.UUID, ref *int64,
 	if err != nil {
 		return nil, err
 	}
-	spec := FlowSpec{Ref: ref, Env: f.Env, Start: true, RedriveOf: &id, Reused: map[int64]*Job{}}
-	if env != nil {
-		spec.Env = env
+	spec := FlowSpec{Key: r.Key, Ref: r.Ref, Env: f.Env, Start: true, RedriveOf: &id, Reused: map[int64]*Job{}}
+	if r.Env != nil {
+		spec.Env = r.Env
 	}
 	for _, j := range old {
 		x := j.Spec
@@ -365,7 +381,7 @@ func (s *Store) Redrive(ctx context.Context, by db.By, id uuid.UUID, ref *int64,
 		}
 		spec.Jobs = append(spec.Jobs, x)
 	}
-	for i, x := range changed {
+	for i, x := range r.Jobs {
 		k := slices.IndexFunc(spec.Jobs, func(y flow.Spec) bool { return x.Ref != nil && *y.Ref == *x.Ref })
 		if k < 0 {
 			return nil, fault.At(fmt.Sprintf("/jobs/%d/ref", i), "flow %s has no job of that ref", id)

@@ -443,22 +443,42 @@ func (s *Store) wantsOf(ctx context.Context, ids []uuid.UUID) (*wants, error) {
 	return w, nil
 }
 
-// Repost posts jobs whose process died before it had posted them, and returns how many. What ended before it was posted
-// is posted no more.
-func (s *Store) Repost(ctx context.Context) (n int, err error) {
+// repostedAtOnce is how many jobs one look for those without a transaction reads.
+const repostedAtOnce = 2000
+
+// unposted reads jobs that stand without a transaction, each look those behind the look before.
+func (s *Store) unposted(ctx context.Context) ([]*Job, error) {
+	at := &s.looked
+	at.mu.Lock()
+	defer at.mu.Unlock()
 	rows, err := s.Looks.Query(ctx, `SELECT `+jobColumns+`
 		FROM postern.job j
 		WHERE j.queue_id IS NULL
 			AND j.tx_open
 			AND j.updated_at < coalesce($1::timestamptz, clock_timestamp()) - $2::interval
-		ORDER BY j.updated_at, j.flow_id
-		LIMIT 2000`, s.Clock(), postedAfter)
+			AND (j.updated_at, j.job_id) > ($3, $4)
+		ORDER BY j.updated_at, j.job_id
+		LIMIT $5`, s.Clock(), postedAfter, at.updated, at.job, repostedAtOnce)
 	if err != nil {
-		return 0, db.Known(err)
+		return nil, db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, scanJob)
 	if err != nil {
-		return 0, db.Known(err)
+		return nil, db.Known(err)
+	}
+	if at.updated, at.job = (time.Time{}), uuid.Nil; len(list) == repostedAtOnce {
+		last := list[len(list)-1]
+		at.updated, at.job = last.UpdatedAt, last.ID
+	}
+	return list, nil
+}
+
+// Repost posts jobs whose process died before it had posted them, and returns how many. What ended before it was posted
+// is posted no more.
+func (s *Store) Repost(ctx context.Context) (n int, err error) {
+	list, err := s.unposted(ctx)
+	if err != nil {
+		return 0, err
 	}
 	var ended []uuid.UUID
 	of := map[uuid.UUID][]*Job{}

@@ -44,6 +44,10 @@ type Flow struct {
 	key     string // of the request that made it
 }
 
+// Tag rises with each change of a flow and each step that it takes: both count up, so that their sum does. That a
+// further job has finished is no step.
+func (f *Flow) Tag() int64 { return f.Version + int64(f.steps) }
+
 const flowColumns = `f.flow_id, f.context_id, f.actor, f.ref, f.env, f.status, f.steps, f.jobs, f.finished, f.result,
 	f.truncated, f.error_code, f.error, f.cause, f.redrive_of, f.version, f.created_at, f.released_at, f.started_at,
 	f.ended_at, f.updated_at, f.body_hash, coalesce(f.request_key, '')`

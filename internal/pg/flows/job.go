@@ -56,6 +56,9 @@ type Job struct {
 	key        string // of the request that made it
 }
 
+// Tag rises with each step of a job.
+func (j *Job) Tag() int64 { return int64(j.steps) }
+
 const jobColumns = `j.job_id, j.context_id, j.actor, j.ref, coalesce(j.uid, ''), j.flow_id, j.removed, j.script,
 	j.script_type, coalesce(j.queue, ''), coalesce(j.topic, ''), j.timeout, j.retries, j.network,
 	coalesce(j.frozen, j.env), j.env,

@@ -74,8 +74,22 @@ func (s *Store) TakeIn(ctx context.Context, t *db.Txn, b *pgx.Batch, by db.By, m
 	return m, nil
 }
 
-// CheckMessage refuses jobs of a message whose script types no dispatcher of a context has.
+// CheckMessage refuses jobs of a message whose script types no dispatcher of a context has, and those for queues that
+// were not configured, where the context takes declared ones only.
 func (s *Store) CheckMessage(ctx context.Context, contextID int32, specs []flow.Spec) error {
+	c := s.ContextByID(contextID)
+	for i, spec := range specs {
+		if c == nil || !c.DeclaredQueues || spec.Queue == "" {
+			continue
+		}
+		if declared, err := s.Declared(ctx, contextID, spec.Queue); err != nil {
+			return err
+		} else if !declared {
+			return fault.New(fault.Invalid, "unknown_queue", "queue %q is not configured, and context %s takes "+
+				"declared queues only: PUT /queues/{name} declares one", fault.Clip(spec.Queue), c.Name).
+				About(fmt.Sprintf("/job/%d/queue", i))
+		}
+	}
 	return s.knowsTypes(ctx, contextID, "/job", specs)
 }
 

@@ -45,6 +45,11 @@ func New(core *pg.Store, reads *reads.Store, told *deliveries.Store) *Store {
 	core.Make(jobsMade(s))
 	core.Tell(teller{s})
 	core.RegisterKind(Jobs, `EXISTS (SELECT FROM postern.job)`)
+	core.Needs("flows that have not ended", `EXISTS (SELECT FROM postern.flow
+		WHERE context_id = $1 AND ended_at IS NULL)`)
+	core.Needs("jobs that have not ended", `EXISTS (SELECT FROM postern.job
+		WHERE context_id = $1 AND ended_at IS NULL)`)
+	core.Needs("runners", `EXISTS (SELECT FROM postern.runner WHERE context_id = $1 AND removed_at IS NULL)`)
 	return s
 }
 

@@ -18,14 +18,17 @@ const (
 	unsettledFresh = 5 * time.Second
 )
 
-// looked is up to where the look for what is not settled has come. Some stay for as long as their context is in
-// quarantine, or their type is paused; so that these keep no other from being read, a look that read as many as it may
-// is followed by one behind it, and the look that reaches the end by one from the beginning.
+// looked is up to where the looks for what is not settled, and for what is not posted, have come. Some stay for as long
+// as their context is in quarantine, or their type is paused; so that these keep no other from being read, a look that
+// read as many as it may is followed by one behind it, and the look that reaches the end by one from the beginning.
 type looked struct {
 	mu    sync.Mutex
 	ended time.Time // of the last try
 	try   uuid.UUID
 	need  int64 // the queue of the last prerequisite
+
+	updated time.Time // of the last job without a transaction
+	job     uuid.UUID
 }
 
 // Unsettled has the core ask about tries and prerequisites that have ended and that it has not heard of. It returns how

@@ -24,6 +24,7 @@ type Arrival struct {
 	ID       uuid.UUID // which the peer gave it
 	Envelope json.RawMessage
 	Inputs   json.RawMessage // of its jobs: results of those that they need there, by their refs; nil: they need none
+	ReplyTo  *uuid.UUID      // the message of this context that it answers; nil: none, or the one that is signed
 }
 
 // Arrive stores a message of a peer in msg_in, once however often it is brought, and makes the jobs that it has. known:
@@ -58,9 +59,6 @@ func (s *Store) Arrive(ctx context.Context, a Arrival) (m *Message, known bool, 
 		}
 	}
 	spec := signed.Spec(len(specs))
-	if spec.Format == "" {
-		spec.Format = message.DefaultFormat
-	}
 	if err := spec.Validate(); err != nil {
 		return nil, false, err
 	}
@@ -68,21 +66,40 @@ func (s *Store) Arrive(ctx context.Context, a Arrival) (m *Message, known bool, 
 		ToActor: spec.To.Actor, Topic: spec.To.Topic, Actor: actor, CallerKey: key, Ref: spec.Ref, Type: spec.Type,
 		Format: spec.Format, Body: spec.Body, Jobs: signed.Jobs, Timeouts: spec.Timeouts,
 		Envelope: bytes.Clone(a.Envelope)}
-	if id, err := uuid.Parse(spec.ReplyTo); err == nil {
-		m.ReplyTo = &id
+	if m.ReplyTo, err = s.answered(ctx, a, spec.ReplyTo); err != nil {
+		return nil, false, err
 	}
 	m.hash = message.Digest(a.Envelope)
 	return s.arrive(ctx, m, specs, a.Inputs)
 }
 
-// arrived finds a message that a peer has brought before; nil for none. What it signed is compared.
+// answered is the message that an arrival answers, as it is called here, where it is one that went to the peer from the
+// context: the actor has signed the name that the peer has for it.
+func (s *Store) answered(ctx context.Context, a Arrival, signed string) (*uuid.UUID, error) {
+	id, err := uuid.Parse(signed)
+	switch {
+	case err != nil:
+		return nil, nil //nolint:nilerr // it answers none that has an id
+	case a.ReplyTo == nil:
+		return &id, nil
+	}
+	list, err := s.query(ctx, `WHERE m.message_id = $1 AND m.context_id = $2 AND m.peer = $3`, a.ReplyTo, a.Context.ID,
+		a.Peer)
+	if err != nil || len(list) == 0 {
+		return &id, err
+	}
+	return a.ReplyTo, nil
+}
+
+// arrived finds a message that a peer has brought before; nil for none. Compared is what its actor
+// signed, however the envelope around it is written.
 func (s *Store) arrived(ctx context.Context, a Arrival) (*Message, error) {
 	list, err := s.query(ctx, `WHERE m.context_id IS NULL AND (m.target_id, m.peer, m.peer_message) = ($1, $2, $3)`,
 		a.Context.ID, a.Peer, a.ID)
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	if !bytes.Equal(list[0].Envelope, a.Envelope) {
+	if !bytes.Equal(message.Digest(list[0].Envelope), message.Digest(a.Envelope)) {
 		return nil, fault.New(fault.Conflict, message.CodeConflict, "message %s is another one here", a.ID)
 	}
 	return list[0], nil
@@ -198,7 +215,11 @@ func (s *Store) sameArrival(ctx context.Context, t *db.Txn, m *Message) (*Messag
 		return nil, err
 	}
 	if stopped {
-		return nil, fault.New(fault.Conflict, "wrong_state", "message %s has ended where it comes from", m.PeerMessage)
+		return nil, fault.New(fault.Conflict, "wrong_state", "message %s was ended by the installation that it comes "+
+			"from (cancelled, or by a deadline), as that has told this one: it is not stored here. If it is open "+
+			"there now, that store was restored from a backup of a time before its end: send it anew if it is still "+
+			"wanted",
+			m.PeerMessage)
 	}
 	if len(list) == 0 {
 		return nil, nil

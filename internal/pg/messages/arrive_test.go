@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/message"
 	"github.com/postern-dev/postern/internal/pg/messages"
+	"github.com/postern-dev/postern/internal/pg/peers"
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
 
@@ -80,14 +82,14 @@ func TestTheDeadlinesOfAPeersMessageEndItHereToo(t *testing.T) {
 	after(1000*time.Hour, "error timeout_ack", "error timeout_result", "dispatched ")
 	_, err = w.S.Messages.Cancel(w.Ctx, w.By, received[2].ID) // of a context that it is not for
 	w.Same([]string{said(err)}, "not_found")
-	changed, err := w.S.Messages.Cancel(w.Ctx, w.shop, received[2].ID)
-	if err != nil || !changed || w.there(list[2]) != "error rejected" {
-		t.Error(changed, err, w.there(list[2]))
+	r, err := w.S.Messages.Cancel(w.Ctx, w.shop, received[2].ID)
+	if err != nil || !r.Changed || w.there(list[2]) != "error rejected" {
+		t.Error(r, err, w.there(list[2]))
 	}
 }
 
-// An envelope that is written otherwise, under another name, is the same message: its signature covers the payload
-// alone.
+// An envelope that is written otherwise, under its name or another one, is the same message: its signature covers the
+// payload alone.
 func TestAnEnvelopeIsKnownAgainHoweverItIsWritten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -100,8 +102,11 @@ func TestAnEnvelopeIsKnownAgainHoweverItIsWritten(t *testing.T) {
 		again, err := json.MarshalIndent(e, "", "  ")
 		w.Must(err)
 		other := first
-		other.ID, other.Envelope = uuid.New(), again
+		other.Envelope = again
 		w.Same([]string{w.arrives(w.S, other)}, "known")
+		other.ID = uuid.New()
+		w.Same([]string{w.arrives(w.S, other)}, "known")
+		first.ID = other.ID // it is known under that from then on
 	}
 	var n int
 	w.Scan(`SELECT count(*) FROM postern.message`, &n)
@@ -117,11 +122,15 @@ func TestWhatWasStoppedBeforeItArrivesIsNotStored(t *testing.T) {
 	before, at := w.brought(), w.brought()
 	other := w.Another(4)
 	stop := func(s *stores.Store, a messages.Arrival) error {
-		return s.Messages.Stop(w.Ctx, w.shop.Context, "near", a.ID)
+		return s.Messages.Stop(w.Ctx, w.shop.Context, "near", []uuid.UUID{a.ID}, nil)
 	}
 	w.Must(stop(w.S, before))
 	w.Must(stop(w.S, before))
 	w.Same([]string{w.arrives(w.S, before), w.there(before)}, "wrong_state", "")
+	_, _, err := w.S.Messages.Arrive(w.Ctx, before)
+	if s := fmt.Sprint(err); !strings.Contains(s, "cancelled") || !strings.Contains(s, "restored from a backup") {
+		t.Errorf("its sender is told %s", s)
+	}
 
 	second, waited := w.Beside(func() error { return stop(w.S, at) }, func() string { return w.arrives(other, at) })
 	w.Same([]string{second, w.there(at)}, "wrong_state", "")
@@ -163,4 +172,95 @@ func TestAnEnvelopeThatWaitedForDaysIsTakenWhileItIsKnownAgain(t *testing.T) {
 	}
 	fresh := w.brought(func(s *message.Signed) { s.CreatedAt = w.Now.Add(-23 * time.Hour) })
 	w.Same([]string{w.arrives(w.S, first), w.arrives(w.S, kept), w.arrives(w.S, fresh)}, "invalid", "invalid", "ok")
+}
+
+// A message that arrives while those before it are stopped is not stored, or its job is cancelled with them.
+func TestAJobThatArrivesBesideItsStopIsNotExecuted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	jobs := func(s *message.Signed) {
+		s.Type, s.Body, s.Jobs = message.Job, "", json.RawMessage(`[{"script": "1", "script_type": "python"}]`)
+	}
+	there, late := w.brought(jobs), w.brought(jobs)
+	w.Same([]string{w.arrives(w.S, there)}, "ok")
+	hold := w.Begin(w.S.Pool())
+	defer func() { _ = hold.Rollback(w.Ctx) }()
+	var pid int
+	w.Must(hold.QueryRow(w.Ctx, `SELECT pg_backend_pid() FROM postern.job FOR UPDATE`).Scan(&pid))
+	ended := make(chan error, 1)
+	other := w.Another(4)
+	both := []uuid.UUID{late.ID, there.ID}
+	go func() { ended <- other.Messages.Stop(w.Ctx, w.shop.Context, "near", both, both) }()
+	for waits, end := false, time.Now().Add(time.Minute); !waits && time.Now().Before(end); {
+		w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND $1::int = ANY (pg_blocking_pids(pid)))`, pid).Scan(&waits))
+	}
+	w.arrives(w.S, late)
+	w.Must(hold.Rollback(w.Ctx))
+	w.Must(<-ended)
+	w.Same(w.Lines(`SELECT status || ' ' || error_code FROM postern.job`), "error cancelled")
+	w.Same([]string{w.there(there), w.there(late)}, "error cancelled", "")
+}
+
+// So many messages one call stops, and no more: it ends each of them, and its job, in a commit.
+func TestOneCallStopsSoManyMessages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.far()
+	id := w.toFar("hello")
+	w.Exec(`UPDATE postern.message
+		SET was = status, status = 'error', error_code = 'timeout', ended_at = created_at, due_at = NULL`)
+	w.Exec(`INSERT INTO postern.message
+		SELECT (jsonb_populate_record(m, jsonb_build_object('message_id', gen_random_uuid()))).*
+		FROM postern.message m, generate_series(1, 150)
+		WHERE m.message_id = $1`, id)
+	for _, want := range []int{100, 51, 0} {
+		stop, _, err := w.S.Messages.ToStop(w.Ctx, f)
+		w.Must(err)
+		if len(stop) != want {
+			t.Errorf("%d are to be stopped, want %d", len(stop), want)
+		}
+		w.Must(w.S.Messages.Stopped(w.Ctx, f, stop))
+	}
+}
+
+// A message that answers one of the other installation names it there as it is called there: what its actor signed has
+// the name that it has where it was written. A name of no message to the peer is left as it was signed.
+func TestAnAnswerNamesItsMessageAsItIsCalledThere(t *testing.T) {
+	t.Parallel()
+	there, here := newWorld(t), newWorld(t)
+	there.far()
+	asked := there.leave("are you there?")[0]
+	question := here.brought()
+	question.ID = asked
+	m, _, err := here.S.Messages.Arrive(here.Ctx, question)
+	here.Must(err)
+	_, err = here.S.Installations.PutPeer(here.Ctx, here.shop, peers.Settings{Name: "near",
+		Secret: []byte(strings.Repeat("s", 32)), URL: "https://near.example/contexts/default/peers/far"}, 0)
+	here.Must(err)
+	answer, err := here.S.Messages.Post(here.Ctx, here.shop, here.chat("yes", func(p *messages.Posted) {
+		p.Target, p.To, p.ReplyTo = 0, message.To{Peer: "near", Context: "default"}, &m.ID
+	}))
+	here.Must(err)
+	names, err := here.S.Messages.AnswersAt(here.Ctx, answer)
+	if err != nil || names == nil || *names != asked {
+		t.Fatalf("it answers %v there, want %v: %v", names, asked, err)
+	}
+	foreign := uuid.New()
+	for named, want := range map[*uuid.UUID]uuid.UUID{names: asked, &foreign: m.ID, nil: m.ID} {
+		a := there.brought(func(s *message.Signed) {
+			s.Audience.Context, s.Audience.Peer, s.ReplyTo = "default", "far", m.ID.String()
+		})
+		a.Context, a.Peer, a.ReplyTo = there.S.Context("default"), "far", named
+		got, _, err := there.S.Messages.Arrive(there.Ctx, a)
+		there.Must(err)
+		if *got.ReplyTo != want {
+			t.Errorf("named %v: it answers %s, want %s", named, got.ReplyTo, want)
+		}
+	}
+	list, _, err := there.S.Messages.List(there.Ctx, there.ID, messages.Filter{Box: messages.In, ReplyTo: &asked,
+		Limit: 10})
+	if err != nil || len(list) != 1 {
+		t.Errorf("%d messages answer it: %v", len(list), err)
+	}
 }

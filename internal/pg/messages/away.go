@@ -35,8 +35,7 @@ func (a away) Send(ctx context.Context, t *db.Txn, b *pgx.Batch, v flows.Sending
 	if err != nil {
 		return err
 	}
-	sum := message.Digest(v.Envelope)
-	used, err := a.usedBy(ctx, t, v.Context, sum)
+	used, err := a.usedBy(ctx, t, v)
 	if err != nil {
 		return err
 	}
@@ -50,17 +49,21 @@ func (a away) Send(ctx context.Context, t *db.Txn, b *pgx.Batch, v flows.Sending
 	}
 	m := &Message{ID: v.Try, Context: v.Context, Peer: v.Peer, ToContext: spec.To.Context, ToActor: spec.To.Actor,
 		Topic: spec.To.Topic, Actor: v.Actor, CallerKey: key, Type: message.Job, Format: message.DefaultFormat,
-		Body: spec.Body, Jobs: signed.Jobs, Timeouts: spec.Timeouts, Envelope: v.Envelope, Carries: true, hash: sum}
+		Body: spec.Body, Jobs: signed.Jobs, Timeouts: spec.Timeouts, Envelope: v.Envelope, Carries: true,
+		hash: message.Digest(v.Envelope)}
 	return a.s.Insert(b, m, Change{On: message.OnCreated, By: v.Actor, Now: v.Now,
 		Detail: "it carries job " + v.ID.String()})
 }
 
-// usedBy finds the message of a context that has carried an envelope, by its digest; nil for none.
-func (a away) usedBy(ctx context.Context, t *db.Txn, contextID int32, sum []byte) (used *uuid.UUID, err error) {
+// usedBy finds the message of a context to a peer that has what an envelope signs; nil for none.
+func (a away) usedBy(ctx context.Context, t *db.Txn, v flows.Sending) (used *uuid.UUID, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT m.message_id
 		FROM postern.message m
-		WHERE m.context_id = $1 AND m.body_hash = $2 AND m.carries_job`, contextID, sum).
+		WHERE m.context_id = $1
+			AND m.peer = $2
+			AND postern.signed_digest(m.envelope) = postern.signed_digest($3)
+			AND m.envelope IS NOT NULL`, v.Context, v.Peer, []byte(v.Envelope)).
 		Query(func(rows pgx.Rows) error {
 			var id uuid.UUID
 			_, err := pgx.ForEachRow(rows, []any{&id}, func() error { used = &id; return nil })
@@ -92,8 +95,12 @@ func (a away) Recall(ctx context.Context, tries []uuid.UUID) error {
 				return t.Rollback(ctx)
 			}
 			b := &pgx.Batch{}
-			if err := a.s.Move(b, m, Change{On: message.OnRefused, By: "jobs", Now: now, Code: flow.CodeStopped,
-				Text: "its job has ended, or is to stop"}); err != nil {
+			err = a.s.overdue(b, m, now)
+			if err == nil && !m.Status.Ended() {
+				err = a.s.Move(b, m, Change{On: message.OnRefused, By: "jobs", Now: now, Code: flow.CodeStopped,
+					Text: "its job has ended, or is to stop"})
+			}
+			if err != nil {
 				return err
 			}
 			return t.Commit(ctx, b)
@@ -171,7 +178,6 @@ func sameJob(signed *message.Signed, j flow.Spec) error {
 			fault.Clip(signed.Type), len(specs))
 	}
 	spec := signed.Spec(1)
-	spec.Format = message.DefaultFormat
 	if err := spec.Validate(); err != nil {
 		return err
 	}
@@ -203,23 +209,29 @@ type Piece struct {
 	Text   string `json:"text"`
 }
 
-// maxPieces is how many bytes of output one answer has.
-const maxPieces = 1 << 19
-
-// pieces reads what the jobs of a message have written beyond what is known of each, and whether there is more.
-func (s *Store) pieces(ctx context.Context, message uuid.UUID, known []int) (list []Piece, more bool, err error) {
-	rows, err := s.Db(ctx).Query(ctx, `SELECT x.job, x.n, x.stream, x.text
+// pieces reads what the jobs of a message have written beyond what is known of each, up to so many bytes of an answer,
+// and whether there is more. Of each job it reads a part behind what is known, try by try: to sort all that they have
+// written for each answer would take longer than the peer waits.
+func (s *Store) pieces(ctx context.Context, message uuid.UUID, known []int, most int) (list []Piece, more bool,
+	err error) {
+	rows, err := s.Db(ctx).Query(ctx, `SELECT (k.job - 1)::int, x.n, x.stream, x.text
 		FROM (
-			SELECT (k.job - 1)::int AS job, l.stream, l.text,
-				row_number() OVER (PARTITION BY k.job ORDER BY t.attempt, l.fence, l.n)::int AS n
+			SELECT j.job_id, row_number() OVER (ORDER BY j.job_id) AS job
+			FROM postern.job j
+			WHERE j.message_id = $1
+			ORDER BY j.job_id) k
+		CROSS JOIN LATERAL (
+			SELECT (coalesce(($2::int[])[k.job], 0) + row_number() OVER (ORDER BY y.attempt, y.fence, y.n))::int AS n,
+				y.stream, y.text
 			FROM (
-				SELECT j.job_id, row_number() OVER (ORDER BY j.job_id) AS job
-				FROM postern.job j
-				WHERE j.message_id = $1) k
-			JOIN postern.job_try t ON t.job_id = k.job_id
-			JOIN postern.try_log l ON l.try_id = t.try_id) x
-		WHERE x.n > coalesce(($2::int[])[x.job + 1], 0)
-		ORDER BY x.job, x.n
+				SELECT t.attempt, l.fence, l.n, l.stream, l.text
+				FROM postern.job_try t
+				JOIN postern.try_log l ON l.try_id = t.try_id
+				WHERE t.job_id = k.job_id
+				ORDER BY t.attempt, l.fence, l.n
+				OFFSET coalesce(($2::int[])[k.job], 0)
+				LIMIT 1000) y) x
+		ORDER BY k.job_id, x.n
 		LIMIT 1000`, message, known)
 	if err != nil {
 		return nil, false, db.Known(err)
@@ -230,7 +242,11 @@ func (s *Store) pieces(ctx context.Context, message uuid.UUID, known []int) (lis
 		if err := rows.Scan(&p.Job, &p.N, &p.Stream, &p.Text); err != nil {
 			return nil, false, db.Known(err)
 		}
-		if size += len(p.Text); size > maxPieces && len(list) > 0 {
+		raw, err := json.Marshal(p)
+		if err != nil {
+			return nil, false, err
+		}
+		if size += len(raw); size > most && len(list) > 0 {
 			return list, true, nil
 		}
 		list = append(list, p)
@@ -239,17 +255,18 @@ func (s *Store) pieces(ctx context.Context, message uuid.UUID, known []int) (lis
 }
 
 // heardOutput adds to b what the jobs of a message have written at a peer: of one that carries a try it is the output
-// of that.
+// of that. A piece that does not follow what is known is left out: it is of a question that was asked before the peer
+// lost the message. Each delivery has lines of its own, those of the first one in front.
 func (s *Store) heardOutput(b *pgx.Batch, m *Message, list []Piece, now time.Time) (lines []flows.Line) {
 	known := append([]int(nil), m.PeerLines...)
 	for _, p := range list {
-		if p.Job < 0 || p.Job >= message.MaxJobs || p.N <= 0 {
+		if p.Job < 0 || p.Job >= message.MaxJobs {
 			continue
 		}
 		for len(known) <= p.Job {
 			known = append(known, 0)
 		}
-		if p.N <= known[p.Job] {
+		if p.N != known[p.Job]+1 {
 			continue
 		}
 		known[p.Job] = p.N
@@ -264,7 +281,7 @@ func (s *Store) heardOutput(b *pgx.Batch, m *Message, list []Piece, now time.Tim
 			continue
 		}
 		b.Queue(`INSERT INTO postern.message_log (message_id, n, at, stream, text) VALUES ($1, $2, $3, $4, $5)
-			ON CONFLICT DO NOTHING`, m.ID, int64(p.Job)<<32|int64(p.N), now, stream, text)
+			ON CONFLICT DO NOTHING`, m.ID, int64(m.Again)<<48|int64(p.Job)<<32|int64(p.N), now, stream, text)
 	}
 	m.PeerLines = known
 	return lines
@@ -273,7 +290,7 @@ func (s *Store) heardOutput(b *pgx.Batch, m *Message, list []Piece, now time.Tim
 // heardTry brings to the try that a message carries what a peer says of its job.
 func (s *Store) heardTry(ctx context.Context, t *db.Txn, b *pgx.Batch, m *Message, w Word, lines []flows.Line) (
 	queue int64, err error) {
-	told := flows.Told{By: "peer:" + m.Peer, Started: w.Started, Lines: lines}
+	told := flows.Told{By: "peer:" + m.Peer, Started: w.Started, Run: int64(m.Again), Lines: lines}
 	switch {
 	case message.Status(w.Status) != message.Processed:
 	case w.Result == nil:
@@ -326,29 +343,34 @@ func plain(raw json.RawMessage) json.RawMessage {
 	return bytes.TrimSpace(b.Bytes())
 }
 
-// Abort ends the jobs that a message of a peer has made, since they have ended where it comes from, or are to stop.
+// abort ends the jobs that messages of a peer have made, since they have ended where these come from, or are to stop.
 // Those that have ended stay as they are.
-func (s *Store) Abort(ctx context.Context, contextID int32, peer string, id uuid.UUID) error {
-	list, err := s.query(ctx, `WHERE m.context_id IS NULL AND (m.target_id, m.peer, m.peer_message) = ($1, $2, $3)`,
-		contextID, peer, id)
-	if err != nil || len(list) == 0 {
-		return err
+//
+// The messages are stopped, each in a commit before: one whose arrival came first has its jobs, as both have one
+// commit, and one that had not arrived never does, so that it makes none behind this reading.
+func (s *Store) abort(ctx context.Context, contextID int32, peer string, ids []uuid.UUID) error {
+	if len(ids) == 0 {
+		return nil
 	}
-	jobs, err := s.flows.JobsOfMessage(ctx, list[0].ID)
+	rows, err := s.Db(ctx).Query(ctx, `SELECT j.job_id
+		FROM postern.message m
+		JOIN postern.job j ON j.message_id = m.message_id
+		WHERE m.context_id IS NULL
+			AND m.target_id = $1
+			AND m.peer = $2
+			AND m.peer_message = ANY ($3)
+			AND j.ended_at IS NULL
+			AND j.stop_at IS NULL
+		ORDER BY j.job_id`, contextID, peer, ids)
 	if err != nil {
-		return err
+		return db.Known(err)
 	}
-	by := db.By{Context: contextID, Actor: "peer:" + peer, Via: "peers",
-		Reason: "it has ended where it comes from, or is to stop"}
-	for _, j := range jobs {
-		if j.Status.Ended() || j.StopAt != nil {
-			continue
-		}
-		if _, err := s.flows.Cancel(ctx, by, j.ID); err != nil {
-			return err
-		}
+	jobs, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return db.Known(err)
 	}
-	return nil
+	return s.flows.CancelAll(ctx, db.By{Context: contextID, Actor: "peer:" + peer, Via: "peers",
+		Reason: "it has ended where it comes from, or is to stop"}, jobs)
 }
 
 // CodePeerRemoved is that of a message whose peer was removed before it had ended there.
@@ -391,4 +413,15 @@ func (s *Store) peerRemoved(ctx context.Context, contextID int32, peer string) e
 			return err
 		}
 	}
+}
+
+// openAt counts what a peer has, or is to be brought, and that has not ended. A post that has read the peer before its
+// URL is taken from it is not counted: its message waits, and its why names the URL that is missing.
+func (s *Store) openAt(ctx context.Context, t *db.Txn, contextID int32, peer string) (messages, jobs int, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT (SELECT count(*) FROM postern.message m
+				WHERE m.context_id = $1 AND m.peer = $2 AND m.ended_at IS NULL AND NOT m.carries_job),
+			(SELECT count(*) FROM postern.job j WHERE j.context_id = $1 AND j.peer = $2 AND j.ended_at IS NULL)`,
+		contextID, peer).QueryRow(func(row pgx.Row) error { return row.Scan(&messages, &jobs) })
+	return messages, jobs, t.Send(ctx, b)
 }

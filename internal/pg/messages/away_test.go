@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/message"
 	"github.com/postern-dev/postern/internal/pg"
@@ -173,5 +174,73 @@ func TestOutputOfAPeerIsKeptOnce(t *testing.T) {
 	}
 	if open, err := s.S.Messages.OpenAt(s.Ctx, s.f, uuid.UUID{}); err != nil || fmt.Sprint(open[0].Lines) != "[3]" {
 		t.Errorf("%v %v", open, err)
+	}
+}
+
+// What an actor has signed is one message at its peer: one that carries a job of a flow is no second one beside it.
+func TestAnEnvelopeThatCarriesAJobIsNoOtherMessage(t *testing.T) {
+	t.Parallel()
+	s := newSails(t)
+	j := s.sent()
+	var envelope []byte
+	s.Scan(`SELECT envelope FROM postern.message WHERE message_id = '`+j.Carried.String()+`'`, &envelope)
+	_, err := s.S.Messages.Post(s.Ctx, s.By, s.chat("", func(p *messages.Posted) {
+		p.Target, p.To, p.Type, p.Envelope = 0, message.To{Peer: "far", Context: "c"}, message.Job, envelope
+	}))
+	if fault.KindOf(err) != fault.Conflict {
+		t.Errorf("a message with the envelope of a job: %v", err)
+	}
+}
+
+// wrote is a word that the one job of a message has written lines, from a number on.
+func wrote(id uuid.UUID, steps, from int, lines ...string) messages.Word {
+	w := messages.Word{ID: id, Steps: steps, Status: "acknowledged", Started: true}
+	for i, text := range lines {
+		w.Lines = append(w.Lines, messages.Piece{N: from + i, Stream: "stdout", Text: text})
+	}
+	return w
+}
+
+// A job that a restored peer executes again writes its output once more, from the beginning: all of it stands behind
+// that of the first time, and a word of the first time that comes late adds nothing.
+func TestTheOutputOfASecondRunAtAPeerIsWhole(t *testing.T) {
+	t.Parallel()
+	s := newSails(t)
+	j := s.sent()
+	chat := s.jobs(1)
+	chat.Target, chat.To = 0, message.To{Peer: "far", Context: "c"}
+	ofJobs := s.post(chat)[0]
+	s.route()
+	s.Must(s.S.Messages.AtPeer(s.Ctx, ofJobs, nil))
+	for _, id := range []uuid.UUID{*j.Carried, ofJobs} {
+		s.hears(wrote(id, 5, 1, "a", "b", "c"))
+		s.hears(wrote(id, 5, 1, "a", "b", "c"))
+		s.Must(s.S.Messages.Lost(s.Ctx, s.f, id))
+		s.hears(wrote(id, 6, 4, "late"))
+		s.Must(s.S.Messages.AtPeer(s.Ctx, id, nil))
+		asked, err := s.S.Messages.OpenAt(s.Ctx, s.f, uuid.UUID{})
+		s.Must(err)
+		for _, a := range asked {
+			if a.ID == id && (len(a.Lines) > 1 || len(a.Lines) == 1 && a.Lines[0] != 0) {
+				t.Errorf("the peer is asked for what comes behind lines %v", a.Lines)
+			}
+		}
+		s.Later(time.Second)
+		s.hears(wrote(id, 4, 1, "A", "B"))
+		s.hears(wrote(id, 6, 3, "C", "D"))
+		lines, err := s.S.Messages.Logs(s.Ctx, s.ID, id, 100)
+		s.Must(err)
+		var text string
+		for _, l := range lines {
+			text += l.Text
+		}
+		if text != "abcABCD" {
+			t.Errorf("its output is %q", text)
+		}
+	}
+	logged, err := s.S.Flows.LastLogs(s.Ctx, s.ID, j.ID, 100)
+	s.Must(err)
+	if n := len(logged); n != 7 || logged[0].Text != "a" || logged[6].Text != "D" {
+		t.Errorf("%d lines of the job: %+v", n, logged)
 	}
 }

@@ -61,7 +61,7 @@ func (u *uncarried) queue() string {
 		sum := sha256.Sum256([]byte(actor))
 		actor = hex.EncodeToString(sum[:16])
 	}
-	return "peer:" + u.Peer + ":" + actor
+	return outbox.PeerQueue(u.Peer, actor)
 }
 
 // carriedAtOnce is how many transactions one commit posts, and carriedMost how many one call.
@@ -155,12 +155,12 @@ func (s *Store) carry(ctx context.Context, list []uncarried, waits map[string]bo
 		}
 		return 0, nil
 	}
-	var ids []uuid.UUID
+	var posted []uncarried
 	var carriers []string
 	for i, u := range list {
 		switch err := out[i].Err; fault.KindOf(err) {
 		case "":
-			ids, carriers = append(ids, u.ID), append(carriers, out[i].ID.String())
+			posted, carriers = append(posted, u), append(carriers, out[i].ID.String())
 		case fault.Retry, fault.Internal:
 			s.Log.Warn("post the transaction of a message: the next look does", "message", u.ID, "error", err)
 			if u.queue() != "" {
@@ -174,15 +174,27 @@ func (s *Store) carry(ctx context.Context, list []uncarried, waits map[string]bo
 			n++
 		}
 	}
-	if len(ids) == 0 {
+	if len(posted) == 0 {
 		return n, nil
 	}
 	s.RingHere()
-	_, err = s.Exec(ctx, `UPDATE postern.message m
+	return n + len(posted), s.carriedBy(ctx, posted, carriers)
+}
+
+// carriedBy notes by which transactions messages are carried.
+//
+// A process that was frozen since it read a message may find that its peer has lost it meanwhile: it is delivered again
+// then, by another transaction, which is the one to be noted. The one that was found here has ended.
+func (s *Store) carriedBy(ctx context.Context, list []uncarried, carriers []string) error {
+	ids, again := make([]uuid.UUID, len(list)), make([]int, len(list))
+	for i, u := range list {
+		ids[i], again[i] = u.ID, u.Again
+	}
+	_, err := s.Exec(ctx, `UPDATE postern.message m
 		SET peer_tx = n.tx
-		FROM ROWS FROM (unnest($1::uuid[]), unnest($2::text[])) n(message_id, tx)
-		WHERE m.message_id = n.message_id`, ids, carriers)
-	return n + len(ids), err
+		FROM ROWS FROM (unnest($1::uuid[]), unnest($2::text[]), unnest($3::int[])) n(message_id, tx, redelivered)
+		WHERE m.message_id = n.message_id AND m.redelivered = n.redelivered`, ids, carriers, again)
+	return err
 }
 
 // Carried is the message that the data of a transaction names; nil where it is not here any more.
@@ -198,28 +210,52 @@ func (s *Store) Carried(ctx context.Context, contextID int32, data json.RawMessa
 	return list[0], nil
 }
 
+// AnswersAt is what a message to a peer answers, as the peer names it; nil: it answers none of the peer. What its actor
+// has signed names it as it is called here.
+func (s *Store) AnswersAt(ctx context.Context, m *Message) (*uuid.UUID, error) {
+	if m.ReplyTo == nil {
+		return nil, nil
+	}
+	list, err := s.query(ctx, `WHERE m.message_id = $1 AND m.context_id IS NULL AND m.target_id = $2 AND m.peer = $3`,
+		m.ReplyTo, m.Context, m.Peer)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return list[0].PeerMessage, nil
+}
+
 // Refusal is why a message is not taken.
 type Refusal struct{ Code, Text string }
 
-// AtPeer notes that a peer has stored a message, or has refused it. What the peer says behind an end here changes
-// nothing.
+// AtPeer notes that a peer has stored a message, or has refused it. What the peer says behind an end here, or behind a
+// deadline that is over, is kept as late, and changes nothing.
 func (s *Store) AtPeer(ctx context.Context, id uuid.UUID, refusal *Refusal) error {
 	return s.Run(ctx, func(t *db.Txn) error {
 		m, now, err := s.lock(ctx, t, id)
 		if err != nil {
 			return err
 		}
-		if m == nil || m.Status.Ended() || m.DeliveredAt != nil && refusal == nil {
-			b := &pgx.Batch{}
-			b.Queue(`UPDATE postern.message SET redelivering = false WHERE message_id = $1 AND redelivering`, id)
-			return t.Commit(ctx, b)
+		if m == nil {
+			return t.Rollback(ctx)
+		}
+		b := &pgx.Batch{}
+		if err := s.overdue(b, m, now); err != nil {
+			return err
 		}
 		c := Change{On: message.OnDelivered, By: "peer", Now: now}
 		if refusal != nil {
 			c.On, c.Code, c.Text = message.OnRefused, refusal.Code, refusal.Text
 		}
-		b := &pgx.Batch{}
-		if err := s.Move(b, m, c); err != nil {
+		switch known := m.DeliveredAt != nil && refusal == nil; {
+		case m.Status.Ended() && !known:
+			s.Late(b, m, c.On, 0, "peer:"+m.Peer, said{Reason: c.Text}, now)
+			fallthrough
+		case known:
+			b.Queue(`UPDATE postern.message SET redelivering = false WHERE message_id = $1 AND redelivering`, id)
+		default:
+			err = s.Move(b, m, c)
+		}
+		if err != nil {
 			return err
 		}
 		return t.Commit(ctx, b)
@@ -241,9 +277,9 @@ func peersMade() pg.Made {
 // peersMaker is the Maker of the transactions that carry messages. They have no row here but their message.
 type peersMaker struct{}
 
-// May leads cancel and abandon to the message.
+// May leads cancel and abandon to the message, and has a full queue drop none: a message is not lost.
 func (peersMaker) May(_ db.By, lever string, t *pg.Task) error {
-	if lever != "cancel" && lever != "abandon" {
+	if lever != "cancel" && lever != "abandon" && lever != "drop" {
 		return nil
 	}
 	id, _, _ := strings.Cut(strings.TrimPrefix(t.UID, ":message:"), ":")

@@ -32,7 +32,6 @@ func init() {
 			"one_message_per_peer_message":    fault.Conflict,
 			"one_message_per_envelope":        fault.Conflict,
 			"one_sent_message_per_envelope":   fault.Conflict,
-			"one_job_per_envelope":            fault.Conflict,
 			"one_result_per_message":          fault.Conflict,
 			"one_row_per_stopped_message":     fault.Internal,
 			"one_row_per_message_step":        fault.Internal,

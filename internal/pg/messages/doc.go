@@ -21,8 +21,9 @@
 //
 // # Lock order
 //
-// Messages in the order of their ids, and behind them jobs that belong to no message. The end of a job locks that job,
-// and then its message. Nothing here waits while it holds a row of a queue.
+// Messages in the order of their ids, behind them the contexts that they are from and for, and then jobs that belong
+// to no message. The end of a job locks that job, and then its message. Nothing here waits while it holds a row of a
+// queue.
 //
 // # Failures
 //

@@ -3,6 +3,8 @@ package messages
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -41,11 +43,39 @@ type Told struct {
 	Result json.RawMessage `json:"result,omitempty"`
 }
 
-// MaxAsked is of how many messages a peer is asked at once.
-const MaxAsked = 1000
+// MaxAsked is of how many messages a peer is asked at once, and stoppedAtOnce how many it is told to stop: it ends each
+// of these, and the job of each, in a commit.
+const (
+	MaxAsked      = 1000
+	stoppedAtOnce = 100
+)
 
-// maxTold is how many bytes of results one answer has, beyond the first.
+// maxTold is how many bytes one answer has, beyond the first word of it.
 const maxTold = 1 << 20
+
+// roomOf is the room of an answer, as its question says it.
+func roomOf(asked int) int {
+	if asked <= 0 {
+		return maxTold
+	}
+	return min(max(asked, 1<<16), maxTold)
+}
+
+// size is how many bytes of an answer a word has.
+func (w *Word) size() int {
+	raw, _ := json.Marshal(w) // texts and numbers never fail
+	return len(raw)
+}
+
+// fit has a word that does not fit into less than the usual room say so, and not what its message came to.
+func (w *Word) fit(room int) {
+	if room == maxTold || w.Result == nil || w.size() <= room {
+		return
+	}
+	w.Status, w.Result, w.Code = string(message.Error), nil, "result_too_large"
+	w.Error = fmt.Sprintf("it is done at the peer, and its result does not fit into the %d bytes that an answer "+
+		"has over this line", room)
+}
 
 // Following is a peer at which messages are open, and which this process follows.
 type Following struct {
@@ -53,9 +83,11 @@ type Following struct {
 	Peer    string
 }
 
-// Follow takes for holder, until a time from now, each peer at which messages are open, or are to be stopped, and that
-// no other holder has. A process that has a peer asks it what has become of them. One that asks without having it does
-// no harm: each word is compared with what is known, behind the lock of its message.
+// Follow takes for holder, until a time from now, each peer at which messages are open, or are to be stopped, or that
+// knows another life of this store, and that no other holder has. One that was told to stop something in a month is
+// asked once a minute besides: it may have been restored, and then has to be told again. A process that has a peer asks
+// it what has become of them. One that asks without having it does no harm: each word is compared with what is known,
+// behind the lock of its message.
 //
 // Two processes that come at once skip the rows that the other has locked; behind its lock a row is read as it is now,
 // so that a peer that was taken meanwhile does not fit the condition any more.
@@ -64,19 +96,25 @@ func (s *Store) Follow(ctx context.Context, holder string, until time.Duration) 
 		list = nil
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.peer p
-			SET followed_by = $1, followed_until = coalesce($3::timestamptz, clock_timestamp()) + $2::interval
+			SET followed_by = $1,
+				followed_until = x.now + $2::interval,
+				told_life = CASE WHEN x.idle THEN -1 ELSE p.told_life END
 			FROM (
-				SELECT p.peer_id
+				SELECT p.peer_id, n.now, p.stop_told_at > n.now - interval '30 days'
+					AND p.followed_until < n.now - interval '1 minute' AS idle
 				FROM postern.peer p
+				CROSS JOIN (SELECT coalesce($3::timestamptz, clock_timestamp()) AS now) n
 				WHERE p.url <> ''
 					AND p.removed_at IS NULL
-					AND (p.followed_by = $1 OR p.followed_until IS NULL
-						OR p.followed_until <= coalesce($3::timestamptz, clock_timestamp()))
+					AND (p.followed_by = $1 OR p.followed_until IS NULL OR p.followed_until <= n.now)
 					AND (EXISTS (SELECT FROM postern.message m WHERE m.context_id = p.context_id
 							AND m.peer = p.name AND m.ended_at IS NULL AND m.delivered_at IS NOT NULL)
-						OR EXISTS (SELECT `+toStopSQL+` AND m.context_id = p.context_id AND m.peer = p.name))
+						OR EXISTS (SELECT `+toStopSQL+` AND m.context_id = p.context_id AND m.peer = p.name)
+						OR p.told_life <> (SELECT x.life FROM postern.store x)
+						OR p.stop_told_at > n.now - interval '30 days'
+							AND p.followed_until < n.now - interval '1 minute')
 				ORDER BY p.peer_id
-				FOR UPDATE SKIP LOCKED) x
+				FOR UPDATE OF p SKIP LOCKED) x
 			WHERE p.peer_id = x.peer_id
 			RETURNING p.context_id, p.name`, holder, until, s.LeaseNow()).Query(func(rows pgx.Rows) (err error) {
 			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Following])
@@ -93,9 +131,10 @@ func (s *Store) Follow(ctx context.Context, holder string, until time.Duration) 
 	return list, err
 }
 
-// toStopSQL finds messages that have ended here in error, and that a peer may still have open.
+// toStopSQL finds messages that have ended here in error, and that a peer may still have open: all that were let go to
+// it. A process may die between the post of the transaction that carries one and its note.
 const toStopSQL = `FROM postern.message m
-	WHERE m.status = 'error' AND m.stop_told_at IS NULL AND (m.delivered_at IS NOT NULL OR m.peer_tx IS NOT NULL)
+	WHERE m.status = 'error' AND m.stop_told_at IS NULL AND m.routed_at IS NOT NULL
 		AND m.context_id IS NOT NULL AND m.peer IS NOT NULL`
 
 // ToStop lists messages that a peer is to stop, and among them those whose jobs it is to stop, too: they carry jobs of
@@ -105,7 +144,7 @@ func (s *Store) ToStop(ctx context.Context, f Following) (stop, abort []uuid.UUI
 			AND m.context_id = $1
 			AND m.peer = $2
 		ORDER BY m.message_id
-		LIMIT $3`, f.Context, f.Peer, MaxAsked)
+		LIMIT $3`, f.Context, f.Peer, stoppedAtOnce)
 	if err != nil {
 		return nil, nil, db.Known(err)
 	}
@@ -122,15 +161,29 @@ func (s *Store) ToStop(ctx context.Context, f Following) (stop, abort []uuid.UUI
 
 // Stopped notes that a peer has been told to stop messages.
 func (s *Store) Stopped(ctx context.Context, f Following, ids []uuid.UUID) error {
-	_, err := s.Exec(ctx, `UPDATE postern.message SET stop_told_at = coalesce($4::timestamptz, clock_timestamp())
+	_, err := s.Exec(ctx, `WITH p AS (
+			UPDATE postern.peer SET stop_told_at = coalesce($4::timestamptz, clock_timestamp())
+			WHERE context_id = $1 AND name = $2)
+		UPDATE postern.message SET stop_told_at = coalesce($4::timestamptz, clock_timestamp())
 		WHERE message_id = ANY ($3) AND context_id = $1 AND peer = $2`, f.Context, f.Peer, ids, s.Clock())
 	return err
 }
 
-// Stop ends a message that a peer has brought, and that has ended where it comes from. Jobs that were made of it go on.
-// One that has ended stays as it is. One that is not here is not stored any more: a process of the peer that was frozen
-// may still bring it.
-func (s *Store) Stop(ctx context.Context, contextID int32, peer string, id uuid.UUID) error {
+// Stop ends messages that a peer has brought, and that have ended where they come from. Jobs that were made of them go
+// on, but for those of the messages in abort: these are cancelled, once all is stopped. A call that is made again goes
+// on with the rest.
+func (s *Store) Stop(ctx context.Context, contextID int32, peer string, ids, abort []uuid.UUID) error {
+	for _, id := range ids {
+		if err := s.stop(ctx, contextID, peer, id); err != nil {
+			return err
+		}
+	}
+	return s.abort(ctx, contextID, peer, abort)
+}
+
+// stop ends one message. One that has ended stays as it is. One that is not here is not stored any more: a process of
+// the peer that was frozen may still bring it.
+func (s *Store) stop(ctx context.Context, contextID int32, peer string, id uuid.UUID) error {
 	return s.Run(ctx, func(t *db.Txn) error {
 		var list []*Message
 		b := &pgx.Batch{}
@@ -199,9 +252,14 @@ func (s *Store) OpenAt(ctx context.Context, f Following, after uuid.UUID) ([]Ask
 
 // Words says of messages that a peer has brought what it does not know yet, and which of them are not here: it has to
 // bring those again. The steps of a word count those of the message, those of its jobs and what these have written:
-// each of them only rises. One that has ended is told in any case, since after a restore the numbers may meet again.
-func (s *Store) Words(ctx context.Context, contextID int32, peer string, asked []Asked) (words []Word,
+// each of them only rises, and much output begins again from 0: what counts is whether the number is another one. One
+// that has ended is told in any case, since after a restore the numbers may meet again.
+//
+// An answer has room for so many bytes, 0 for as many as over HTTP. Output that does not fit beside an end is told
+// before it; an end that does not fit alone is told as an error, or it would be asked about for ever.
+func (s *Store) Words(ctx context.Context, contextID int32, peer string, asked []Asked, room int) (words []Word,
 	unknown []uuid.UUID, err error) {
+	room = roomOf(room)
 	told, unknown, err := s.readWords(ctx, contextID, peer, asked)
 	if err != nil {
 		return nil, nil, err
@@ -212,22 +270,17 @@ func (s *Store) Words(ctx context.Context, contextID int32, peer string, asked [
 	}
 	size := 0
 	for _, w := range told {
-		if w.Result != nil {
-			size += len(w.Result.Body) + len(w.Result.Result)
-		}
 		if w.written {
 			var more bool
-			if w.Lines, more, err = s.pieces(ctx, w.message, lines[w.ID]); err != nil {
+			if w.Lines, more, err = s.pieces(ctx, w.message, lines[w.ID], room/2); err != nil {
 				return nil, nil, err
 			}
-			if more { // its end is told behind all that was written
+			if more || len(w.Lines) > 0 && w.size() > room { // its end is told behind all that was written
 				w.Steps, w.Status, w.Code, w.Error, w.Result = 0, string(message.Acknowledged), "", "", nil
 			}
 		}
-		for _, p := range w.Lines {
-			size += len(p.Text)
-		}
-		if size > maxTold && len(words) > 0 {
+		w.fit(room)
+		if size += w.size(); size > room && len(words) > 0 {
 			break
 		}
 		words = append(words, w.Word)
@@ -242,28 +295,40 @@ type toldWord struct {
 	written bool      // its jobs have written something
 }
 
+// readWordsSQL reads words as far as their results fit into one answer, and those that are not here: one word goes
+// beyond the bytes of an answer at most. The others are told when they are asked about next.
+const readWordsSQL = `SELECT w.id, w.here, w.steps, w.status, w.error_code, w.error, w.result_id, w.format, w.body,
+		w.result, w.started, w.written
+	FROM (
+		SELECT q.id, m.message_id AS here, coalesce(m.steps + x.steps, 0) AS steps, coalesce(m.status, '') AS status,
+			coalesce(m.error_code, '') AS error_code, coalesce(m.error, '') AS error, r.message_id AS result_id,
+			coalesce(r.format, '') AS format, coalesce(r.body, '') AS body, r.result, x.started,
+			x.logged > 0 AS written,
+			coalesce(sum(coalesce(octet_length(r.body), 0) + coalesce(octet_length(r.result::text), 0)
+				+ coalesce(octet_length(m.error), 0)) OVER (
+					ORDER BY q.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+		FROM unnest($3::uuid[], $4::int[]) q(id, steps)
+		LEFT JOIN postern.message m ON (m.target_id, m.peer, m.peer_message) = ($1, $2, q.id) AND m.context_id IS NULL
+		LEFT JOIN postern.message r ON r.reply_to = m.message_id AND r.type = 'result'
+		CROSS JOIN LATERAL (
+			SELECT (coalesce(sum(j.steps + j.logged), 0) % 1073741824)::int AS steps,
+				coalesce(bool_or(j.started), false) AS started, coalesce(sum(j.logged), 0) AS logged
+			FROM (
+				SELECT k.steps, k.started_at IS NOT NULL AS started, (
+					SELECT coalesce(sum(t.logged), 0) FROM postern.job_try t WHERE t.job_id = k.job_id) AS logged
+				FROM postern.job k
+				WHERE m.type = 'job' AND k.message_id = m.message_id) j) x
+		WHERE m.message_id IS NULL OR m.steps + x.steps <> q.steps OR m.ended_at IS NOT NULL) w
+	WHERE w.here IS NULL OR w.before <= $5
+	ORDER BY w.id`
+
 func (s *Store) readWords(ctx context.Context, contextID int32, peer string, asked []Asked) (list []toldWord,
 	unknown []uuid.UUID, err error) {
 	ids, steps := make([]uuid.UUID, len(asked)), make([]int, len(asked))
 	for i, a := range asked {
 		ids[i], steps[i] = a.ID, a.Steps
 	}
-	rows, err := s.Db(ctx).Query(ctx, `SELECT q.id, m.message_id, coalesce(m.steps + x.steps, 0),
-			coalesce(m.status, ''), coalesce(m.error_code, ''), coalesce(m.error, ''), r.message_id,
-			coalesce(r.format, ''), coalesce(r.body, ''), r.result, x.started, x.logged > 0
-		FROM unnest($3::uuid[], $4::int[]) q(id, steps)
-		LEFT JOIN postern.message m ON (m.target_id, m.peer, m.peer_message) = ($1, $2, q.id) AND m.context_id IS NULL
-		LEFT JOIN postern.message r ON r.reply_to = m.message_id AND r.type = 'result'
-		CROSS JOIN LATERAL (
-			SELECT coalesce(sum(j.steps + j.logged), 0)::int AS steps, coalesce(bool_or(j.started), false) AS started,
-				coalesce(sum(j.logged), 0) AS logged
-			FROM (
-				SELECT k.steps, k.started_at IS NOT NULL AS started, (
-					SELECT coalesce(sum(t.logged), 0) FROM postern.job_try t WHERE t.job_id = k.job_id) AS logged
-				FROM postern.job k
-				WHERE m.type = 'job' AND k.message_id = m.message_id) j) x
-		WHERE m.message_id IS NULL OR m.steps + x.steps <> q.steps OR m.ended_at IS NOT NULL
-		ORDER BY q.id`, contextID, peer, ids, steps)
+	rows, err := s.Db(ctx).Query(ctx, readWordsSQL, contextID, peer, ids, steps, maxTold)
 	if err != nil {
 		return nil, nil, db.Known(err)
 	}
@@ -360,8 +425,12 @@ func (s *Store) heard(b *pgx.Batch, m *Message, w Word, now time.Time) error {
 	switch {
 	case status == message.Error:
 		refused := at(message.OnRefused)
-		if refused.Code, refused.Text = w.Code, w.Error; w.Code == "" {
+		switch refused.Code, refused.Text = w.Code, w.Error; w.Code {
+		case "":
 			refused.Code = message.CodeRejected
+		case message.CodeCancelled: // Stop did that there, and nothing else does
+			refused.Text = "it was ended here before (cancelled, or by a deadline), as its peer was told then. This " +
+				"store was restored from a backup of a time before that: send it anew if it is still wanted"
 		}
 		list = append(list, refused)
 	case status == message.Processed && w.Result == nil:
@@ -389,6 +458,9 @@ func (s *Store) heardResult(b *pgx.Batch, m *Message, r *Told, before []Change, 
 	if err != nil {
 		return err
 	}
+	if !slices.Contains(message.Formats, r.Format) {
+		r.Format = message.DefaultFormat // a newer version may know another one
+	}
 	result := &Message{ID: id, Target: m.Context, Peer: m.Peer, PeerMessage: &r.ID, ReplyTo: &m.ID, Actor: c.By,
 		Type: message.Result, Format: r.Format, Body: r.Body, Result: r.Result}
 	if here := s.ContextByID(m.Context); here != nil {
@@ -400,8 +472,8 @@ func (s *Store) heardResult(b *pgx.Batch, m *Message, r *Told, before []Change, 
 // lostMost is how often a message is delivered again to a peer that has lost it.
 const lostMost = 3
 
-// Lost has a message delivered again that its peer does not have any more, as after a restore there. After the third
-// time it ends in error.
+// Lost has a message delivered again that its peer does not have any more, as after a restore there. What its jobs
+// write then is known from the first line on, behind that of before. After the third time it ends in error.
 func (s *Store) Lost(ctx context.Context, f Following, id uuid.UUID) error {
 	var again int
 	err := s.Run(ctx, func(t *db.Txn) error {
@@ -433,8 +505,9 @@ func (s *Store) Lost(ctx context.Context, f Following, id uuid.UUID) error {
 			}
 			return t.Commit(ctx, b)
 		}
-		b.Queue(`UPDATE postern.message SET redelivered = $2, redelivering = true, peer_steps = 0, peer_tx = NULL
-			WHERE message_id = $1`, id, again)
+		b.Queue(`UPDATE postern.message SET redelivered = $2, redelivering = true, peer_steps = 0, peer_lines = '{}',
+				peer_tx = NULL, updated_at = $3
+			WHERE message_id = $1`, id, again, now)
 		return t.Commit(ctx, b)
 	})
 	if err == nil && again > 0 {

@@ -1,14 +1,17 @@
 package messages_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/message"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/messages"
@@ -52,9 +55,8 @@ func TestOneProcessAtATimeFollowsAPeer(t *testing.T) {
 	}
 	follows("one", 0) // nothing is open there
 	w.toFar("hello")
-	hold, err := w.S.Pool().Begin(w.Ctx)
-	w.Must(err)
-	_, err = hold.Exec(w.Ctx, `SELECT FROM postern.peer FOR UPDATE`)
+	hold := w.Begin(w.S.Pool())
+	_, err := hold.Exec(w.Ctx, `SELECT FROM postern.peer FOR UPDATE`)
 	w.Must(err)
 	follows("one", 0) // another session has the row, and is not waited for
 	w.Must(hold.Rollback(w.Ctx))
@@ -95,6 +97,20 @@ func TestAWordOfAPeerChangesAMessageOnce(t *testing.T) {
 	}
 	if _, late, err := s.History(w.Ctx, w.ID, id); err != nil || len(late) != 1 || late[0].By != "peer:far" {
 		t.Error(late, err)
+	}
+}
+
+// A message that was ended before its store went back in time ends again, and says so: its peer remembers that end.
+func TestAnEndThatARestoreHasForgottenIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.far()
+	id := w.toFar("hello")
+	w.Must(w.S.Messages.Hear(w.Ctx, f, messages.Word{ID: id, Steps: 3, Status: "error", Code: message.CodeCancelled,
+		Error: "it has ended where it comes from"}))
+	m, err := w.S.Messages.Get(w.Ctx, w.ID, id)
+	if err != nil || m.Code != message.CodeCancelled || !strings.Contains(m.Error, "restored from a backup") {
+		t.Errorf("%+v %v", m, err)
 	}
 }
 
@@ -196,25 +212,122 @@ func TestAMessageThatMustWaitHoldsThoseBehindIt(t *testing.T) {
 	}
 }
 
-// What ended before its delivery was noted is told to stop, too, once it was carried: the peer may have it.
+// What ended before its delivery was noted is told to stop, too, once it was let go, though no transaction is noted
+// that carries it: the peer may have it.
 func TestWhatMayBeAtThePeerIsStopped(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	f := w.far()
+	toFar := func(p *messages.Posted) { p.Target, p.To = 0, message.To{Peer: "far", Context: "c"} }
+	kept := w.post(w.chat("cancelled before it was let go", toFar))[0]
+	_, err := w.S.Messages.Cancel(w.Ctx, w.By, kept)
+	w.Must(err)
+	id := w.post(w.chat("hello", toFar))[0]
+	w.route()
+	w.Exec(`UPDATE postern.message SET peer_tx = NULL`) // its process died before that
+	for _, cancelled := range []bool{false, true} {
+		if cancelled {
+			_, err := w.S.Messages.Cancel(w.Ctx, w.By, id)
+			w.Must(err)
+		}
+		stop, _, err := w.S.Messages.ToStop(w.Ctx, f)
+		w.Must(err)
+		if want := map[bool]int{true: 1}[cancelled]; len(stop) != want || want == 1 && stop[0] != id {
+			t.Errorf("cancelled %v: to be stopped are %v", cancelled, stop)
+		}
+	}
+}
+
+// A process that was frozen since it read a message notes nothing of one that its peer has lost meanwhile: what it
+// finds has ended, and what carries the message anew stays noted, or is still to be posted.
+func TestAFrozenProcessDoesNotKeepALostMessageFromItsPeer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.far()
+	other := w.Another(4)
+	w.Must(other.Refresh(w.Ctx))
+	wakes := func(id uuid.UUID) { // and does what it was about to when it was frozen
+		t.Helper()
+		_, err := other.Messages.CarryRead(w.Ctx, w.ID, id, "far", w.By.Actor)
+		w.Must(err)
+	}
+	tx := func() string { return strings.Join(w.Lines(`SELECT coalesce(peer_tx, '') FROM postern.message`), " ") }
+	id := w.toFar("hello")
+	first := tx()
+	wakes(id)
+	w.Same([]string{tx()}, first)
+	w.Must(w.S.Messages.Lost(w.Ctx, f, id))
+	second := tx()
+	wakes(id)
+	w.Same([]string{tx()}, second)
+	w.Exec(`UPDATE postern.message SET peer_tx = NULL`) // as Lost leaves it, before its transaction is posted
+	wakes(id)
+	_, err := w.S.Messages.Carry(w.Ctx)
+	w.Must(err)
+	w.Same([]string{tx()}, second)
+	if first == second || len(w.carried()) != 2 {
+		t.Errorf("%q and %q carry it", first, second)
+	}
+}
+
+// A peer keeps its URL while it has messages that have not ended: without one it is asked about none. Where one was
+// posted at that moment all the same, its why names the URL that is missing.
+func TestAPeerWithOpenMessagesKeepsItsURL(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.far()
+	id := w.toFar("hello")
+	silent := func() error {
+		_, err := w.S.Installations.PutPeer(w.Ctx, w.By, peers.Settings{Name: "far"}, 0)
+		return err
+	}
+	err := silent()
+	if said(err) != "in_use" || !strings.Contains(err.Error(), "1 messages") {
+		t.Error(err)
+	}
+	w.Same(w.Lines(`SELECT url FROM postern.peer`), "https://far.example/contexts/c/peers/near")
+	away := w.leave("on its way")[0]
+	w.Exec(`UPDATE postern.peer SET url = ''`)
+	for _, one := range []uuid.UUID{id, away} {
+		y := w.why(w.ID, one)
+		w.blocks(y, "peer_refused", "far has no url")
+		if !strings.Contains(y.Summary, "has no url") {
+			t.Error(y.Summary)
+		}
+	}
+	for _, one := range []uuid.UUID{id, away} {
+		_, err = w.S.Messages.Cancel(w.Ctx, w.By, one)
+		w.Must(err)
+	}
+	w.Same([]string{said(silent())}, "ok")
+}
+
+// A peer that is changed while it is being removed stays as it was: messages still go to it.
+func TestAPeerThatIsChangedWhileItIsRemovedStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.far()
+	peer, err := w.S.Installations.Peer(w.Ctx, w.ID, "far")
+	w.Must(err)
+	removing := w.S.Installations.Removing
+	w.S.Installations.Removing = func(ctx context.Context, contextID int32, name string) error {
+		w.Must(w.S.Installations.RotateSecret(ctx, w.By, name, []byte("another secret, of 32 bytes and more"), 0))
+		return removing(ctx, contextID, name)
+	}
+	by := w.By
+	by.Match = func(tag string) bool { return tag == strconv.FormatInt(peer.Version, 10) }
+	if err := w.S.Installations.RemovePeer(w.Ctx, by, "far"); fault.CodeOf(err) != "precondition_failed" {
+		t.Errorf("a removal beside a change says %v", err)
+	}
 	id := w.post(w.chat("hello", func(p *messages.Posted) {
 		p.Target, p.To = 0, message.To{Peer: "far", Context: "c"}
 	}))[0]
 	w.route()
-	for _, carried := range []bool{false, true} {
-		if carried {
-			w.Exec(`UPDATE postern.message SET peer_tx = 'a'`)
-			w.Exec(`UPDATE postern.message
-				SET was = status, status = 'error', error_code = 'timeout', ended_at = created_at, due_at = NULL`)
-		}
-		stop, _, err := w.S.Messages.ToStop(w.Ctx, f)
-		w.Must(err)
-		if want := map[bool]int{true: 1}[carried]; len(stop) != want || want == 1 && stop[0] != id {
-			t.Errorf("carried %v: to be stopped are %v", carried, stop)
-		}
+	if got := w.stands(id); got != "dispatched" {
+		t.Errorf("then a message to it is %s", got)
+	}
+	tx := w.Lines(`SELECT coalesce(peer_tx, 'none') FROM postern.message WHERE message_id = $1`, id)
+	if tx[0] == "none" {
+		t.Error("it is carried by nothing")
 	}
 }

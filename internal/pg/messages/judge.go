@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/message"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
@@ -19,8 +20,8 @@ type Reply struct {
 }
 
 // Ack acknowledges a message that is held under a fence: it is handed to no other receiver. The same again changes
-// nothing. Outcomes of this and of those below besides: NotFound; Conflict "stale_fence", "wrong_state", where what was
-// said is kept as late.
+// nothing. Outcomes of this and of those below besides: NotFound; Conflict "stale_fence", "wrong_state", where what its
+// receivers say is kept as late; Conflict "stale_fence" for another actor than its receiver: nothing is kept then.
 func (s *Store) Ack(ctx context.Context, by db.By, id uuid.UUID, fence int64) (changed bool, err error) {
 	return s.judge(ctx, by, id, fence, message.OnAcknowledged, "", nil)
 }
@@ -65,18 +66,18 @@ func (s *Store) judge(ctx context.Context, by db.By, id uuid.UUID, fence int64, 
 		if err := s.overdue(b, m, now); err != nil {
 			return err
 		}
+		late = notTheirs(by, m, fence)
 		same, err := s.saidBefore(ctx, t, m, fence, on, r)
 		switch {
 		case err != nil:
 			return err
-		case same && b.Len() == 0:
+		case (same || late != nil) && b.Len() == 0:
 			return t.Rollback(ctx)
-		case same:
+		case same || late != nil:
 			return t.Commit(ctx, b)
 		case m.Status.Ended() || m.Fence != fence || m.Type == message.Job:
 			late = stale(m, fence)
-			s.Late(b, m, on, fence, by.Actor, said{reason, r}, now)
-			return t.Commit(ctx, b)
+			return s.keepLate(ctx, t, b, m, on, fence, by.Actor, said{reason, r}, now)
 		}
 		if err := s.say(b, by, m, now, on, reason, r); err != nil {
 			return err
@@ -89,6 +90,39 @@ func (s *Store) judge(ctx context.Context, by db.By, id uuid.UUID, fence int64, 
 		err = late
 	}
 	return changed && err == nil, err
+}
+
+// keepLate keeps what a receiver says too late, and commits. Of an actor that was never handed the message, and of a
+// fence that it never had, nothing is kept: such words would be without bound.
+func (s *Store) keepLate(ctx context.Context, t *db.Txn, b *pgx.Batch, m *Message, on message.Event, fence int64,
+	actor string, what said, now time.Time) error {
+	handed := false
+	read := &pgx.Batch{}
+	read.Queue(`SELECT EXISTS (SELECT
+			FROM postern.message_step s
+			WHERE s.message_id = $1 AND s.event = $2 AND s.by = $3)`, m.ID, string(message.OnReceived), actor).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&handed) })
+	if err := t.Send(ctx, read); err != nil {
+		return err
+	}
+	if handed && fence > 0 && fence <= m.Fence {
+		s.Late(b, m, on, fence, actor, what, now)
+	}
+	return t.Commit(ctx, b)
+}
+
+// notTheirs refuses what an actor says of a message that another one was handed under this fence, or that none was: a
+// fence is no secret, since the ETag and the history of the message show it.
+func notTheirs(by db.By, m *Message, fence int64) error {
+	switch {
+	case m.Fence != fence || m.Type == message.Job || m.Receiver == by.Actor:
+		return nil
+	case m.Receiver == "":
+		return fault.New(fault.Conflict, "stale_fence", "message %s was handed to no receiver yet: receive it first",
+			m.ID)
+	}
+	return fault.New(fault.Conflict, "stale_fence", "message %s was handed to %q under fence %d, and not to %q", m.ID,
+		fault.Clip(m.Receiver), fence, fault.Clip(by.Actor))
 }
 
 // say adds to b what a receiver says of a message that it holds. Who says more than an acknowledgement acknowledges.
@@ -159,9 +193,9 @@ func stale(m *Message, fence int64) error {
 
 // Cancel ends a message of msg_out that has not ended: its sender takes it back. Jobs that were made of it go on. One
 // that a peer has brought is ended where it is: the peer hears that it was rejected, or has forgotten it itself.
-func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (changed bool, err error) {
+func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverResult, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
-		changed = false
+		r = pg.LeverResult{}
 		m, now, err := s.lock(ctx, t, id)
 		if err != nil {
 			return err
@@ -170,11 +204,19 @@ func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (changed boo
 		if m == nil || m.Context != by.Context && !brought {
 			return none(id.String())
 		}
+		if err := by.Seen(m.Tag()); err != nil {
+			return err
+		}
+		r.State = string(m.Status)
 		if m.Status == message.Processed {
 			return fault.New(fault.Conflict, "wrong_state", "message %s was processed already", id)
 		}
-		if m.Status.Ended() {
-			return t.Rollback(ctx)
+		b := &pgx.Batch{}
+		if err := s.overdue(b, m, now); err != nil {
+			return err
+		}
+		if r.State = string(m.Status); m.Status.Ended() {
+			return t.Commit(ctx, b)
 		}
 		c := Change{On: message.OnRefused, By: by.Actor, Now: now, Code: message.CodeCancelled, Text: by.Reason}
 		if brought {
@@ -183,15 +225,14 @@ func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (changed boo
 		if c.Text == "" {
 			c.Text = map[bool]string{false: "its sender took it back", true: "it was taken out of msg_in"}[brought]
 		}
-		b := &pgx.Batch{}
 		if err := s.Move(b, m, c); err != nil {
 			return err
 		}
 		s.AuditIn(b, by, "cancel", path(id))
-		changed = true
+		r.Changed, r.State = true, string(m.Status)
 		return t.Commit(ctx, b)
 	})
-	return changed && err == nil, err
+	return r, err
 }
 
 // lock locks a message; nil: there is none.

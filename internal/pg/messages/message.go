@@ -38,10 +38,13 @@ type Message struct {
 	Cursor       int64
 	PeerSteps    int
 	PeerLines    []int // of each of its jobs at the peer, how much of the output is known here
+	Again        int   // how often it was delivered again, since its peer had lost it
 	Carries      bool  // the try of a job, which has its id
 	Fence        int64
 	LeaseUntil   *time.Time
 	Receiver     string
+	Handed       int        // how often a receiver was handed it
+	HandedAt     *time.Time // the last time
 	Due          *time.Time // the deadline that runs
 	CreatedAt    time.Time
 	RoutedAt     *time.Time
@@ -57,13 +60,17 @@ type Message struct {
 	key  string // of the request that made it
 }
 
+// Tag rises with each step of a message, and whenever a receiver is handed it.
+func (m *Message) Tag() int64 { return int64(m.Steps) + m.Fence }
+
 const messageColumns = `m.message_id, coalesce(m.context_id, 0), coalesce(m.target_id, 0), coalesce(m.peer, ''),
 	m.peer_message, m.to_context, coalesce(m.to_actor, ''), coalesce(m.topic, ''), m.actor, m.caller_key, m.ref,
 	m.reply_to, m.type, m.format, m.body, m.jobs, m.jobs_open, m.result, make_interval(secs => m.timeout),
 	make_interval(secs => m.timeout_ack), make_interval(secs => m.timeout_result), m.envelope, m.was, m.status, m.steps,
 	m.cursor, m.peer_steps, m.fence, m.lease_until, coalesce(m.receiver, ''), m.due_at, m.created_at, m.routed_at,
 	m.delivered_at, m.acked_at, m.ended_at, m.updated_at, m.error_code, m.error, m.body_hash,
-	coalesce(m.request_key, ''), m.peer_lines, m.carries_job`
+	coalesce(m.request_key, ''), m.peer_lines, m.carries_job, m.redelivered, m.handed,
+	m.handed_at`
 
 func (m *Message) fields() []any {
 	return []any{&m.ID, &m.Context, &m.Target, &m.Peer, &m.PeerMessage, &m.ToContext, &m.ToActor, &m.Topic, &m.Actor,
@@ -71,7 +78,7 @@ func (m *Message) fields() []any {
 		(*[]byte)(&m.Result), &m.Timeouts.Deliver, &m.Timeouts.Ack, &m.Timeouts.Result, &m.Envelope, &m.was, &m.Status,
 		&m.Steps, &m.Cursor, &m.PeerSteps, &m.Fence, &m.LeaseUntil, &m.Receiver, &m.Due, &m.CreatedAt, &m.RoutedAt,
 		&m.DeliveredAt, &m.AckedAt, &m.EndedAt, &m.UpdatedAt, &m.Code, &m.Error, &m.hash, &m.key,
-		&m.PeerLines, &m.Carries}
+		&m.PeerLines, &m.Carries, &m.Again, &m.Handed, &m.HandedAt}
 }
 
 func scanMessage(row pgx.CollectableRow) (*Message, error) {
@@ -95,14 +102,15 @@ type Change struct {
 	Code   string // of an end in error by OnRefused
 	Text   string
 	Lease  time.Time // until when a receiver has it, of OnReceived
+	Again  bool      // its receiver was handed it before: that is counted, and is no step
 }
 
 // peerLate is how much later a deadline ends a message here that a peer has brought: the peer keeps its deadlines, and
 // tells of their ends. One that was restored to a time before the message, or that is gone, tells of none.
 const peerLate = time.Minute
 
-// happen lets something happen to a message and returns the row of its history. *machine.Illegal: of one that has
-// ended, it is late.
+// happen lets something happen to a message and returns the row of its history, nil for none. *machine.Illegal: of one
+// that has ended, it is late.
 func (s *Store) happen(m *Message, c Change) (step []any, err error) {
 	next, err := message.Next(m.Status, c.On, m.Timeouts, m.DeliveredAt != nil, m.Due, c.Now)
 	if err != nil {
@@ -116,6 +124,13 @@ func (s *Store) happen(m *Message, c Change) (step []any, err error) {
 			m.Due = &due
 		}
 	}
+	if next.Lease {
+		m.Fence, m.LeaseUntil, m.Receiver = s.Fence(m.Fence, c.Now), &c.Lease, c.By
+		m.Handed, m.HandedAt = m.Handed+1, &c.Now
+	}
+	if c.Again {
+		return nil, nil
+	}
 	m.Steps++
 	switch c.On {
 	case message.OnRouted:
@@ -127,9 +142,6 @@ func (s *Store) happen(m *Message, c Change) (step []any, err error) {
 		}
 	case message.OnAcknowledged:
 		m.AckedAt, m.LeaseUntil = &c.Now, nil
-	}
-	if next.Lease {
-		m.Fence, m.LeaseUntil, m.Receiver = s.Fence(m.Fence, c.Now), &c.Lease, c.By
 	}
 	if next.To.Ended() {
 		m.EndedAt, m.Due, m.LeaseUntil = &c.Now, nil, nil
@@ -157,17 +169,22 @@ func (s *Store) Move(b *pgx.Batch, m *Message, list ...Change) error {
 		if err != nil {
 			return err
 		}
-		steps.Add(step...)
+		if step != nil {
+			steps.Add(step...)
+		}
 		s.tellOf(b, m, c)
 	}
 	b.Queue(`UPDATE postern.message
 		SET was = $2, status = $3, steps = $4, cursor = $5, fence = $6, lease_until = $7, receiver = $8, due_at = $9,
 			routed_at = $10, delivered_at = $11, acked_at = $12, ended_at = $13, updated_at = $14, error_code = $15,
-			error = $16, jobs_open = $17, peer_message = $18, peer_steps = $19, peer_lines = coalesce($20::int[], '{}')
+			error = $16, jobs_open = $17, peer_message = $18, peer_steps = $19,
+			peer_lines = coalesce($20::int[], '{}'), handed = $21, handed_at = $22
 		WHERE message_id = $1`, m.ID, string(m.was), string(m.Status), m.Steps, m.Cursor, m.Fence, m.LeaseUntil,
 		db.Nullable(m.Receiver), m.Due, m.RoutedAt, m.DeliveredAt, m.AckedAt, m.EndedAt, m.UpdatedAt, m.Code, m.Error,
-		m.JobsOpen, m.PeerMessage, m.PeerSteps, m.PeerLines)
-	stepInsert.Queue(b, steps)
+		m.JobsOpen, m.PeerMessage, m.PeerSteps, m.PeerLines, m.Handed, m.HandedAt)
+	if len(steps.Cols) > 0 {
+		stepInsert.Queue(b, steps)
+	}
 	if m.Carries && m.Status == message.Error {
 		s.flows.FailAway(b, m.ID, m.Code, m.Error)
 	}

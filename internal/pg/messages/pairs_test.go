@@ -14,7 +14,9 @@ import (
 	"github.com/postern-dev/postern/internal/message"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pg/flows"
 	"github.com/postern-dev/postern/internal/pg/messages"
+	"github.com/postern-dev/postern/internal/pg/peers"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
@@ -289,6 +291,47 @@ func TestAStaleFenceChangesNothing(t *testing.T) {
 	}
 }
 
+// What another one says under the fence of a receiver changes nothing, and nothing of it is kept: a fence is no secret.
+func TestOnlyTheReceiverOfAMessageSpeaksOfIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ann, ben := w.shop, w.shop
+	ann.Actor, ben.Actor = "ann", "ben"
+	id := w.sent(func(p *messages.Posted) { p.To.Actor = "ann" })
+	words := func(by db.By, fence int64) (said []string) {
+		s := w.S.Messages
+		for _, say := range []func() (bool, error){
+			func() (bool, error) { return s.Ack(w.Ctx, by, id, fence) },
+			func() (bool, error) { return s.Processed(w.Ctx, by, id, fence) },
+			func() (bool, error) { return s.Reject(w.Ctx, by, id, fence) },
+			func() (bool, error) {
+				return s.Answered(w.Ctx, by, id, fence, messages.Reply{Format: "text", Body: "a"})
+			},
+		} {
+			said = append(said, code(say()))
+		}
+		return said
+	}
+	stale := []string{"stale_fence", "stale_fence", "stale_fence", "stale_fence"}
+	w.Same(words(ben, 0), stale...)
+	w.Same(words(ann, 0), stale...)
+	list, err := w.S.Messages.Receive(w.Ctx, ann, messages.Receiving{Max: 1, Lease: time.Minute})
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	w.Same(words(ben, list[0].Fence), stale...)
+	if got := w.stands(id); got != "dispatched" || len(w.late(id)) != 0 {
+		t.Errorf("%s, late %v", got, w.late(id))
+	}
+	w.Same([]string{code(w.S.Messages.Ack(w.Ctx, ann, id, list[0].Fence))}, "ok")
+	w.Same(words(ben, list[0].Fence), stale...)
+	w.Same([]string{code(w.S.Messages.Processed(w.Ctx, ann, id, list[0].Fence)), w.stands(id)}, "ok", "processed")
+	w.Same(words(ben, list[0].Fence), stale...)
+	if got := w.late(id); len(got) != 0 {
+		t.Errorf("late %v", got)
+	}
+}
+
 // Two receivers that say different things of one message: the second waits, and is late.
 func TestTwoWordsAtOneTime(t *testing.T) {
 	t.Parallel()
@@ -443,5 +486,68 @@ func TestARoleThatIsTakenAwayRefusesTheMessage(t *testing.T) {
 	}
 	if list, err := w.receive(w.S, 5); err != nil || len(list) != 1 || list[0].ID != good {
 		t.Errorf("%v %v", list, err)
+	}
+}
+
+// A context is not deleted while a message of its boxes is open, nor while it has what would stand there.
+func TestAContextWithAnOpenMessageStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	remove := func() (what string) {
+		err := w.S.RemoveContext(w.Ctx, w.shop, "shop")
+		if fault.CodeOf(err) == "in_use" {
+			_, what, _ = strings.Cut(fault.As(err).Detail, " still has ")
+			what, _, _ = strings.Cut(what, ":")
+			return what
+		}
+		return said(err)
+	}
+	in := w.sent()
+	m := w.one()
+	w.Same([]string{remove()}, "messages that have not ended")
+	w.Same([]string{code(w.S.Messages.Processed(w.Ctx, w.shop, in, m.Fence))}, "ok")
+	out, err := w.S.Messages.Post(w.Ctx, w.shop, w.chat("out", func(p *messages.Posted) {
+		p.Target, p.To.Context = w.ID, "default"
+	}))
+	w.Must(err)
+	w.Same([]string{remove()}, "messages that have not ended")
+	_, err = w.S.Messages.Cancel(w.Ctx, w.shop, out.ID)
+	w.Must(err)
+	_, err = w.S.Installations.PutPeer(w.Ctx, w.shop, peers.Settings{Name: "far",
+		Secret: []byte(strings.Repeat("s", 32))}, 0)
+	w.Must(err)
+	w.Same([]string{remove()}, "peers")
+	w.Must(w.S.Installations.RemovePeer(w.Ctx, w.shop, "far"))
+	const unequip = `UPDATE postern.dispatcher SET removed_at = clock_timestamp() WHERE removed_at IS NULL`
+	_, err = w.S.Flows.PutRunner(w.Ctx, w.shop, flows.RunnerSettings{Name: "r"}.WithDefaults(), 0)
+	w.Must(err)
+	w.Exec(unequip)
+	w.Same([]string{remove()}, "runners")
+	w.Must(w.S.Flows.RemoveRunner(w.Ctx, w.shop, "r"))
+	_, err = w.S.Flows.PostFlow(w.Ctx, w.shop, flows.FlowSpec{})
+	w.Must(err)
+	w.Exec(unequip)
+	w.Same([]string{remove()}, "flows that have not ended")
+}
+
+// A message that is routed beside the deletion of the context that it is for keeps that context, or is refused.
+func TestARouteBesideTheDeletionOfAContext(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	other := w.Another(4)
+	other.Messages.Open = true
+	remove := func(s *stores.Store) error { return s.RemoveContext(w.Ctx, w.shop, "shop") }
+	route := func(s *stores.Store) error { _, err := s.Messages.Route(w.Ctx); return err }
+	id := w.post(w.chat("1"))[0]
+	second, waited := w.Beside(func() error { return route(w.S) }, func() string { return said(remove(other)) })
+	if second != "in_use" || !waited || w.stands(id) != "dispatched" {
+		t.Errorf("the deletion behind the route says %q, and waited: %v; %s", second, waited, w.stands(id))
+	}
+	_, err := w.S.Messages.Cancel(w.Ctx, w.By, id)
+	w.Must(err)
+	id = w.post(w.chat("2"))[0]
+	second, waited = w.Beside(func() error { return remove(w.S) }, func() string { return said(route(other)) })
+	if second != "ok" || !waited || w.stands(id) != "error forbidden" {
+		t.Errorf("the route behind the deletion says %q, and waited: %v; %s", second, waited, w.stands(id))
 	}
 }

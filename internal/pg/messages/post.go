@@ -151,8 +151,7 @@ func (s *Store) sameEnvelope(ctx context.Context, t *db.Txn, contextID int32, p 
 		WHERE m.context_id = $1
 			AND m.peer = $2
 			AND postern.signed_digest(m.envelope) = postern.signed_digest($3)
-			AND m.envelope IS NOT NULL
-			AND NOT m.carries_job`, contextID, p.To.Peer, p.Envelope).Query(collect(&list))
+			AND m.envelope IS NOT NULL`, contextID, p.To.Peer, p.Envelope).Query(collect(&list))
 	if err := t.Send(ctx, b); err != nil || len(list) == 0 {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/message"
@@ -56,6 +57,10 @@ func (s *Store) Receive(ctx context.Context, by db.By, r Receiving) (list []*Mes
 		if len(found) == 0 {
 			return t.Rollback(ctx)
 		}
+		had, err := s.hadBefore(ctx, t, found, by.Actor)
+		if err != nil {
+			return err
+		}
 		list = nil
 		size := 0
 		b = &pgx.Batch{}
@@ -63,8 +68,8 @@ func (s *Store) Receive(ctx context.Context, by db.By, r Receiving) (list []*Mes
 			if size += len(m.Body); size > maxReceived && len(list) > 0 {
 				break
 			}
-			if err := s.Move(b, m, Change{On: message.OnReceived, By: by.Actor, Now: now,
-				Lease: lease.Add(r.Lease)}); err != nil {
+			if err := s.Move(b, m, Change{On: message.OnReceived, By: by.Actor, Now: now, Lease: lease.Add(r.Lease),
+				Again: had[m.ID]}); err != nil {
 				return err
 			}
 			list = append(list, m)
@@ -72,6 +77,33 @@ func (s *Store) Receive(ctx context.Context, by db.By, r Receiving) (list []*Mes
 		return t.Commit(ctx, b)
 	})
 	return list, err
+}
+
+// hadBefore says which of some messages a receiver was handed before. The history has the first time of each receiver
+// alone: with one that fails whenever it has a message it would grow for ever, and a peer would be told of each time.
+//
+// The messages are locked before this is read, and who is handed one writes that in the commit that holds its lock.
+func (s *Store) hadBefore(ctx context.Context, t *db.Txn, found []*Message, actor string) (map[uuid.UUID]bool, error) {
+	var ids []uuid.UUID
+	for _, m := range found {
+		if m.Fence > 0 {
+			ids = append(ids, m.ID)
+		}
+	}
+	had := map[uuid.UUID]bool{}
+	if len(ids) == 0 {
+		return had, nil
+	}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT s.message_id
+		FROM postern.message_step s
+		WHERE s.message_id = ANY ($1) AND s.event = $2 AND s.by = $3`, ids, string(message.OnReceived), actor).
+		Query(func(rows pgx.Rows) error {
+			var id uuid.UUID
+			_, err := pgx.ForEachRow(rows, []any{&id}, func() error { had[id] = true; return nil })
+			return err
+		})
+	return had, t.Send(ctx, b)
 }
 
 // Await waits until there is a message for a receiver, for a time or until end is closed. It looks once a second, and

@@ -2,6 +2,7 @@ package messages
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -67,18 +68,28 @@ func (s *Store) RoleOf(ctx context.Context, actor string, contextID int32) (role
 // allowed says for each message why its sender may not send it any more, nil if it may: it is an admin where it sends
 // from, and has the role that the message needs where that is for. It reads in t, behind the locks of the messages, and
 // so does the clock that it returns.
+//
+// The rows of the contexts stay locked until the commit: the removal of one waits, and finds the message, or this one
+// waits, and finds that the context was removed.
 func (s *Store) allowed(ctx context.Context, t *db.Txn, list []*Message) (refusals []*fault.Error, now time.Time,
 	err error) {
+	contexts := map[int32]bool{0: true} // those that are here; 0: at a peer
+	var ids []int32
 	for _, m := range list {
-		if m.Target != 0 && s.ContextByID(m.Target) == nil || m.Context != 0 && s.ContextByID(m.Context) == nil {
-			if err := s.Refresh(ctx); err != nil { // this process may not know it yet
-				return nil, now, err
-			}
-			break
-		}
+		ids = append(ids, m.Context, m.Target)
 	}
+	slices.Sort(ids)
 	roles := make([]struct{ from, to Role }, len(list))
 	b := &pgx.Batch{}
+	b.Queue(`SELECT c.context_id
+		FROM postern.context c
+		WHERE c.context_id = ANY ($1) AND c.removed_at IS NULL
+		ORDER BY c.context_id
+		FOR KEY SHARE`, slices.Compact(ids)).Query(func(rows pgx.Rows) error {
+		var id int32
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { contexts[id] = true; return nil })
+		return err
+	})
 	s.ReadNow(b, &now)
 	for i, m := range list {
 		r := &roles[i]
@@ -93,10 +104,13 @@ func (s *Store) allowed(ctx context.Context, t *db.Txn, list []*Message) (refusa
 	if err := t.Send(ctx, b); err != nil {
 		return nil, now, err
 	}
+	if err := s.knowAll(ctx, contexts); err != nil {
+		return nil, now, err
+	}
 	refusals = make([]*fault.Error, len(list))
 	for i, m := range list {
 		switch {
-		case m.Target != 0 && s.ContextByID(m.Target) == nil, m.Context != 0 && s.ContextByID(m.Context) == nil:
+		case !contexts[m.Target], !contexts[m.Context]:
 			refusals[i] = fault.New(fault.Forbidden, message.CodeForbidden, "one of its contexts was removed")
 		case roles[i].from < Admin:
 			refusals[i] = fault.New(fault.Forbidden, message.CodeForbidden,
@@ -108,4 +122,14 @@ func (s *Store) allowed(ctx context.Context, t *db.Txn, list []*Message) (refusa
 		}
 	}
 	return refusals, now, nil
+}
+
+// knowAll reads the configuration anew where this process does not know a context yet.
+func (s *Store) knowAll(ctx context.Context, contexts map[int32]bool) error {
+	for id := range contexts {
+		if id != 0 && s.ContextByID(id) == nil {
+			return s.Refresh(ctx)
+		}
+	}
+	return nil
 }

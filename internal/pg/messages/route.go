@@ -42,7 +42,11 @@ func (s *Store) Route(ctx context.Context) (n int, err error) {
 		b := &pgx.Batch{}
 		for i, m := range routed {
 			c := Change{On: message.OnDelivered, By: "route", Now: now}
+			if err := s.overdue(b, m, now); err != nil {
+				return err
+			}
 			switch {
+			case m.Status.Ended():
 			case refusals[i] != nil:
 				err = s.refuse(b, m, c, refusals[i])
 			case m.Peer != "":
@@ -125,16 +129,15 @@ func (s *Store) refuse(b *pgx.Batch, m *Message, c Change, why *fault.Error) err
 // deliverJobs delivers a message of type job: its jobs are made, and it is acknowledged. What these are refused for
 // refuses the message. All is sent here, so that the next message of this commit sees these jobs.
 func (s *Store) deliverJobs(ctx context.Context, t *db.Txn, m *Message, c Change) (jobs flows.MessageJobs, err error) {
-	specs, err := flow.SpecsIn("/job", m.Jobs)
-	if err != nil {
-		return jobs, err
-	}
 	b := &pgx.Batch{}
-	jobs, err = s.flows.TakeIn(ctx, t, b, db.By{Context: m.Target, Actor: m.Actor, Via: "message"}, m.ID, specs,
-		nil)
+	specs, err := flow.SpecsIn("/job", m.Jobs) // an older version may have taken what is refused now
+	if err == nil {
+		jobs, err = s.flows.TakeIn(ctx, t, b, db.By{Context: m.Target, Actor: m.Actor, Via: "message"}, m.ID, specs,
+			nil)
+	}
 	switch fault.KindOf(err) {
 	case "":
-	case fault.Invalid, fault.Conflict:
+	case fault.Invalid, fault.Conflict, fault.Forbidden:
 		refused := &pgx.Batch{}
 		if err := s.refuse(refused, m, c, fault.As(err)); err != nil {
 			return flows.MessageJobs{}, err

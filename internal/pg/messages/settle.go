@@ -85,6 +85,9 @@ func (s *Store) Settle(ctx context.Context) (n int, err error) {
 // settle ends one message.
 func (s *Store) settle(b *pgx.Batch, m *Message, ends json.RawMessage, now time.Time) error {
 	m.JobsOpen = nil
+	if err := s.overdue(b, m, now); err != nil {
+		return err
+	}
 	if m.Status.Ended() {
 		s.Late(b, m, message.OnResult, 0, m.Actor, ends, now)
 		b.Queue(`UPDATE postern.message SET jobs_open = NULL WHERE message_id = $1`, m.ID)

@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg/deliveries"
 	"github.com/postern-dev/postern/internal/pg/flows"
 	"github.com/postern-dev/postern/internal/pg/peers"
+	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
 // Store keeps messages. It is safe for concurrent use.
@@ -28,6 +29,7 @@ type Store struct {
 	// Open says that each caller may do everything, as in development without authentication.
 	Open bool
 
+	reads         *reads.Store
 	flows         *flows.Store
 	installations *peers.Store
 	bells         bells
@@ -39,13 +41,15 @@ type Store struct {
 const Messages pg.Kind = "messages"
 
 // New registers messages with a store that has not started.
-func New(core *pg.Store, jobs *flows.Store, installations *peers.Store, told *deliveries.Store) *Store {
-	s := &Store{Store: core, flows: jobs, installations: installations, deliveries: told}
+func New(core *pg.Store, r *reads.Store, jobs *flows.Store, installations *peers.Store, told *deliveries.Store) *Store {
+	s := &Store{Store: core, reads: r, flows: jobs, installations: installations, deliveries: told}
 	core.Make(peersMade())
 	jobs.MessageEnded, jobs.CountDown, jobs.Away = s.ring, countDown, away{s}
-	installations.Removing = s.peerRemoved
+	installations.Removing, installations.OpenAt = s.peerRemoved, s.openAt
 	core.Make(pg.Made{Maker: forgetter{s: s}, Owns: func(string, string) bool { return false }})
 	core.RegisterKind(Messages, `EXISTS (SELECT FROM postern.message)`)
+	core.Needs("messages that have not ended", `EXISTS (SELECT FROM postern.message
+		WHERE ended_at IS NULL AND (context_id = $1 OR target_id = $1 AND delivered_at IS NOT NULL))`)
 	return s
 }
 

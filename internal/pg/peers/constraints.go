@@ -15,6 +15,7 @@ func init() {
 			"one_secret_per_peer":       fault.Internal,
 			"secret_is_of_a_peer":       fault.Internal,
 			"secret_before_has_an_end":  fault.Internal,
+			"secret_older_has_an_end":   fault.Internal,
 		},
 	})
 }

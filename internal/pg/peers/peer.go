@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,16 +34,21 @@ type Peer struct {
 	SecretUntil  *time.Time // until when the secret before the present one is good
 	Version      int64
 	CreatedAt    time.Time
+	Life         int64 // of its store, as it said last; 0: it has not said
+	ToldLife     int64 // of this store, as it was told last; 0: it was not told; -1: it is to be told
+	OwnLife      int64 // of this store
 
-	before []byte // the secret that is good until then; nil for none
+	before []byte   // the secret that is good until then; nil for none
+	older  [][]byte // those of rotations before, while they are good
 }
 
 // Secrets are those under which its calls are believed, and with which calls to it are signed.
 func (p *Peer) Secrets() [][]byte {
-	if p.before == nil {
-		return [][]byte{p.Secret}
+	list := [][]byte{p.Secret}
+	if p.before != nil {
+		list = append(list, p.before)
 	}
-	return [][]byte{p.Secret, p.before}
+	return append(list, p.older...)
 }
 
 // Type is that of the transactions which carry messages to the peer.
@@ -51,7 +57,11 @@ func (p *Peer) Type() string { return outbox.PeerType(p.Name) }
 const peersSQL = `SELECT p.peer_id, p.context_id, p.name, p.url, p.insecure, p.installation, p.met_at, p.refused_at,
 		p.refused_code, p.refused, p.version, p.created_at, x.secret,
 		CASE WHEN x.secret_until > coalesce($1::timestamptz, clock_timestamp()) THEN x.secret_before END,
-		CASE WHEN x.secret_until > coalesce($1::timestamptz, clock_timestamp()) THEN x.secret_until END
+		CASE WHEN x.secret_until > coalesce($1::timestamptz, clock_timestamp()) THEN x.secret_until END,
+		coalesce(p.life, 0), coalesce(p.told_life, 0), (SELECT y.life FROM postern.store y),
+		ARRAY(SELECT o.secret
+			FROM ROWS FROM (unnest(x.secret_older), unnest(x.older_until)) o(secret, until)
+			WHERE o.until > coalesce($1::timestamptz, clock_timestamp()))
 	FROM postern.peer p
 	JOIN postern.peer_secret x USING (peer_id)
 	WHERE p.removed_at IS NULL`
@@ -59,7 +69,8 @@ const peersSQL = `SELECT p.peer_id, p.context_id, p.name, p.url, p.insecure, p.i
 func scanPeer(row pgx.CollectableRow) (*Peer, error) {
 	p := &Peer{}
 	return p, row.Scan(&p.ID, &p.Context, &p.Name, &p.URL, &p.Insecure, &p.Installation, &p.MetAt, &p.RefusedAt,
-		&p.RefusedCode, &p.Refused, &p.Version, &p.CreatedAt, &p.Secret, &p.before, &p.SecretUntil)
+		&p.RefusedCode, &p.Refused, &p.Version, &p.CreatedAt, &p.Secret, &p.before, &p.SecretUntil,
+		&p.Life, &p.ToldLife, &p.OwnLife, &p.older)
 }
 
 func (s *Store) peers(ctx context.Context, where string, args ...any) ([]*Peer, error) {
@@ -98,7 +109,8 @@ const peerLock = `SELECT version, removed_at IS NOT NULL
 	FOR UPDATE`
 
 // PutPeer creates a peer or replaces its settings; version as in db.MatchVersion. Where its URL or its secret becomes
-// another one it has to be met anew. With a URL it has a dispatcher, through which messages go to it.
+// another one it has to be met anew. With a URL it has a dispatcher, through which messages go to it. Conflict
+// "in_use": it loses its URL, and a message or a job that is for it has not ended, or others need it.
 func (s *Store) PutPeer(ctx context.Context, by db.By, p Settings, version int64) (created bool, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
 		created, err = t.LockVersion(ctx, version, peerLock, by.Context, p.Name)
@@ -108,6 +120,11 @@ func (s *Store) PutPeer(ctx context.Context, by db.By, p Settings, version int64
 		if created && p.Secret == nil {
 			return fault.At("/secret", "secret: want the one that the other installation has, or a new one for both: "+
 				"whsec_ and the base64 of 24 to 64 bytes, such as printf whsec_; openssl rand -base64 32")
+		}
+		if !created && p.URL == "" {
+			if err := s.mayFallSilent(ctx, t, by.Context, p.Name); err != nil {
+				return err
+			}
 		}
 		b := &pgx.Batch{}
 		b.Queue(`INSERT INTO postern.peer AS p (context_id, name, url, insecure, created_at)
@@ -121,7 +138,7 @@ func (s *Store) PutPeer(ctx context.Context, by db.By, p Settings, version int64
 			b.Queue(`INSERT INTO postern.peer_secret (peer_id, secret)
 				SELECT p.peer_id, $3 FROM postern.peer p WHERE (p.context_id, p.name) = ($1, $2)
 				ON CONFLICT (peer_id) DO UPDATE SET secret = excluded.secret, secret_before = NULL,
-					secret_until = NULL`, by.Context, p.Name, p.Secret)
+					secret_until = NULL, secret_older = '{}', older_until = '{}'`, by.Context, p.Name, p.Secret)
 		}
 		if p.URL != "" {
 			s.equip(b, by.Context, p.Name)
@@ -133,6 +150,22 @@ func (s *Store) PutPeer(ctx context.Context, by db.By, p Settings, version int64
 		return false, err
 	}
 	return created, s.Reconfigured(ctx)
+}
+
+// mayFallSilent refuses to take its URL from a peer while it has something that it would not be asked about any more.
+func (s *Store) mayFallSilent(ctx context.Context, t *db.Txn, contextID int32, name string) error {
+	if s.OpenAt != nil {
+		messages, jobs, err := s.OpenAt(ctx, t, contextID, name)
+		if err != nil {
+			return err
+		}
+		if messages+jobs > 0 {
+			return fault.New(fault.Conflict, "in_use", "peer %q: %d messages to it and %d jobs for it have not ended, "+
+				"and without a url it is asked about none: let them end, cancel them, or keep the url", name, messages,
+				jobs).About("/url")
+		}
+	}
+	return s.used(ctx, t.Conn, contextID, name)
 }
 
 // Dispatcher is that of what goes to a peer. The same call may be made again, since the peer knows messages by their
@@ -161,8 +194,8 @@ func (s *Store) equip(b *pgx.Batch, contextID int32, name string) {
 
 // RemovePeer ends what a context has to do with an installation: nothing is sent to it and nothing is taken of it. It
 // is refused while something waits to be sent; what it has stored and has not ended is asked about no more, and ends in
-// error. The dispatcher goes first, in a commit of its own: a process that dies
-// in between leaves a peer whose removal is repeated.
+// error. The dispatcher goes first, in a commit of its own: a process that dies in between leaves a peer whose removal
+// is repeated. A peer that was changed or used in between stays, and gets its dispatcher back.
 func (s *Store) RemovePeer(ctx context.Context, by db.By, name string) error {
 	p, err := s.Peer(ctx, by.Context, name)
 	if err != nil {
@@ -188,6 +221,7 @@ func (s *Store) RemovePeer(ctx context.Context, by db.By, name string) error {
 			return err
 		}
 	}
+	var stays error
 	err = s.Run(ctx, func(t *db.Txn) error {
 		missing, err := t.LockVersion(ctx, 0, peerLock, by.Context, name)
 		if err != nil {
@@ -196,13 +230,14 @@ func (s *Store) RemovePeer(ctx context.Context, by db.By, name string) error {
 		if missing {
 			return noPeer(name)
 		}
-		if err := by.Seen(t.Version); err != nil {
-			return err
-		}
-		if err := s.used(ctx, t.Conn, by.Context, name); err != nil {
-			return err
-		}
 		b := &pgx.Batch{}
+		if stays = by.Seen(t.Version); stays == nil {
+			stays = s.used(ctx, t.Conn, by.Context, name)
+		}
+		if stays != nil {
+			s.equip(b, by.Context, name)
+			return t.Commit(ctx, b)
+		}
 		b.Queue(`UPDATE postern.peer SET removed_at = clock_timestamp(), version = version + 1
 			WHERE context_id = $1 AND name = $2`, by.Context, name)
 		s.AuditIn(b, by, "delete", "/peers/"+name)
@@ -211,35 +246,7 @@ func (s *Store) RemovePeer(ctx context.Context, by db.By, name string) error {
 	if err != nil {
 		return err
 	}
-	return s.Reconfigured(ctx)
-}
-
-// RotateSecret makes secret the one of a peer, and keeps the one before it good for overlap. Calls are signed with both
-// meanwhile, and believed under either, so that the two ends need not change at once.
-func (s *Store) RotateSecret(ctx context.Context, by db.By, name string, secret []byte, overlap time.Duration) error {
-	return s.Run(ctx, func(t *db.Txn) error {
-		missing, err := t.LockVersion(ctx, 0, peerLock, by.Context, name)
-		if err != nil {
-			return err
-		}
-		if missing {
-			return noPeer(name)
-		}
-		if err := by.Seen(t.Version); err != nil {
-			return err
-		}
-		b := &pgx.Batch{}
-		b.Queue(`UPDATE postern.peer_secret x SET secret = $3,
-				secret_before = CASE WHEN $4::interval > '0' AND x.secret <> $3 THEN x.secret END,
-				secret_until = CASE WHEN $4::interval > '0' AND x.secret <> $3
-					THEN coalesce($5::timestamptz, clock_timestamp()) + $4 END
-			FROM postern.peer p
-			WHERE p.peer_id = x.peer_id AND (p.context_id, p.name) = ($1, $2)`,
-			by.Context, name, secret, overlap, s.LeaseNow())
-		b.Queue(`UPDATE postern.peer SET version = version + 1 WHERE (context_id, name) = ($1, $2)`, by.Context, name)
-		s.AuditIn(b, by, "rotate_secret", "/peers/"+name)
-		return t.Commit(ctx, b)
-	})
+	return errors.Join(stays, s.Reconfigured(ctx))
 }
 
 // Met notes what came of a call: which installation has signed the answer, and why the peer refused it, "" where it did

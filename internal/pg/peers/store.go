@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Store keeps peers. It is safe for concurrent use.
@@ -13,6 +14,9 @@ type Store struct {
 	*pg.Store
 	// Removing ends what a peer has that is about to be removed, and is told before it is; nil: there is nothing.
 	Removing func(ctx context.Context, contextID int32, peer string) error
+	// OpenAt counts the messages to a peer, and the jobs for it, that have not ended; nil: there are none. It reads
+	// behind the lock of the peer's row.
+	OpenAt func(ctx context.Context, t *db.Txn, contextID int32, name string) (messages, jobs int, err error)
 	// Used refuses to remove a peer that others still need; nil: none does. It reads through q, behind the lock of the
 	// peer's row where that is held.
 	Used func(ctx context.Context, q Querier, contextID int32, name string) error
@@ -37,5 +41,6 @@ const Peers pg.Kind = "peers"
 func New(core *pg.Store) *Store {
 	s := &Store{Store: core}
 	core.RegisterKind(Peers, `EXISTS (SELECT FROM postern.peer p WHERE p.url <> '' AND p.removed_at IS NULL)`)
+	core.Needs("peers", `EXISTS (SELECT FROM postern.peer WHERE context_id = $1 AND removed_at IS NULL)`)
 	return s
 }

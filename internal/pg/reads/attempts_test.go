@@ -122,6 +122,7 @@ func TestAPageOfAttemptsReadsItsOwnRows(t *testing.T) {
 		0:    "51 BUSY call 50",
 		1000: "51 call 1000 call 1050",
 		1990: "12 call 1990 ",
+		-1:   "50 call 1952 ", // the last ones; the one in flight has no row
 	} {
 		list, err := w.S.Reads.Attempts(w.Ctx, w.ID, id, skip, 50)
 		w.Must(err)

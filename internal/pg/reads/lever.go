@@ -11,8 +11,15 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 )
 
+// AnyAccount and AnyWorker stand in a lever for what only the caller knows: an account that signs, as the last segment
+// of a path; the address of a worker, in a body.
+const (
+	AnyAccount = "ACCOUNT"
+	AnyWorker  = "http://WORKER"
+)
+
 // Lever is a request that would change something, as the API takes it: the path is escaped, and the body has the fields
-// that it needs at least. A value that only the caller can give is "..." there.
+// that it needs at least. A value that only the caller can give is "..." there, AnyAccount or AnyWorker.
 type Lever struct {
 	Method, Path, Role string
 	Body               map[string]any

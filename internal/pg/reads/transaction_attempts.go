@@ -45,7 +45,7 @@ type auditRow struct {
 	actor, action, reason string
 }
 
-// some are the rows of a page of attempts.
+// some are the rows of a page of attempts; with skip < 0 the last ones.
 type some struct{ skip, limit int }
 
 // historyEnds is how many calls a history has at its beginning, and at its end. A head that is blocked is called every
@@ -114,8 +114,13 @@ func (p *past) readAttempts(b *pgx.Batch, key []any, page *some) {
 		p.readEnds(b, key, of+` AND a.step <> 'late'`, order)
 		return
 	}
-	b.Queue(pg.AttemptsSQL+of+` AND a.step <> 'inclusion'`+order+` OFFSET $4 LIMIT $5`,
-		append(key[:len(key):len(key)], page.skip, page.limit+1)...).Query(func(rows pgx.Rows) error {
+	const calls = of + ` AND a.step <> 'inclusion'`
+	from, args := `$4`, append(key[:len(key):len(key)], page.skip, page.limit+1)
+	if page.skip < 0 {
+		from = `greatest(0, (SELECT count(*) FROM postern.attempt a` + calls + `) - $4)`
+		args[len(key)] = page.limit
+	}
+	b.Queue(pg.AttemptsSQL+calls+order+` OFFSET `+from+` LIMIT $5`, args...).Query(func(rows pgx.Rows) error {
 		return pg.ScanAttempts(rows, func(_ int64, a pg.Attempt) { p.recorded = append(p.recorded, a) })
 	})
 	b.Queue(pg.AttemptsSQL+of+` AND a.step = 'inclusion'`+order, key...).Query(func(rows pgx.Rows) error {
@@ -242,13 +247,17 @@ func before(started *time.Time, ended time.Time) {
 }
 
 // Attempts lists a page of the dispatches of a transaction, oldest first, the one in flight and the last one included;
-// or NotFound. skip are those before it. There may be one more than limit, which says that there are more.
+// or NotFound. skip are those before it; below 0 the page has the last ones of all. There may be one more than limit,
+// which says that there are more; of the last ones never.
 func (s *Store) Attempts(ctx context.Context, contextID int32, id outbox.ID, skip, limit int) ([]Dispatch, error) {
 	p, err := s.past(ctx, contextID, id, &some{skip, limit})
 	if err != nil {
 		return nil, err
 	}
 	list := p.dispatches(limit)
+	if skip < 0 {
+		list = list[max(0, len(list)-limit):] // a call without a row is at the end
+	}
 	for i := range list {
 		list[i].Token = p.t.ID.Token(p.t.ReceivedAt, list[i].Attempt.Attempt)
 	}

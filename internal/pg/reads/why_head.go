@@ -375,7 +375,7 @@ func (x *explain) dispatcherHolds() error {
 	object := "/dispatchers/" + x.head.Type
 	switch {
 	case x.d == nil || x.d.Removed:
-		url := "http://WORKER"
+		url := AnyWorker
 		if x.d != nil { // it was removed
 			url = x.d.WorkerURL
 		}

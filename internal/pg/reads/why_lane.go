@@ -254,7 +254,7 @@ func (x *explain) emptyPool() error {
 		Detail: "its pool " + pool + " has no senders",
 	}
 	if account == "" {
-		account = "ACCOUNT"
+		account = AnyAccount
 		b.Detail += ": give it an account that signs"
 	}
 	b.Levers = []Lever{NewLever("PUT", "admin", "senders", account).With("pool", pool)}

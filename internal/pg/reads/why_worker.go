@@ -54,10 +54,8 @@ func (x *explain) gate() *closedGate {
 	return nil
 }
 
-// anotherWorker stands in a lever for the address that only the caller knows: the one that is there is in trouble.
-const anotherWorker = "http://WORKER"
-
-// worker is the lever that gives what the head calls another address.
+// worker is the lever that gives what the head calls another address, which only the caller knows: the one that is
+// there is in trouble.
 func (x *explain) worker() Lever {
 	if x.own != nil {
 		return workerOfSender(x.own.account)
@@ -67,7 +65,7 @@ func (x *explain) worker() Lever {
 
 // workerOfSender is that lever of a sender with an address of its own.
 func workerOfSender(account string) Lever {
-	return NewLever("PATCH", "admin", "senders", account).With("worker_url", anotherWorker)
+	return NewLever("PATCH", "admin", "senders", account).With("worker_url", AnyWorker)
 }
 
 // workerOfType is that lever of the type of the head. A worker that is built in keeps its name.
@@ -76,7 +74,7 @@ func (x *explain) workerOfType() Lever {
 	if x.d != nil && !strings.HasPrefix(x.d.WorkerURL, "http") {
 		return l.With("slots", x.d.Slots)
 	}
-	return l.With("worker_url", anotherWorker)
+	return l.With("worker_url", AnyWorker)
 }
 
 // noStatus is the lever for a worker that has no /status: its type says so, and it is never asked again. There is none

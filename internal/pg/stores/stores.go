@@ -50,7 +50,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, er
 	s.Batches = batches.New(s.Store, s.Reads, s.Deliveries)
 	s.Events = events.New(s.Store, s.Reads, s.Channels)
 	s.Flows = flows.New(s.Store, s.Reads, s.Deliveries)
-	s.Messages = messages.New(s.Store, s.Flows, s.Installations, s.Deliveries)
+	s.Messages = messages.New(s.Store, s.Reads, s.Flows, s.Installations, s.Deliveries)
 	s.Domains = domains.New(s.Store, s.Reads, s.Deliveries)
 	s.Installations.Used = s.Domains.NoNode
 	return s, s.Start(ctx)

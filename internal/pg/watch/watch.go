@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -184,11 +185,10 @@ func (w *Watch) run() {
 			continue
 		case <-tick.C:
 		}
-		links, goesOn := w.all()
-		if !goesOn {
+		if w.ends() {
 			return
 		}
-		w.look(links, time.Now())
+		w.look(w.all(), time.Now())
 	}
 }
 
@@ -219,19 +219,19 @@ func (w *Watch) look(links []*link, now time.Time) {
 	}
 }
 
-// all lists the links; false: there are none, and the watch rests.
-func (w *Watch) all() ([]*link, bool) {
+// ends says whether there is nothing left to watch. Then the loop that asks is over, and the next link starts another.
+func (w *Watch) ends() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.links) == 0 && w.probes == 0 {
-		w.running = false
-		return nil, false
-	}
-	list := make([]*link, 0, len(w.links))
-	for l := range w.links {
-		list = append(list, l)
-	}
-	return list, true
+	w.running = len(w.links) > 0 || w.probes > 0
+	return !w.running
+}
+
+// all lists the links.
+func (w *Watch) all() []*link {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.links))
 }
 
 // verdict is what a look at a link says.
@@ -273,8 +273,7 @@ func (l *link) look(now time.Time, patience time.Duration) verdict {
 // judge applies an answer of the server to the links that waited when it was asked, and still wait for the same. A link
 // on which the server does not work is closed after a moment, which leaves time for an answer that is on its way.
 func (w *Watch) judge(a answer, now time.Time) {
-	links, _ := w.all()
-	for _, l := range links {
+	for _, l := range w.all() {
 		v := &l.seen
 		if v.since.IsZero() || v.since.After(a.began) || v.moves != l.moves.Load() {
 			continue
