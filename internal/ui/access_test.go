@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -53,19 +55,15 @@ func TestEachPageAsEachRole(t *testing.T) {
 // leastFor is who may pull a lever at least, by its last word; all that are not named are for admins. What an executor
 // may do to what it posted itself, an executor may not do to what another has posted.
 var leastFor = map[string]string{
-	"POST /processors/*/tick":          "reader",
-	"POST /transactions":               "executor",
-	"POST /domains/*/intents/*/resume": "executor",
-	"POST /domains/*/intents/*/cancel": "executor",
-	"POST /processors/*/pause":         "executor",
-	"POST /processors/*/resume":        "executor",
-	"POST /nodes/*/drain":              "root",
-	"POST /nodes/*/resume":             "root",
-	"POST /nodes/*/bury":               "root",
+	"POST /processors/*/tick":   "reader",
+	"POST /transactions":        "executor",
+	"POST /processors/*/pause":  "root", // who made it, as the flow
+	"POST /processors/*/resume": "root",
+	"POST /flows/*/start":       "root",
+	"POST /nodes/*/drain":       "root",
+	"POST /nodes/*/resume":      "root",
+	"POST /nodes/*/bury":        "root",
 }
-
-// ofOwners are levers that only who made the thing may pull, whatever the role: root, who made all of the scenario.
-var ofOwners = []string{"POST /processors/*/pause", "POST /processors/*/resume", "POST /flows/*/start"}
 
 // Each form as each role: a visitor who may pull the lever has the form; one who may not is refused a form that is
 // forged, and to one of another context there is no such thing.
@@ -121,7 +119,7 @@ func TestEachFormAsEachRole(t *testing.T) {
 				s := b.post(page, form)
 				switch refused := s.status == 403 || s.status == 404; {
 				case name == "foreign" && s.status != hidden, name != "foreign" && rank < least && s.status != 403,
-					rank >= least && refused != (name != "root" && slices.Contains(ofOwners, kind)):
+					rank >= least && refused:
 					t.Errorf("%s on %s, sent by %s: %d", lever, p, name, s.status)
 				}
 			}
@@ -243,6 +241,30 @@ func TestAKeyIsExchangedForASession(t *testing.T) {
 	until(t, func() bool { return b.get("/ui/c/shop/now").status == 303 })
 }
 
+// The root of a chain is the same for all: the last blocker that a lever would change, whether or not one may pull it.
+func TestTheRootIsTheSameForAll(t *testing.T) {
+	h := newHouse(t, "required")
+	h.api("PUT", "/contexts/shop", `{}`)
+	in := "Postern-Context: shop"
+	h.api("PUT", "/dispatchers/PAY", `{"worker_url": "noop:"}`, in)
+	h.api("PUT", "/queues/line", `{}`, in)
+	h.api("POST", "/queues/line/pause", `{}`, in)
+	own := h.key("shop", "executor")
+	var id any
+	for range 2 {
+		id = h.api("POST", "/transactions", `{"queue": "line", "type": "PAY", "data": {}}`, in,
+			"Authorization: Bearer "+own)["id"]
+	}
+	root := regexp.MustCompile(`(?s)<li class="root">.*?</li>`)
+	for _, secret := range []string{own, h.key("shop", "reader"), h.key("shop", "admin")} {
+		text := h.browser().signIn(secret).get(fmt.Sprint("/ui/c/shop/transactions/", id)).text
+		if at := root.FindAllString(text, -1); len(at) != 1 || !strings.Contains(at[0], "queue_paused") &&
+			!strings.Contains(at[0], "queue paused") {
+			t.Errorf("%v", at)
+		}
+	}
+}
+
 // A session ends with the secret that opened it.
 func TestASessionEndsWithItsSecret(t *testing.T) {
 	h := newHouse(t, "required")
@@ -262,9 +284,19 @@ func TestTheCookieIsSecureBeyondThisMachine(t *testing.T) {
 	}
 }
 
-// In development mode a page of another name or origin gets nothing, as of the API.
+// In development mode a page of another name or origin gets nothing, as of the API, and takes nothing from others.
 func TestDevelopmentModeAnswersThisMachineAlone(t *testing.T) {
 	h := newHouse(t, "none")
+	for _, page := range []string{"queues?live=1", "transactions?live=1", "queues"} {
+		r, _ := http.NewRequestWithContext(t.Context(), "GET", h.url+"/ui/c/default/"+page, nil)
+		r.Header.Set("Origin", "http://127.0.0.1:1")
+		if s := h.browser().do(r); s.status != http.StatusForbidden {
+			t.Errorf("%s: %d", page, s.status)
+		}
+		if s := h.browser().get("/ui/c/default/queues"); s.status != http.StatusOK {
+			t.Errorf("after a foreign request for %s: %d", page, s.status)
+		}
+	}
 	for _, header := range []string{"Host: evil.example", "Origin: https://evil.example"} {
 		r, _ := http.NewRequestWithContext(t.Context(), "GET", h.url+"/ui/c/default/now", nil)
 		name, value, _ := strings.Cut(header, ": ")
@@ -275,6 +307,48 @@ func TestDevelopmentModeAnswersThisMachineAlone(t *testing.T) {
 		if s := h.browser().do(r); s.status != http.StatusForbidden {
 			t.Errorf("%s: %d", header, s.status)
 		}
+	}
+}
+
+// A foreign page learns nothing from, and ends nothing of, a page that somebody looks at.
+func TestAForeignPageDoesNotJoinALiveOne(t *testing.T) {
+	h := newHouse(t, "none")
+	h.scenario("default")
+	res := h.browser().stream("/ui/c/default/now")
+	defer res.Body.Close()
+	read(t, res, 1)
+	for _, header := range []string{"Host: evil.example", "Origin: http://127.0.0.1:1"} {
+		r, _ := http.NewRequestWithContext(t.Context(), "GET", h.url+"/ui/c/default/now?live=1", nil)
+		name, value, _ := strings.Cut(header, ": ")
+		r.Header.Set(name, value)
+		if name == "Host" {
+			r.Host = value
+		}
+		if s := h.browser().do(r); s.status != http.StatusForbidden {
+			t.Errorf("%s: %d", header, s.status)
+		}
+	}
+	if text := read(t, res, 2); strings.Count(text, "present") < 2 {
+		t.Errorf("the stream of the other one has ended: %s", text)
+	}
+}
+
+// Where there are more contexts than are listed, the one that is meant is found, and all have a link.
+func TestTheContextThatIsMeantIsFoundAmongMany(t *testing.T) {
+	h := newHouse(t, "none")
+	for n := range 101 {
+		h.api("PUT", fmt.Sprintf("/contexts/a%03d", n), `{}`)
+	}
+	b := h.browser()
+	if s := b.get("/ui/"); s.header.Get("Location") != "/ui/c/default/now" {
+		t.Errorf("it leads to %s", s.header.Get("Location"))
+	}
+	all := `<a href="/ui/c/default/contexts">all of them</a>`
+	if s := b.get("/ui/c/default/queues"); !strings.Contains(s.text, all) {
+		t.Error("the rest has no link")
+	}
+	if s := b.get("/ui/c/default/contexts/default"); !strings.Contains(s.text, `<a href="/ui/c/default/now">`) {
+		t.Error("the page of a context does not lead into it")
 	}
 }
 

@@ -76,6 +76,9 @@ func (l *listPage) offer(v *visit, path string, query url.Values, a *answer, fil
 		}
 		if o.Said != nil && v.Given["body"] != "" {
 			o.Body = o.Said.onward(v.Given["body"]) // the same filter as was tried
+			if o.Said.Dry && o.Said.OK && (o.Said.IDs != "" || o.Said.None) {
+				o.Tried = o.Said
+			}
 		}
 		o.Bulk = "no filter"
 		if l.Filter != "" {
@@ -88,7 +91,8 @@ func (l *listPage) offer(v *visit, path string, query url.Values, a *answer, fil
 }
 
 // newest is the moment behind the newest thing that a filter finds, by the clock that wrote it: no process's own clock
-// says what a page has shown. Where there is nothing, it is that of this process. a is the answer to the query.
+// says what a page has shown. One queue is listed by position, and after a move its newest may be on any page: it has
+// the time of the first page besides. Where there is nothing, it is the time of now. a is the answer to the query.
 func (v *visit) newest(path, at string, query url.Values, a *answer) (string, error) {
 	if query.Get("cursor") != "" || query.Get("order") == "asc" {
 		query = maps.Clone(query)
@@ -101,7 +105,7 @@ func (v *visit) newest(path, at string, query url.Values, a *answer) (string, er
 		}
 	}
 	var end time.Time
-	for _, item := range a.items() { // one queue is listed by position: there a newer one may stand behind an older
+	for _, item := range a.items() {
 		made, err := time.Parse(time.RFC3339Nano, str(item, at))
 		if err != nil {
 			return "", fmt.Errorf("%s of a thing in %s: %w", at, path, err)
@@ -110,8 +114,17 @@ func (v *visit) newest(path, at string, query url.Values, a *answer) (string, er
 			end = made
 		}
 	}
+	if path == "/transactions" && len(query["queue"]) == 1 { // by position, not by time
+		now, err := v.get("/now")
+		if err != nil {
+			return "", err
+		}
+		if seen, err := time.Parse(time.RFC3339Nano, str(now.doc, "as_of")); err == nil && seen.After(end) {
+			end = seen
+		}
+	}
 	if end.IsZero() {
-		end = time.Now()
+		end = v.ui.Now()
 	}
 	return end.Add(time.Microsecond).UTC().Format(time.RFC3339Nano), nil
 }

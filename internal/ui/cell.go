@@ -1,8 +1,10 @@
 package ui
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -55,6 +57,12 @@ var leads = map[string]string{
 	"peer":         "peers",
 }
 
+// bounded are the members that a list counts to 1001, which stands for more than a thousand.
+var bounded = map[string][]string{
+	"/subscriptions": {"pending"},
+	"/channels":      {"queued", "offered", "active", "dropped"},
+}
+
 // cell shows a member of a thing in a list.
 func (v *visit) cell(path string, d doc, name, id string) cell {
 	value := member(d, name)
@@ -67,6 +75,9 @@ func (v *visit) cell(path string, d doc, name, id string) cell {
 		c.Text = map[bool]string{true: "yes", false: ""}[value]
 	case doc, []any:
 		c.Text = clip(pretty(value))
+	}
+	if n, ok := value.(json.Number); ok && slices.Contains(bounded[path], name) && len(n) > 3 && n != "1000" {
+		c.Text = "more than 1,000"
 	}
 	switch {
 	case isTime(name):

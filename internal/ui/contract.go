@@ -9,11 +9,11 @@ import (
 	"sync"
 )
 
-// contract is what the API says of its own operations: the document at /openapi.json, read once.
+// contract is what the API says of its own operations: the document at /openapi.json, read once. A visitor whom the API
+// refuses leaves it unread.
 type contract struct {
-	once sync.Once
-	err  error
-	ops  []operation
+	mu  sync.Mutex
+	ops []operation
 }
 
 // operation is one request that the API takes.
@@ -38,6 +38,8 @@ type field struct {
 
 	Enum     []string
 	Integer  bool
+	Null     bool // it may be null, which is written so
+	JSON     bool // any JSON
 	Long     bool // text of several lines
 	Required bool
 }
@@ -45,15 +47,16 @@ type field struct {
 // operations reads the contract.
 func (u *UI) operations(r *http.Request) ([]operation, error) {
 	c := &u.contract
-	c.once.Do(func() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ops == nil {
 		a, err := u.ask(context.WithoutCancel(r.Context()), r, http.MethodGet, "/openapi.json", nil)
 		if err != nil {
-			c.err = err
-			return
+			return nil, err
 		}
 		c.read(a.doc)
-	})
-	return c.ops, c.err
+	}
+	return c.ops, nil
 }
 
 func (c *contract) read(all doc) {
@@ -102,7 +105,8 @@ func (x *operation) readParams(o doc) {
 	}
 }
 
-// readBody takes the fields of a body that are a text, a number or one of a few values.
+// readBody takes the fields of a body that are a text, a number, one of a few values, or any JSON. A place is none of
+// them: leverOf says in words what it may be.
 func (x *operation) readBody(all, o doc) {
 	schema := dig(o, "requestBody", "content", "application/json", "schema")
 	if ref := str(schema, "$ref"); ref != "" {
@@ -112,11 +116,13 @@ func (x *operation) readBody(all, o doc) {
 	properties, _ := schema["properties"].(doc)
 	for name, p := range properties {
 		d, _ := p.(doc)
-		kind := str(d, "type")
+		kind, null := str(d, "type"), false
 		if list, ok := d["type"].([]any); ok && len(list) > 0 {
 			kind = fmt.Sprint(list[0])
+			null = slices.Contains(list, any("null"))
 		}
-		if kind != "string" && kind != "integer" {
+		open := kind == "" && d["$ref"] == nil && name != "place"
+		if kind != "string" && kind != "integer" && !open {
 			continue
 		}
 		x.fields = append(x.fields, field{
@@ -124,6 +130,9 @@ func (x *operation) readBody(all, o doc) {
 			Says:     str(d, "description"),
 			Enum:     texts(d["enum"]),
 			Integer:  kind == "integer",
+			Null:     null,
+			JSON:     open,
+			Long:     open,
 			Required: slices.Contains(required, name),
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -20,11 +21,13 @@ type lever struct {
 
 	Fields []field
 	Match  string // the ETag that was seen
+	New    bool   // there was none: it makes one only if there still is none
 	Key    string // of its Idempotency-Key, where it takes one
 	Body   string // members of the body beside the fields, as JSON
 	Tries  bool   // it has a dry run
 	Open   bool
 	Bulk   string // the filter that it is about, as people read it
+	Tried  *said  // the try of a bulk, whose things the lever acts on; nil: on what the filter finds
 	ID     string // of the form
 	Said   *said
 	Form   *visit
@@ -35,10 +38,14 @@ type said struct {
 	OK, Dry, Pending bool
 
 	Request, Title, Text, Help, Lever string
+	Sent                              string `json:",omitempty"` // the request, where it was not that of the form
 	Status                            int
 	Facts                             []fact
 	Refused                           []doc
 	Next                              string
+	IDs                               string `json:"-"` // of a try of a bulk: what it found
+	Most                              string `json:"-"` // its max
+	None                              bool   `json:"-"` // it found nothing
 }
 
 type fact struct{ Name, Value string }
@@ -51,7 +58,7 @@ func (v *visit) leverOf(method, path string, want doc) (*lever, error) {
 		return nil, err
 	}
 	o := find(ops, method, path)
-	if o == nil || !v.allowed(method, path) {
+	if o == nil || !v.allowed(method, path) || v.foreign(path) {
 		return nil, nil
 	}
 	l := &lever{
@@ -64,10 +71,13 @@ func (v *visit) leverOf(method, path string, want doc) (*lever, error) {
 	}
 	_, l.Tries = o.params["dry_run"]
 	if _, ok := o.params["If-Match"]; ok {
-		l.Match = v.etagOf(o, path)
+		l.see(v, o)
 	}
 	if _, ok := o.params["Idempotency-Key"]; ok {
 		l.Key = rand.Text()
+	}
+	if hasBlank(path) {
+		l.Fields = append(l.Fields, field{Name: blank, Says: "The account that signs.", Required: true})
 	}
 	l.ask(o, want)
 	if l.Verb == "move" { // the contract leaves its form open
@@ -115,34 +125,40 @@ func (l *lever) ask(o *operation, want doc) {
 			Required: true,
 		})
 	} else {
-		rest := doc{}
-		for name, value := range want {
-			switch {
-			case name == "reason":
-			case value == "...":
-				l.Fields = append(l.Fields, field{Name: name, Required: true})
-			case o.takes(name):
-			default:
-				rest[name] = value
-			}
-		}
-		if len(rest) > 0 {
-			text, _ := json.Marshal(rest)
-			l.Body = string(text)
-		}
-		for _, f := range o.fields {
-			if f.Name == "reason" || slices.ContainsFunc(l.Fields, func(x field) bool { return x.Name == f.Name }) {
-				continue
-			}
-			if w := want[f.Name]; w != nil {
-				f.Value = fmt.Sprint(w)
-			}
-			l.Fields = append(l.Fields, f)
-		}
+		l.askEach(o, want)
 	}
 	if _, inQuery := o.params["reason"]; inQuery || o.takes("reason") {
 		l.Fields = append(l.Fields, field{Name: "reason", Says: "Kept in the audit.", Required: want["reason"] != nil})
 	}
+}
+
+// askEach makes a field of each member of a body that a form can say, first those that it has to.
+func (l *lever) askEach(o *operation, want doc) {
+	rest, fields := doc{}, slices.Clone(o.fields)
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		value := want[name]
+		switch i := slices.IndexFunc(fields, func(f field) bool { return f.Name == name }); {
+		case name == "reason", name == "place" && l.Verb == "move", i >= 0 && value == nil: // fields of their own
+		case value == "..." && i < 0:
+			l.Fields = append(l.Fields, field{Name: name, Required: true})
+		case value == "...":
+			fields[i].Required = true
+			l.Fields = append(l.Fields, fields[i])
+			fields = slices.Delete(fields, i, i+1)
+		case i < 0:
+			rest[name] = value
+		case fields[i].JSON:
+			text, _ := json.Marshal(value)
+			fields[i].Value = string(text)
+		default:
+			fields[i].Value = fmt.Sprint(value)
+		}
+	}
+	if len(rest) > 0 {
+		text, _ := json.Marshal(rest)
+		l.Body = string(text)
+	}
+	l.Fields = append(l.Fields, slices.DeleteFunc(fields, func(f field) bool { return f.Name == "reason" })...)
 }
 
 // retain shows the form that was sent as it was sent, with what came of it.
@@ -153,24 +169,35 @@ func (l *lever) retain(v *visit) {
 	l.Open = true
 	l.Said = v.Said
 	for i := range l.Fields {
-		l.Fields[i].Value = v.Given[l.Fields[i].Name]
+		if value, given := v.Given[l.Fields[i].Name]; given {
+			l.Fields[i].Value = value
+		}
 	}
 	if key := v.Given["key"]; key != "" && (v.Said.Dry || !v.Said.OK) {
 		l.Key = key
 	}
 }
 
-// etagOf is the ETag of the thing that a lever is about.
-func (v *visit) etagOf(o *operation, path string) string {
-	about := path
+// see keeps the ETag of the thing that a lever is about, or that there is none where a PUT makes it.
+func (l *lever) see(v *visit, o *operation) {
+	about := l.Path
 	if o.Method == http.MethodPost {
-		about = path[:strings.LastIndexByte(path, '/')]
+		about = about[:strings.LastIndexByte(about, '/')]
+	}
+	_, makes := o.params["If-None-Match"]
+	makes = makes && o.Method == http.MethodPut
+	if makes && hasBlank(about) {
+		l.New = true
+		return
 	}
 	a, err := v.get(about)
-	if err != nil {
-		return ""
+	var refused *refusal
+	switch {
+	case err == nil:
+		l.Match = a.header.Get("ETag")
+	case errors.As(err, &refused):
+		l.New = makes && refused.status == http.StatusNotFound
 	}
-	return a.header.Get("ETag")
 }
 
 // leversOf are all forms that act on the thing of a path, but those in skip.
@@ -184,6 +211,7 @@ func (v *visit) leversOf(path string, skip func(verb string) bool) (list []*leve
 		if skip != nil && skip(verb) {
 			continue
 		}
+		v.fitting = append(v.fitting, path+"/"+verb)
 		l, err := v.leverOf(o.Method, path+"/"+verb, nil)
 		if err != nil {
 			return nil, err
@@ -216,6 +244,11 @@ func (v *visit) pull() error {
 		return fault.New(fault.Invalid, "invalid", "lever %q: no page has such a form", fault.Clip(form.Get("lever")))
 	}
 	_, err = v.request(true, method, path, nil) // a visitor who may not pull it hears that first
+	if err == nil && hasBlank(path) {
+		if path, err = fill(path, form); err == nil {
+			v.Said.Sent = method + " " + path
+		}
+	}
 	var a *answer
 	if err == nil {
 		a, err = v.send(o, path, form)
@@ -228,6 +261,9 @@ func (v *visit) pull() error {
 // send makes the request of a form.
 func (v *visit) send(o *operation, path string, form url.Values) (*answer, error) {
 	body, err := bodyOf(o, form)
+	if err == nil {
+		err = complete(body)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -244,6 +280,9 @@ func (v *visit) send(o *operation, path string, form url.Values) (*answer, error
 	} else if v.Said.Dry {
 		return nil, fault.New(fault.Invalid, "invalid", "%s %s cannot be tried: it has no dry run", o.Method, path)
 	}
+	if err := v.Said.take(body, form); err != nil {
+		return nil, err
+	}
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
@@ -254,7 +293,12 @@ func (v *visit) send(o *operation, path string, form url.Values) (*answer, error
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	return v.call(o.Method, path, raw, "If-Match: "+form.Get("if_match"), "Idempotency-Key: "+form.Get("key"))
+	key := form.Get("key")
+	if body["uid"] != nil { // which is the key
+		key = ""
+	}
+	return v.call(o.Method, path, raw, "If-Match: "+form.Get("if_match"),
+		"If-None-Match: "+form.Get("if_none_match"), "Idempotency-Key: "+key)
 }
 
 // bodyOf is the body of a form: what it brought along as JSON, and its fields.
@@ -267,14 +311,24 @@ func bodyOf(o *operation, form url.Values) (doc, error) {
 			return nil, fault.New(fault.Invalid, "malformed_json", "what is to be sent is no JSON object: %s", err)
 		}
 	}
-	own := []string{"token", "lever", "if_match", "key", "body", "do", "reason"}
+	own := []string{"token", "lever", "if_match", "if_none_match", "key", "body", "do", "reason", "ids", "next", "most"}
 	for name, values := range form {
 		if slices.Contains(own, name) || values[0] == "" {
 			continue
 		}
 		body[name] = values[0]
-		if slices.ContainsFunc(o.fields, func(f field) bool { return f.Name == name && f.Integer }) {
+		i := slices.IndexFunc(o.fields, func(f field) bool { return f.Name == name })
+		switch {
+		case i < 0:
+		case o.fields[i].Null && values[0] == "null":
+			body[name] = nil
+		case o.fields[i].Integer:
 			body[name] = json.Number(values[0])
+		case o.fields[i].JSON && !json.Valid([]byte(values[0])):
+			return nil, fault.New(fault.Invalid, "malformed_json",
+				"%s is to be JSON, where a text is in quotes: %s is none", name, fault.Clip(values[0]))
+		case o.fields[i].JSON:
+			body[name] = json.RawMessage(values[0])
 		}
 	}
 	return body, nil
@@ -295,12 +349,15 @@ func (s *said) tell(a *answer, err error) {
 	}
 	s.OK, s.Status = true, http.StatusOK
 	s.Pending = a.status == http.StatusAccepted
+	s.IDs, s.None = strings.Join(texts(a.doc["ids"]), " "), str(a.doc, "matched") == "0"
 	changed, known := a.doc["changed"]
 	switch {
 	case s.Dry && s.Pending:
 		s.Title = "Tried: it would take effect later"
 	case s.Dry && known && changed == false:
 		s.Title = "Tried: nothing would change, it is so already"
+	case s.Dry && s.None:
+		s.Title = "Tried: it finds nothing"
 	case s.Dry:
 		s.Title = "Tried, and nothing was changed: it would be done"
 	case s.Pending:
@@ -310,13 +367,13 @@ func (s *said) tell(a *answer, err error) {
 	default:
 		s.Title = "Done"
 	}
-	for _, name := range []string{"matched", "changed", "pending", "cancelled", "more", "at", "id", "state"} {
+	for _, name := range []string{"matched", "changed", "pending", "cancelled", "more", "at", "id", "state", "status"} {
 		if value := str(a.doc, name); value != "" && !(name == "changed" && (value == "true" || value == "false")) {
 			s.Facts = append(s.Facts, fact{name, value})
 		}
 	}
 	s.tellCheck(a.doc)
-	s.Next = str(a.doc, "next")
+	s.Next = cmp.Or(str(a.doc, "next"), s.Next)
 	list, _ := a.doc["refused"].([]any)
 	for _, x := range list[:min(len(list), 20)] {
 		if d, ok := x.(doc); ok {
@@ -347,6 +404,25 @@ func (s *said) tellCheck(d doc) {
 			s.Facts = append(s.Facts, fact{str(c, "check"), str(c, "state") + ": " + str(c, "found")})
 		}
 	}
+}
+
+// take has a bulk act on exactly what its try found: on these ids, instead of on what the filter finds by now. It is
+// refused where the try found nothing. Where somebody has set another max since, it is another bulk.
+func (s *said) take(body doc, form url.Values) error {
+	s.Most = form.Get("max")
+	if s.Dry || !form.Has("ids") || form.Get("most") != s.Most {
+		return nil
+	}
+	ids := strings.Fields(form.Get("ids"))
+	if len(ids) == 0 {
+		return fault.New(fault.Invalid, "invalid", "its try found nothing, and what the filter finds by now was not "+
+			"tried: try it again, or open the page again to do it untried")
+	}
+	for _, name := range []string{"filter", "max", "after"} {
+		delete(body, name)
+	}
+	body["ids"], s.Next = ids, form.Get("next")
+	return nil
 }
 
 // onward is the body of the next part of a bulk behind one of it that was done; of one that was only tried, or was the

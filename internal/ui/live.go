@@ -5,15 +5,18 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/safe"
 )
 
 // live keeps pages up to date that are being looked at. However many are open, one page is read again at a time, at
 // most one in Config.Every: each page has its turn, and all who look at it get what was read. It stops when no page is
-// looked at. The part "live" of a page is sent, which holds no form and is the same for all with the same role.
+// looked at. One who comes to look reads nothing, and gets what was read last. The part "live" of a page is sent, which
+// holds no form and is the same for all with the same role.
 type live struct {
 	ui *UI
 
@@ -21,44 +24,60 @@ type live struct {
 	topics  []*topic
 	running bool
 	streams int
+	turns   int
 }
 
 // topic is a page that is being looked at, by those who may see the same.
 type topic struct {
 	url, as string
 	viewers []*viewer
+	last    *news // of the last turn; nil: it had none yet
+}
+
+// news is what the turn of a page has come to: its live part, or why it cannot be read.
+type news struct {
+	text []byte
+	err  error
 }
 
 // viewer is one browser that looks at a page.
 type viewer struct {
 	v    *visit
-	news chan []byte // holds the newest alone
+	news chan *news // holds the newest alone
 }
 
-// streamed is how long a stream lasts, heard how long a browser may take to read an event, and streamsMost how many
-// streams a process has. Those who look at a page are asked for their sessions each askedAgain.
+// streamed is how long a stream lasts, heard how long a browser may take to read an event and how long a stream waits
+// for its first. A process has streamsMost streams, of one session streamsEach, since each page that is looked at takes
+// turns of the others. Those who look at a page are asked for their sessions each askedAgain.
 const (
 	askedAgain  = 10 * time.Second
 	streamed    = 10 * time.Minute
 	heard       = 10 * time.Second
 	streamsMost = 1000
+	streamsEach = 30
 )
 
-// serve streams the live part of a page, which the visitor may read: that has been asked by loading it.
+// serve streams the live part of a page. The first turn says whether the visitor may read it, and that it has one; the
+// answer begins after it, or without it where many pages are looked at.
 func (l *live) serve(w http.ResponseWriter, v *visit) {
 	conn := http.NewResponseController(w)
-	me := &viewer{v, make(chan []byte, 1)}
+	me := &viewer{v, make(chan *news, 1)}
 	if !l.join(me) {
-		http.Error(w, "too many pages are looked at in this process", http.StatusTooManyRequests)
+		http.Error(w, "too many pages are looked at in this process, or by you", http.StatusTooManyRequests)
 		return
 	}
 	defer l.leave(me)
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.WriteHeader(http.StatusOK)
 	ctx, cancel := context.WithTimeout(v.r.Context(), streamed)
 	defer cancel()
+	first, err := l.first(ctx, me)
+	if err != nil {
+		l.ui.refuseTo(w, v, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
 	_ = conn.SetReadDeadline(time.Time{})
-	if _, err := w.Write([]byte(": \n\n")); err != nil || conn.Flush() != nil {
+	if _, err := w.Write(append([]byte(": \n\n"), first...)); err != nil || conn.Flush() != nil {
 		return
 	}
 	for asked := time.Now(); !l.ui.stopped(ctx); {
@@ -67,8 +86,8 @@ func (l *live) serve(w http.ResponseWriter, v *visit) {
 			return
 		case <-l.ui.Stop:
 			return
-		case text, on := <-me.news:
-			if !on {
+		case told, on := <-me.news:
+			if !on || told.err != nil {
 				return
 			}
 			// the session has ended, or its holder may see something else by now: then the browser comes again
@@ -79,11 +98,30 @@ func (l *live) serve(w http.ResponseWriter, v *visit) {
 				asked = time.Now()
 			}
 			_ = conn.SetWriteDeadline(time.Now().Add(heard))
-			if _, err := w.Write(event(text)); err != nil || conn.Flush() != nil {
+			if _, err := w.Write(event(told.text)); err != nil || conn.Flush() != nil {
 				return
 			}
 		}
 	}
+}
+
+// first waits for the event with which a stream begins; nil: its page has not had its turn yet. Each second turn is for
+// a page that was not read yet.
+func (l *live) first(ctx context.Context, me *viewer) ([]byte, error) {
+	select {
+	case <-ctx.Done():
+	case <-l.ui.Stop:
+	case <-time.After(heard):
+		return nil, nil
+	case told, on := <-me.news:
+		switch {
+		case on && told.err != nil:
+			return nil, told.err
+		case on:
+			return event(told.text), nil
+		}
+	}
+	return nil, fault.New(fault.Retry, "overloaded", "the page was not read: try again")
 }
 
 // event is a part of a page as an event of a stream.
@@ -100,7 +138,7 @@ func event(text []byte) []byte {
 func (l *live) join(me *viewer) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.streams == streamsMost {
+	if l.streams == streamsMost || l.of(me.v.cookie) >= streamsEach {
 		return false
 	}
 	l.streams++
@@ -112,11 +150,26 @@ func (l *live) join(me *viewer) bool {
 	for _, t := range l.topics {
 		if t.url == url && t.as == as {
 			t.viewers = append(t.viewers, me)
+			if t.last != nil {
+				me.news <- t.last
+			}
 			return true
 		}
 	}
-	l.topics = append(l.topics, &topic{url, as, []*viewer{me}})
+	l.topics = append(l.topics, &topic{url: url, as: as, viewers: []*viewer{me}})
 	return true
+}
+
+// of is how many streams a session has.
+func (l *live) of(cookie string) (n int) {
+	for _, t := range l.topics {
+		for _, x := range t.viewers {
+			if x.v.cookie == cookie {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 func (l *live) leave(me *viewer) {
@@ -137,11 +190,12 @@ func (l *live) leave(me *viewer) {
 	}
 }
 
-// sees says what a visitor may see: others with the same get the same live pages.
+// sees says what a visitor may see: others with the same get the same live pages. Without sign-in the API refuses those
+// that a foreign page sends here, by their Host and Origin.
 func (v *visit) sees() string {
 	switch {
 	case v.who == nil:
-		return ""
+		return v.r.Host + " " + v.r.Header.Get("Origin")
 	case v.who.Key != nil:
 		return fmt.Sprint(v.who.Key.ContextID, v.who.Key.Role, v.who.Key.Only)
 	}
@@ -167,9 +221,10 @@ func (l *live) run() {
 		text, err := l.read(who, t.as)
 		if err != nil {
 			l.ui.Log.Debug("a page that is looked at cannot be read", "page", t.url, "error", err)
-			continue
 		}
-		l.tell(t, text)
+		if err == nil || problemOf(err).Status < http.StatusInternalServerError {
+			l.tell(t, &news{text, err})
+		}
 	}
 }
 
@@ -181,8 +236,12 @@ func (l *live) turn() (*topic, *viewer) {
 		l.running = false
 		return nil, nil
 	}
-	t := l.topics[0]
-	l.topics = append(l.topics[1:len(l.topics):len(l.topics)], t)
+	next := 0
+	if l.turns++; l.turns%2 == 1 {
+		next = max(0, slices.IndexFunc(l.topics, func(t *topic) bool { return t.last == nil }))
+	}
+	t := l.topics[next]
+	l.topics = append(slices.Delete(l.topics, next, next+1), t)
 	who := t.viewers[0]
 	t.viewers = append(t.viewers[1:len(t.viewers):len(t.viewers)], who)
 	return t, who
@@ -204,7 +263,11 @@ func (l *live) read(who *viewer, as string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return execute(s.file, "live", s)
+	if s.Live == "" {
+		return nil, fault.New(fault.NotFound, "not_found", "no part of this page is kept up to date")
+	}
+	text, err := l.ui.execute(s.file, "live", s)
+	return fmt.Appendf(text, "<data id=\"present\" value=\"%s\"></data>", s.Stamp()), err
 }
 
 // hangUp ends the stream of one viewer.
@@ -214,16 +277,17 @@ func (l *live) hangUp(me *viewer) {
 }
 
 // tell gives all who look at a page what was read; one who is slow gets the newest alone.
-func (l *live) tell(t *topic, text []byte) {
+func (l *live) tell(t *topic, told *news) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	t.last = told
 	for _, x := range t.viewers {
 		select {
 		case <-x.news:
 		default:
 		}
 		select {
-		case x.news <- text:
+		case x.news <- told:
 		default:
 		}
 	}

@@ -202,7 +202,8 @@ func (h *house) browser() *browser {
 	}}
 }
 
-// jar keeps cookies as a browser does, by their paths, and also those that are for secure connections.
+// jar keeps cookies as a browser does, by their paths, none that is longer than 4096 bytes, and also those that are for
+// secure connections.
 type jar struct {
 	mu      sync.Mutex
 	cookies map[string]*http.Cookie
@@ -212,6 +213,9 @@ func (j *jar) SetCookies(_ *url.URL, list []*http.Cookie) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, c := range list {
+		if len(c.Name)+len(c.Value) > 4096 {
+			continue
+		}
 		if j.cookies[c.Name] = c; c.MaxAge < 0 {
 			delete(j.cookies, c.Name)
 		}
@@ -259,8 +263,18 @@ func (b *browser) get(path string) seen {
 	return b.do(r)
 }
 
-// post sends a form. headers come as "Name: value".
+// post sends a form, and goes where the answer leads if that is the page of the form. headers come as "Name: value".
 func (b *browser) post(path string, form url.Values, headers ...string) seen {
+	b.h.t.Helper()
+	s := b.send(path, form, headers...)
+	if s.status == http.StatusSeeOther && s.header.Get("Location") == path {
+		return b.get(path)
+	}
+	return s
+}
+
+// send sends a form.
+func (b *browser) send(path string, form url.Values, headers ...string) seen {
 	b.h.t.Helper()
 	r, err := http.NewRequestWithContext(b.h.t.Context(), "POST", b.h.url+path, strings.NewReader(form.Encode()))
 	if err != nil {

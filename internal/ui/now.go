@@ -11,6 +11,8 @@ type nowPage struct {
 	Pools   []doc
 	Nodes   []doc
 	Admin   bool // may see nodes
+	// MorePools and MoreNodes: there are more than are shown.
+	MorePools, MoreNodes bool
 }
 
 // count is how many queues or transactions are in a state, with the list of those.
@@ -37,17 +39,13 @@ func now(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Pools = pools.items()
+	p.Pools, p.MorePools = pools.items(), str(pools.doc, "next") != ""
 	if p.Admin = v.allowed("GET", "/nodes"); p.Admin {
-		nodes, err := v.get("/nodes?limit=50")
+		nodes, err := v.get("/nodes?state=live&state=silent&limit=50")
 		if err != nil {
 			return nil, err
 		}
-		for _, n := range nodes.items() {
-			if str(n, "state") != "dead" {
-				p.Nodes = append(p.Nodes, n)
-			}
-		}
+		p.Nodes, p.MoreNodes = nodes.items(), str(nodes.doc, "next") != ""
 	}
 	return &screen{visit: v, Title: "now", Data: p, Live: v.At("now") + "?live=1", file: "now.html"}, nil
 }

@@ -60,11 +60,10 @@ func special(at string) func(*visit) (*screen, error) {
 //go:embed *.html
 var files embed.FS
 
-// templates are the pages, each with what all share.
-var templates = parse()
-
-func parse() map[string]*template.Template {
-	base := template.Must(template.New("").Funcs(functions).Option("missingkey=zero").ParseFS(files,
+// parse makes the pages, each with what all share. It runs for the first page: each command of postern would else wait
+// for it.
+func (u *UI) parse() map[string]*template.Template {
+	base := template.Must(template.New("").Funcs(u.functions()).Option("missingkey=zero").ParseFS(files,
 		"layout.html", "lever.html", "why.html"))
 	all := map[string]*template.Template{}
 	for _, name := range []string{"now.html", "transactions.html", "transaction.html", "queue.html", "flow.html",
@@ -87,6 +86,10 @@ func (u *UI) page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.Context = r.PathValue("context")
+	if r.Method == http.MethodGet && r.URL.Query().Has("live") {
+		u.live.serve(w, v)
+		return
+	}
 	if err := v.whereabouts(); err != nil {
 		u.refuse(w, r, err)
 		return
@@ -97,15 +100,16 @@ func (u *UI) page(w http.ResponseWriter, r *http.Request) {
 			u.refuseTo(w, v, err)
 			return
 		}
+		if v.redirect(w) {
+			return
+		}
 		status = v.Said.Status
+	} else {
+		v.hear(w)
 	}
 	s, err := v.load()
 	if err != nil {
 		u.refuseTo(w, v, err)
-		return
-	}
-	if s.Live != "" && r.URL.Query().Has("live") {
-		u.live.serve(w, v)
 		return
 	}
 	u.render(w, status, s.file, s)
@@ -128,7 +132,7 @@ func (v *visit) load() (*screen, error) {
 	return v.plain(noun, name, sub, id)
 }
 
-// whereabouts finds the contexts in which the visitor has a role, and the one that is meant where none is named.
+// whereabouts finds the first contexts in which the visitor has a role, and the one that is meant where none is named.
 func (v *visit) whereabouts() error {
 	a, err := v.get("/contexts?limit=100")
 	if err != nil {
@@ -137,8 +141,13 @@ func (v *visit) whereabouts() error {
 	for _, c := range a.items() {
 		v.Contexts = append(v.Contexts, str(c, "name"))
 	}
+	byDefault := slices.Contains(v.Contexts, "default")
+	if v.MoreContexts = str(a.doc, "next") != ""; v.MoreContexts && !byDefault {
+		_, err := v.get("/contexts/default")
+		byDefault = err == nil
+	}
 	switch {
-	case slices.Contains(v.Contexts, "default"):
+	case byDefault:
 		v.Home = "default"
 	case len(v.Contexts) > 0:
 		v.Home = v.Contexts[0]
@@ -150,7 +159,7 @@ func (v *visit) whereabouts() error {
 
 // render answers with a page. It is made before the first byte is sent, so that a page is whole or not there.
 func (u *UI) render(w http.ResponseWriter, status int, file string, s *screen) {
-	text, err := execute(file, "layout", s)
+	text, err := u.execute(file, "layout", s)
 	if err != nil {
 		u.Log.Error("a page failed", "page", file, "error", err)
 		http.Error(w, "something went wrong on our side; the log says what", http.StatusInternalServerError)
@@ -161,9 +170,9 @@ func (u *UI) render(w http.ResponseWriter, status int, file string, s *screen) {
 	_, _ = w.Write(text)
 }
 
-func execute(file, part string, s *screen) ([]byte, error) {
+func (u *UI) execute(file, part string, s *screen) ([]byte, error) {
 	var b bytes.Buffer
-	err := templates[file].ExecuteTemplate(&b, part, s)
+	err := u.templates()[file].ExecuteTemplate(&b, part, s)
 	return b.Bytes(), err
 }
 
@@ -277,22 +286,25 @@ func (v *visit) SignedIn() bool { return v.who != nil }
 func (v *visit) Path() string { return v.r.URL.RequestURI() }
 
 // functions are what templates may call.
-var functions = template.FuncMap{
-	"when":   when,
-	"clip":   clip,
-	"pretty": pretty,
-	"title":  title,
-	"list":   func(v ...any) []any { return v },
-	"add":    func(a, b int) int { return a + b },
-	"empty":  func(v any) bool { return v == nil || v == "" },
-	"words":  func(s string) string { return strings.NewReplacer("_", " ", "-", " ").Replace(s) },
+func (u *UI) functions() template.FuncMap {
+	return template.FuncMap{
+		"when":   u.when,
+		"clock":  clock,
+		"clip":   clip,
+		"pretty": pretty,
+		"title":  title,
+		"list":   func(v ...any) []any { return v },
+		"add":    func(a, b int) int { return a + b },
+		"empty":  func(v any) bool { return v == nil || v == "" },
+		"words":  func(s string) string { return strings.NewReplacer("_", " ", "-", " ").Replace(s) },
+	}
 }
 
 // title is a text that begins a line.
 func title(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min(1, len(s)):] }
 
 // when shows a time to the second, in UTC, with how long ago it was.
-func when(v any) template.HTML {
+func (u *UI) when(v any) template.HTML {
 	t, ok := v.(time.Time)
 	if !ok {
 		var err error
@@ -303,7 +315,7 @@ func when(v any) template.HTML {
 	if t.IsZero() {
 		return ""
 	}
-	d, word := time.Since(t), " ago"
+	d, word := u.Now().Sub(t), " ago"
 	if d < 0 {
 		d, word = -d, ""
 	}
@@ -313,6 +325,16 @@ func when(v any) template.HTML {
 	}
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, //nolint:gosec // only numbers
 		t.UTC().Format(time.RFC3339), t.UTC().Format("2006-01-02 15:04:05.000 UTC"), text))
+}
+
+// clock shows a time of today, in UTC: it stays true where a page stands for long.
+func clock(v any) template.HTML {
+	t, err := time.Parse(time.RFC3339Nano, fmt.Sprint(v))
+	if err != nil {
+		return template.HTML(template.HTMLEscapeString(clip(v)))
+	}
+	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, //nolint:gosec // only numbers
+		t.UTC().Format(time.RFC3339), t.UTC().Format("2006-01-02 15:04:05 UTC")))
 }
 
 // span is a length of time in its largest unit.

@@ -28,6 +28,9 @@ func (v *visit) plain(called, name, sub, id string) (*screen, error) {
 			err = v.failed(t, name)
 		case "nodes":
 			err = v.held(t, name)
+		case "contexts":
+			pages := property{Name: "pages", Cell: cell{Text: "of the context " + name, URL: v.In(name)}}
+			t.Facts = append([]property{pages}, t.Facts...)
 		}
 		if err != nil {
 			return nil, err

@@ -16,6 +16,6 @@ func runner(v *visit) (*screen, error) {
 	}
 	query.Del("limit")
 	jobs := v.rows("/jobs", a, nounOf("jobs").columns, "id")
-	t.Parts = append(t.Parts, partPage{"jobs", with(v.At("jobs"), query), jobs})
+	t.Parts = append(t.Parts, partPage{"jobs", with(v.At("jobs"), query), jobs, nil})
 	return &screen{visit: v, Title: name, Data: t, file: "thing.html"}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 // crowd fills the tables as if ten transactions had come today to each of so many queues: nine of each queue have
@@ -45,7 +46,7 @@ func (h *house) crowd(queues int) {
 			h.t.Fatal(err)
 		}
 	}
-	if _, err := h.store.Pool().Exec(h.t.Context(), `VACUUM ANALYZE`); err != nil {
+	if _, err := h.store.Pool().Exec(h.t.Context(), `VACUUM (ANALYZE, SKIP_LOCKED)`); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -59,6 +60,7 @@ func TestPagesAreFastInACrowd(t *testing.T) {
 	}
 	h := newHouse(t, "none")
 	h.crowd(100_000)
+	h.leased()
 	more := h.throng(100_000)
 	b := h.browser()
 	id := h.api("GET", "/transactions?queue=q500&order=asc", "")["items"].([]any)[9].(map[string]any)["id"].(string)
@@ -84,11 +86,25 @@ func TestPagesAreFastInACrowd(t *testing.T) {
 	}
 }
 
+// leased has a node, n, take up what may go out: the queue live of a crowd. It lives longer than a test.
+func (h *house) leased() {
+	h.t.Helper()
+	n, err := h.store.Register(h.t.Context(), "n", "test", time.Hour)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	l, _, err := h.store.Claim(h.t.Context(), n, pgworld.Everything())
+	if err != nil || len(l) != 1 {
+		h.t.Fatal(l, err)
+	}
+}
+
 // crowded are pages of a crowd: each list, each kind of thing, and filters that find much or nothing.
 func crowded(id string) []string {
 	return append(strings.Fields(`now transactions transactions?state=WAITING transactions?state=FAILED
 		transactions?queue=q500 queues queues?state=FREE queues?prefix=q99 queues?stuck_for=10h queues/q500 senders
-		senders/acc-1 pools pools/p dispatchers dispatchers/T nodes audit machines machines/transaction machines/queue
+		senders/acc-1 pools pools/p dispatchers dispatchers/T nodes nodes/n queues?node=n audit
+		machines machines/transaction machines/queue
 		machines/event machines/batch machines/channel_message machines/flow machines/job machines/job_try
 		subscriptions deliveries events sources tools channels processors authorizations flows jobs runners messages
 		peers domains machines/message machines/originator_transaction machines/coordinator contexts
@@ -98,10 +114,11 @@ func crowded(id string) []string {
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // No page reads a table that grows through, nor a large part of one: PostgreSQL says how many rows and entries of
-// indexes were read for it. There are 20,000 rows of each kind.
+// indexes were read for it. There are 20,000 rows of each kind, and more queues than a page may read.
 func TestNoPageScans(t *testing.T) {
 	h := newHouse(t, "none")
-	h.crowd(2000)
+	h.crowd(8000)
+	h.leased()
 	more := h.throng(20_000)
 	b := h.browser()
 	id := h.api("GET", "/transactions?queue=q500&order=asc", "")["items"].([]any)[9].(map[string]any)["id"].(string)
@@ -118,7 +135,9 @@ func TestNoPageScans(t *testing.T) {
 			t.Errorf("%s: %d %s", p, s.status, s.text)
 		}
 		after := h.rowsRead()
-		delete(after, counted[p])
+		for _, table := range counted[p] {
+			delete(after, table)
+		}
 		if tables := scanned(before, after, 5000); len(tables) > 0 {
 			t.Errorf("%s reads %v", p, tables)
 		}

@@ -32,6 +32,7 @@ type property struct {
 type partPage struct {
 	Name, URL string
 	List      *listPage
+	Sets      []count // the list shows one set at a time: these are the other ones
 }
 
 // thing reads one thing, and beside it what the API has on it: why, history, parts and levers.
@@ -59,14 +60,15 @@ func (v *visit) thing(path string, parts []part) (*thingPage, error) {
 		t.Seconds = seconds(dig(h.doc, "seconds"), t.History)
 	}
 	for _, p := range parts {
-		l, err := v.partOf(path, p)
+		l, err := v.partOf(ops, path, p, a.doc)
 		if err != nil {
 			return nil, err
 		}
 		t.Parts = append(t.Parts, *l)
 	}
 	t.Levers, err = v.leversOf(path, func(verb string) bool {
-		return t.Why.has(path+"/"+verb) || leavesAsItIs(ops, path, verb, a.doc)
+		return t.Why.has(path+"/"+verb) || leavesAsItIs(ops, path, verb, a.doc) ||
+			!v.suits(path, verb, a.doc)
 	})
 	return t, err
 }
@@ -105,7 +107,7 @@ func seconds(in doc, history []doc) (list []fact) {
 
 // failed adds to the page of a type which of its transactions ended badly last, of those received in a week, and why.
 func (v *visit) failed(t *thingPage, typ string) error {
-	week := time.Now().UTC().AddDate(0, 0, -7).Truncate(time.Hour)
+	week := v.ui.Now().UTC().AddDate(0, 0, -7).Truncate(time.Hour)
 	query := url.Values{"type": {typ}, "state": {"FAILED", "UNRESOLVED"}, "limit": {"5"},
 		"received_after": {week.Format(time.RFC3339)}}
 	a, err := v.get(with("/transactions", query))
@@ -119,7 +121,7 @@ func (v *visit) failed(t *thingPage, typ string) error {
 		l.Rows[i][0].URL = v.At("transactions", item["id"])
 	}
 	query.Del("limit")
-	t.Parts = append(t.Parts, partPage{"failed last, of a week", with(v.At("transactions"), query), l})
+	t.Parts = append(t.Parts, partPage{"failed last, of a week", with(v.At("transactions"), query), l, nil})
 	return nil
 }
 
@@ -131,18 +133,33 @@ func (v *visit) held(t *thingPage, node string) error {
 		return err
 	}
 	l := v.rows("/queues", a, queues.columns, queues.id)
-	t.Parts = append(t.Parts, partPage{"queues that it holds", with(v.At("queues"), url.Values{"node": {node}}), l})
+	all := with(v.At("queues"), url.Values{"node": {node}})
+	t.Parts = append(t.Parts, partPage{"queues that it holds", all, l, nil})
 	return nil
 }
 
-// partOf is the first page of a list that belongs to a thing. It has a page of its own for the rest.
-func (v *visit) partOf(path string, p part) (*partPage, error) {
+// partOf is the first page of a list that belongs to a thing. It has a page of its own for the rest. Where the list
+// shows one set at a time, it is the first one, and the thing says how much is in each.
+func (v *visit) partOf(ops []operation, path string, p part, thing doc) (*partPage, error) {
 	at := path + "/" + p.name
-	a, err := v.get(at + "?limit=20")
+	page, query := &partPage{Name: p.name, URL: v.At(partsOf(at)...)}, url.Values{"limit": {"20"}}
+	if o := find(ops, http.MethodGet, at); o != nil {
+		for i, set := range o.params["set"].enum {
+			of := with(page.URL, url.Values{"set": {set}})
+			if i > 0 {
+				page.Sets = append(page.Sets, count{set, str(thing, set), of})
+				continue
+			}
+			query.Set("set", set)
+			page.Name = p.name + ": " + set
+		}
+	}
+	a, err := v.get(with(at, query))
 	if err != nil {
 		return nil, err
 	}
-	return &partPage{p.name, v.At(partsOf(at)...), v.rows(at, a, p.columns, p.id)}, nil
+	page.List = v.rows(at, a, p.columns, p.id)
+	return page, nil
 }
 
 // facts are the members of a thing by name, without those that are empty; long ones come last.

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"errors"
+	"fmt"
 	"html/template"
 	"net/http"
 	"slices"
@@ -18,6 +19,7 @@ type transactionPage struct {
 	Why      *whyPage
 	History  []doc
 	Attempts []doc
+	Cut      int // so many attempts are shown, the last ones; 0: all
 	Graph    template.HTML
 	Levers   []*lever
 }
@@ -30,6 +32,9 @@ var events = map[string]string{
 	"was-done":     "FoundDone",
 	"was-not-done": "FoundNotDone",
 }
+
+// attemptsMost is how many attempts a page shows.
+const attemptsMost = 100
 
 // transaction loads the page of one.
 func transaction(v *visit) (*screen, error) {
@@ -54,12 +59,15 @@ func transaction(v *visit) (*screen, error) {
 	for _, x := range []struct {
 		path string
 		into *[]doc
-	}{{"/history", &p.History}, {"/attempts?limit=100", &p.Attempts}} {
+	}{{"/history", &p.History}, {fmt.Sprintf("/attempts?last=true&limit=%d", attemptsMost), &p.Attempts}} {
 		a, err := v.get(path + x.path)
 		if err != nil {
 			return nil, err
 		}
 		*x.into = a.items()
+	}
+	if len(p.Attempts) == attemptsMost {
+		p.Cut = attemptsMost
 	}
 	if p.Graph, err = v.dependencies(a.doc); err != nil {
 		return nil, err
@@ -88,11 +96,7 @@ func (v *visit) fits(verb string, t doc) bool {
 		if verb == "was-done" || verb == "was-not-done" {
 			return t["held"] == true
 		}
-		rules, _ := machine.doc["rules"].([]any)
-		return slices.ContainsFunc(rules, func(x any) bool {
-			r, _ := x.(doc)
-			return str(r, "from") == state && str(r, "on") == event
-		})
+		return moves(machine.doc, state, event)
 	}
 	switch verb {
 	case "redrive":

@@ -55,13 +55,15 @@ type visit struct {
 	who    *actors.SignedIn // nil in development mode
 	cookie string
 
-	Context  string   // that the page is about
-	Home     string   // that is meant where none is named
-	Contexts []string // in which one has a role
-	seen     map[string]*answer
-	may      map[string]bool
-	Said     *said             // what came of a lever that was pulled
-	Given    map[string]string // the fields of that form
+	Context      string   // that the page is about
+	Home         string   // that is meant where none is named
+	Contexts     []string // in which one has a role: the first hundred
+	MoreContexts bool     // there are more of them
+	seen         map[string]*answer
+	may          map[string]bool
+	fitting      []string          // the levers that fit the things of the page, also those of others
+	Said         *said             // what came of a lever that was pulled
+	Given        map[string]string // the fields of that form
 }
 
 // call makes a request to the API of this process as who is signed in. An error is a refusal.

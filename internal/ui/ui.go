@@ -3,10 +3,12 @@ package ui
 import (
 	"context"
 	"embed"
+	"html/template"
 	"io/fs"
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
@@ -22,14 +24,15 @@ type Config struct {
 	Visiting func(ctx context.Context, who *actors.SignedIn, ask bool) context.Context
 	// ParseKey takes an API key apart: its prefix, and the hash that is kept of it.
 	ParseKey func(string) (prefix string, hash []byte, ok bool)
-	Sessions *actors.Store   // nil with Auth "none"
-	Provider Provider        // nil: people sign in with keys alone
-	Auth     string          // "none": no session is needed
-	Home     bool            // GET / leads to the dashboard
-	Dev      bool            // offers forms that post, and that move the clock where the API lets one
-	Log      *slog.Logger    // nil for none
-	Every    time.Duration   // how often pages that are looked at are read again, all of them together; 0: a second
-	Stop     <-chan struct{} // closed when the process begins to stop: streams end
+	Sessions *actors.Store    // nil with Auth "none"
+	Provider Provider         // nil: people sign in with keys alone
+	Auth     string           // "none": no session is needed
+	Home     bool             // GET / leads to the dashboard
+	Dev      bool             // offers forms that post, and that move the clock where the API lets one
+	Log      *slog.Logger     // nil for none
+	Now      func() time.Time // the time by which the API decides, which a debug clock moves; nil: that of this process
+	Every    time.Duration    // how often pages that are looked at are read again, all of them together; 0: a second
+	Stop     <-chan struct{}  // closed when the process begins to stop: streams end
 }
 
 // UI serves the dashboard.
@@ -39,6 +42,8 @@ type UI struct {
 	contract contract
 	sessions memory
 	live     live
+
+	templates func() map[string]*template.Template
 }
 
 //go:embed assets
@@ -52,8 +57,12 @@ func New(c Config) *UI {
 	if c.Every == 0 {
 		c.Every = time.Second
 	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	u := &UI{Config: c, mux: http.NewServeMux()}
 	u.live.ui = u
+	u.templates = sync.OnceValue(u.parse)
 	files, err := fs.Sub(assets, "assets")
 	if err != nil {
 		panic(err) // they are a part of the program

@@ -1,6 +1,9 @@
 package ui
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // whyPage is the chain of blockers from a thing to the root, each with the forms that end it.
 type whyPage struct {
@@ -41,16 +44,26 @@ func (v *visit) why(path string) (*whyPage, error) {
 		}
 		w.Links = append(w.Links, l)
 	}
-	for i := len(w.Links) - 1; i >= 0; i-- {
-		if len(w.Links[i].Levers) > 0 || i == 0 {
-			w.Links[i].Root = true
-			for _, l := range w.Links[i].Levers[:min(1, len(w.Links[i].Levers))] {
-				l.Open = true
-			}
-			break
+	root := len(w.Links) - 1
+	for i, l := range w.Links {
+		if l.moves() {
+			root = i
+		}
+	}
+	if root >= 0 {
+		l := &w.Links[root]
+		l.Root = true
+		if len(l.Levers) > 0 {
+			l.Levers[0].Open = true
 		}
 	}
 	return w, nil
+}
+
+// moves says whether a blocker has a lever that changes something, also one that the visitor may not pull. The last
+// such blocker is the root, as the API names it on other pages.
+func (l link) moves() bool {
+	return slices.ContainsFunc(docs(l.doc["levers"]), func(lever doc) bool { return lever["method"] != "GET" })
 }
 
 // leversIn makes the forms of one blocker. The same form is there once on a page.

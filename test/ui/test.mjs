@@ -112,6 +112,8 @@ async function failures(ids) {
   const input = { type: 'object', properties: { a: { type: 'integer' } } }, output = { oneOf: [{ type: 'object', properties: { ok: { type: 'object' } } }] };
   await api('PUT', '/tools/xyz.labs.add@1', { url: refusal, description: 'adds ' + markup, input_schema: input, output_schema: output });
   ids.event = (await api('POST', '/events', { source: 'app', identity: { digest: markup }, json: { tool: 'xyz.labs.none@1', note: markup } })).items[0].id;
+  await calm('the call of the event', async () => // so that it stands before the batch
+    (await api('GET', '/transactions')).items.some(t => t.uid?.startsWith('event:')));
   await api('PUT', '/channels/between', { kind: 'integrity', capacity: 4 });
   await api('POST', '/channels/between/messages', { id: 'a', payload: { note: markup } });
   const add = { domain: 'proc', contract_address: 'BAD', message_details: { message: { name: 'add' } } };
@@ -360,6 +362,18 @@ console.log('screens: seen');
   check(await still(), 'a hidden tab is kept up to date');
   await hide(false);
   await changes('a tab that is seen again is not live');
+  // one that is hidden while it waits to connect again is not kept up to date either
+  quiet.quiet = true;
+  const stopped = stop();
+  await page.waitForFunction(() => new Promise(done =>
+    document.addEventListener('htmx:sse:before:connection', () => done(true), { once: true })), null, { timeout: patience });
+  await hide(true);
+  await stopped;
+  await start();
+  check(await still(), 'a tab that is hidden while it connects again is kept up to date');
+  await hide(false);
+  await changes('a tab that is seen again after a restart is not live');
+  quiet.quiet = false;
   // one that is opened in the background asks for nothing until it is looked at
   const back = await context.newPage();
   await back.addInitScript(() => Object.defineProperty(document, 'hidden', { configurable: true, get: () => !window.shown }));
@@ -378,6 +392,44 @@ console.log('screens: seen');
   await start();
   await changes('the stream has not survived the restart');
   quiet.quiet = false;
+  await context.close();
+}
+
+// 6b. a page says once its reasons and levers are of an earlier moment, and shows them anew
+{
+  const { context, page } = await look();
+  await api('PUT', '/queues/aside', {});
+  await page.goto(base + c + 'queues/aside');
+  check(await page.locator('#old').isHidden(), 'a page that was just loaded says that it is old');
+  await page.waitForSelector('#present', { state: 'attached' });
+  await page.waitForTimeout(2000);
+  check(await page.locator('#old').isHidden(), 'a page says that it is old, and nothing has changed');
+  await api('POST', '/queues/aside/pause', {});
+  await page.locator('#old').waitFor({ state: 'visible', timeout: patience }).catch(() => check(false, 'a page does not say that it is old'));
+  await page.locator('#old a').click();
+  await page.waitForLoadState('load');
+  check(await page.locator('#old').isHidden(), 'a page that was loaded anew says that it is old');
+  await api('DELETE', '/queues/aside');
+  await context.close();
+}
+
+// 6c. a page whose first stream is refused asks for it again, and says that it is not followed while nothing comes
+{
+  const { context, page, quiet } = await look();
+  quiet.quiet = true;
+  let refuse = true, asked = 0;
+  await page.route('**/now?live=1', route => { asked++; return refuse ? route.fulfill({ status: 503, body: 'not now' }) : route.continue(); });
+  await page.clock.install();
+  await page.goto(base + c + 'now');
+  await calm('the first stream', () => asked === 1);
+  check(await page.locator('#lost').isHidden(), 'a page that was just loaded says that it is not followed');
+  await page.clock.fastForward(61000);
+  await page.locator('#lost').waitFor({ state: 'visible', timeout: patience }).catch(() => check(false, 'a page does not say that it is not followed'));
+  await calm('another stream', () => asked > 1);
+  refuse = false;
+  await page.clock.fastForward(16000);
+  await page.clock.resume();
+  await page.locator('#lost').waitFor({ state: 'hidden', timeout: patience }).catch(() => check(false, 'a page that is followed again says that it is not'));
   await context.close();
 }
 

@@ -12,3 +12,10 @@ if (live) {
   };
   document.addEventListener('visibilitychange', begin);
 }
+
+// A stream that begins while its tab is hidden is ended, too: hx-sse looks at the tab when that is hidden, and not when
+// it has connected again, so that a tab that is hidden while it waits to connect would be kept up to date. It is told of
+// the hidden tab once more, when it reads the stream.
+document.addEventListener('htmx:sse:after:connection', () => setTimeout(() => {
+  if (document.hidden) document.dispatchEvent(new Event('visibilitychange'));
+}));
