@@ -21,12 +21,12 @@ var terminal = map[string]bool{"DONE": true, "FAILED": true, "UNRESOLVED": true,
 
 // evidence is what is checked: the logs of client and worker, and the rows.
 type evidence struct {
-	posts  []*post
-	calls  []call
-	rows   []row
-	quiet  []span          // in which nothing may be called
-	later  map[string]bool // callbacks that were tried, and have a time for their next try
-	strict bool            // no process was frozen or cut off, so that no call may come late
+	posts []*post
+	calls []call
+	rows  []row
+	quiet []span          // in which nothing may be called
+	late  []span          // in which a process that was frozen may call though its lease has ended
+	later map[string]bool // callbacks that were tried, and have a time for their next try
 }
 
 // found is where violations go, by the name of the invariant.
@@ -46,6 +46,7 @@ func (e *evidence) check(say found) {
 	e.checkQuestions(say)
 	e.checkExecuted(byUID, say)
 	e.checkOrder(say)
+	e.checkOneInFlight(say)
 	e.checkFences(say)
 	e.checkSenders(say)
 	e.checkTold(byUID, say)
@@ -66,7 +67,7 @@ func (e *evidence) checkPosts(byUID map[string]row, say found) {
 		switch {
 		case p.Acked && !there:
 			say("nothing acknowledged is lost", "%s is gone", p.UID)
-		case p.Acked && r.id != p.ID: // it was posted twice, and only the second is there
+		case p.Acked && r.id != p.ID && !p.Staged: // it was posted twice, and only the second is there
 			say("nothing acknowledged is lost", "%s was acknowledged as %v, and is %v", p.UID, p.ID, r.id)
 		case p.Acked && (r.n != p.N || r.queue != p.Queue):
 			say("a transaction is what was posted", "%s: %+v, not %+v", p.UID, r, *p)
@@ -186,14 +187,47 @@ func (e *evidence) checkOrder(say found) {
 	}
 }
 
-// checkFences: where nothing made a process late, fences never fall; and nothing is called while the store is in
-// quarantine.
-func (e *evidence) checkFences(say found) {
-	fences := map[string]call{}
-	for _, c := range e.calls {
-		if c.Did == "told" || c.Did == "asked" {
+// givenUp is when a call is: see configure.
+const givenUp = 5 * time.Second
+
+// checkOneInFlight: of two transactions of a queue that were executed, the call of one began behind the end of that of
+// the other.
+func (e *evidence) checkOneInFlight(say found) {
+	repeated := map[string]bool{}
+	for _, p := range e.posts {
+		repeated[p.UID] = p.Repeated
+	}
+	inQueue := map[string]call{}
+	for _, c := range e.begun() {
+		if !c.executed() || repeated[c.UID] {
 			continue
 		}
+		if before, some := inQueue[c.Queue]; some && c.Queue != "" && before.UID != c.UID && c.At.Before(before.Done) {
+			say("one of a queue is under way", "in %s %s began at %s, and %s ended at %s", c.Queue, c.UID, clock(c.At),
+				before.UID, clock(before.Done))
+		}
+		if c.Done.After(inQueue[c.Queue].Done) {
+			inQueue[c.Queue] = c
+		}
+	}
+}
+
+// begun lists the calls for transactions in the order in which they began: the log has each when it ends.
+func (e *evidence) begun() []call {
+	calls := slices.DeleteFunc(slices.Clone(e.calls), func(c call) bool { return c.Did == "told" || c.Did == "asked" })
+	slices.SortStableFunc(calls, func(a, b call) int { return a.At.Compare(b.At) })
+	return calls
+}
+
+// isLate says whether a process that was frozen may have made this call too late.
+func (e *evidence) isLate(c call) bool {
+	return slices.ContainsFunc(e.late, func(s span) bool { return c.At.After(s.from) && c.At.Before(s.to) })
+}
+
+// checkFences: fences never fall but in a call that is late; and nothing is called while the store is in quarantine.
+func (e *evidence) checkFences(say found) {
+	fences := map[string]call{}
+	for _, c := range e.begun() {
 		for _, q := range e.quiet {
 			if c.At.After(q.from) && c.At.Before(q.to) {
 				say("nothing leaves a store that lost something", "%s of %s was called at %s", c.Token, c.UID, clock(c.At))
@@ -203,29 +237,28 @@ func (e *evidence) checkFences(say found) {
 		if line == "" {
 			line = c.UID
 		}
-		if before := fences[line]; e.strict && c.Fence < before.Fence {
-			say("fences never fall", "in %s %d (%s) came after %d (%s)", line, c.Fence, c.UID, before.Fence, before.UID)
-		} else if c.Fence >= before.Fence {
+		switch before := fences[line]; {
+		case c.Fence >= before.Fence:
 			fences[line] = c
+		case !e.isLate(c):
+			say("fences never fall", "in %s %d (%s) came after %d (%s)", line, c.Fence, c.UID, before.Fence, before.UID)
 		}
 	}
 }
 
-// checkSenders: where nothing made a process late, the calls of a sender do not overlap.
+// checkSenders: the calls of a sender do not overlap. A late one may, and so may what comes behind one that was given
+// up, since it took too long or its worker misbehaved: such a transaction waits without its sender.
 func (e *evidence) checkSenders(say found) {
 	busy := map[string]call{}
-	calls := slices.Clone(e.calls)
-	slices.SortStableFunc(calls, func(a, b call) int { return a.At.Compare(b.At) })
-	for _, c := range calls {
-		if c.Sender == "" || c.Did == "stale" {
+	for _, c := range e.begun() {
+		if c.Sender == "" || c.Did == "stale" || e.isLate(c) {
 			continue
 		}
-		if before, some := busy[c.Sender]; some && e.strict && c.At.Before(before.Done) && c.Queue != before.Queue {
+		if before, some := busy[c.Sender]; some && c.At.Before(before.Done) && c.UID != before.UID {
 			say("a sender serves one queue at a time", "%s is called for %s at %s, and for %s until %s", c.Sender,
-				c.UID,
-				clock(c.At), before.UID, clock(before.Done))
+				c.UID, clock(c.At), before.UID, clock(before.Done))
 		}
-		if c.Done.After(busy[c.Sender].Done) {
+		if c.Mode == "" && c.Done.Sub(c.At) < givenUp && c.Done.After(busy[c.Sender].Done) {
 			busy[c.Sender] = c
 		}
 	}

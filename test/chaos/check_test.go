@@ -52,7 +52,6 @@ func TestEachFaultIsDrawn(t *testing.T) {
 func good() *evidence {
 	at := time.Now()
 	return &evidence{
-		strict: true,
 		posts: []*post{{UID: "a", ID: "1", Queue: "q", N: 1, Acked: true, Told: true}, {UID: "b", ID: "2", Queue: "q", N: 2, Acked: true},
 			{UID: "f", ID: "3", N: 3, Acked: true, Fails: true}},
 		rows: []row{{id: "1", uid: "a", queue: "q", state: "DONE", position: 1, n: 1}, {id: "2", uid: "b", queue: "q", state: "DONE", position: 2, n: 2},
@@ -109,12 +108,39 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 			e.calls[0].Sender, e.calls[0].Done = "s", e.calls[4].At.Add(1)
 			e.calls[4].Sender, e.calls[4].Queue = "s", "r"
 		}},
+		{"one of a queue is under way", func(e *evidence) { e.calls[0].Done = e.calls[4].At.Add(1) }},
 		{"callbacks arrive", func(e *evidence) { e.calls[1].UID = "b" }},
 	} {
 		e := good()
 		if c.spoil(e); look(e)[c.invariant] == 0 {
 			t.Errorf("it does not find that %q is violated: %v", c.invariant, look(e))
 		}
+	}
+}
+
+// A process that was frozen may call late, and a call that was given up is no sender's any more.
+func TestTheCheckerKnowsWhatMayBeLate(t *testing.T) {
+	for name, spoil := range map[string]func(*evidence){
+		"an old fence": func(e *evidence) { e.calls[4].Fence = 4 },
+		"a sender's call": func(e *evidence) {
+			e.calls[0].Sender, e.calls[0].Done = "s", e.calls[4].At.Add(1)
+			e.calls[4].Sender, e.calls[4].Queue = "s", "r"
+		},
+	} {
+		e := good()
+		spoil(e)
+		e.late = []span{{e.calls[3].At, e.calls[5].At}}
+		e.checkFences(func(invariant, _ string, _ ...any) { t.Errorf("%s: it finds %q", name, invariant) })
+		e.checkSenders(func(invariant, _ string, _ ...any) { t.Errorf("%s: it finds %q", name, invariant) })
+	}
+	for name, spoil := range map[string]func(*call){
+		"a lie":  func(c *call) { c.Mode = "lie" },
+		"a hang": func(c *call) { c.Done = c.At.Add(givenUp) },
+	} {
+		e := good()
+		e.calls[0].Sender, e.calls[0].Done, e.calls[4].Sender = "s", e.calls[4].At.Add(1), "s"
+		spoil(&e.calls[0])
+		e.checkSenders(func(invariant, _ string, _ ...any) { t.Errorf("%s: it finds %q", name, invariant) })
 	}
 }
 

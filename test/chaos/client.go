@@ -22,6 +22,7 @@ type post struct {
 	Doubled  bool      `json:"doubled,omitempty"` // sent twice at the same time
 	Told     bool      `json:"told,omitempty"`    // it wants a callback
 	On       string    `json:"on,omitempty"`      // it depends on another
+	Staged   bool      `json:"staged,omitempty"`  // it is posted by SQL, in a transaction of an application
 	At       time.Time `json:"at"`
 	Acked    bool      `json:"acked"`
 	AckedAt  time.Time `json:"acked_at,omitzero"`
@@ -46,18 +47,20 @@ type entry struct {
 
 // client posts at a steady rate, whatever is answered; what was not acknowledged is repeated under its key.
 type client struct {
-	key    string
-	apis   []string
-	told   string // where callbacks go
-	http   http.Client
-	mu     sync.Mutex
-	posts  []*post
-	counts map[int]int // answers by status, 0 for none
-	faults []string    // answers that may not be
-	file   *os.File
-	lines  *json.Encoder
-	acks   []time.Time
-	doubly bool // one in ten is sent twice at a time
+	key  string
+	apis []string
+	told string // where callbacks go
+
+	database func() string // the URL that applications connect to
+	http     http.Client
+	mu       sync.Mutex
+	posts    []*post
+	counts   map[int]int // answers by status, 0 for none
+	faults   []string    // answers that may not be
+	file     *os.File
+	lines    *json.Encoder
+	acks     []time.Time
+	doubly   bool // one in ten is sent twice at a time
 }
 
 func newClient(key string, apis []string, path string) (*client, error) {
@@ -120,8 +123,9 @@ func (c *client) draw(i, queues int) *post {
 		p.On = fmt.Sprintf("u%06d", i-40) // may be there or not: then it is refused for good, and posted without
 	}
 	p.Fails = i%50 == 11
-	p.Told = i%5 == 1
-	p.Doubled = c.doubly && i%10 == 5
+	p.Staged = i%12 == 3 && p.On == ""
+	p.Told = i%5 == 1 && !p.Staged
+	p.Doubled = c.doubly && i%10 == 5 && !p.Staged
 	return p
 }
 
@@ -164,6 +168,9 @@ func (c *client) try(ctx context.Context, p *post, n int, extra bool) (over bool
 	try := p.Tries
 	c.lines.Encode(entry{At: time.Now(), UID: p.UID, Try: try, What: "invoke"})
 	c.mu.Unlock()
+	if p.Staged {
+		return c.tryStaged(ctx, p, try)
+	}
 	status, answer := c.send(ctx, c.apis[n%len(c.apis)], p.UID, body)
 	var said struct {
 		ID        string

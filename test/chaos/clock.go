@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -110,10 +109,8 @@ func clockNode(ctx context.Context, w *world, r *rand.Rand) {
 	p.mu.Lock()
 	p.bin, p.env = w.clockBin, append(p.env, fmt.Sprintf("%s=%d@%d", clockEnv, by, 1+r.IntN(4)))
 	p.mu.Unlock()
-	before := p.starts()
-	p.signal(syscall.SIGTERM)
-	for end := time.Now().Add(10 * time.Second); p.starts() == before && time.Now().Before(end); {
-		wait(ctx, 50*time.Millisecond)
+	if !w.anew(ctx, p) {
+		w.missed(p.name + " was not started anew")
 	}
 	wait(ctx, 2*time.Second)
 }

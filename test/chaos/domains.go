@@ -134,8 +134,9 @@ func (d *domain) put(ctx context.Context, w *world, i int) error {
 	}
 	nodes, _ := json.Marshal(domainNodes)
 	puts = append(puts, [2]string{"/domains/tok", fmt.Sprintf(`{"types":["TOKEN"],"service_url":%q,
-		"service_calls":["look","height"],"self":%q,"nodes":%s,"mode":"ENDORSER","once":"hold","block_range":10,
-		"heartbeat_interval":"1s","inactive_grace":2,"request_timeout":"1s","state_timeout":"5s",
+		"service_calls":["look","height"],"self":%q,"nodes":%s,"mode":"ENDORSER","once":"hold",
+		"block_range":10,"finality":3,"heartbeat_interval":"1s","inactive_grace":2,"request_timeout":"1s",
+		"state_timeout":"5s",
 		"delegate_timeout":"1s","flush_grace":"5s","base_ledger_revert_threshold":20}`, d.tokens.url+"/"+name, name, nodes)})
 	for _, one := range puts {
 		if _, err := at.ask(ctx, "PUT", one[0], one[1]); err != nil {
@@ -156,7 +157,7 @@ func (d *domain) mint(ctx context.Context) error {
 		}
 	}
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end) && wait(ctx, 200*time.Millisecond); {
-		if d.ended(ctx) {
+		if what, err := d.firstOpen(ctx); err == nil && what == "" {
 			return nil
 		}
 	}
@@ -223,20 +224,6 @@ func (d *domain) post(ctx context.Context, p *intentPost) {
 const openIntentsSQL = `SELECT format('intent %s (%s) is %s', coalesce(uid, ''), intent_id, state) AS what
 	FROM postern.coord_intent WHERE ended_at IS NULL`
 
-// ended says whether no intent is open at any node.
-func (d *domain) ended(ctx context.Context) bool {
-	if d == nil {
-		return true
-	}
-	for _, at := range d.sides {
-		left, err := at.query(ctx, `SELECT (SELECT count(*) FROM (`+openIntentsSQL+`) o)::text`)
-		if err != nil || left != "0" {
-			return false
-		}
-	}
-	return true
-}
-
 // heal undoes what a fault may have left at the other installations, and between all of them.
 func (d *domain) heal(ctx context.Context) {
 	for _, side := range d.sides[1:] {
@@ -282,6 +269,7 @@ func killNode(ctx context.Context, w *world, r *rand.Rand) {
 // endorserSlow has the service take a second or two for each endorsement.
 func endorserSlow(ctx context.Context, w *world, r *rand.Rand) {
 	if w.domain == nil {
+		w.missed("there is no domain")
 		return
 	}
 	w.domain.tokens.slow(time.Second + time.Duration(r.Int64N(int64(time.Second))))
@@ -292,11 +280,12 @@ func endorserSlow(ctx context.Context, w *world, r *rand.Rand) {
 // reorg takes the last two blocks out of the ledger.
 func reorg(_ context.Context, w *world, _ *rand.Rand) {
 	if w.domain == nil {
+		w.missed("there is no domain")
 		return
 	}
 	a, err := http.Post(w.domain.ledger+"/reorg", "application/json", strings.NewReader(`{"depth": 2}`))
 	if err == nil {
 		a.Body.Close()
 	}
-	w.note(err)
+	w.must(err)
 }

@@ -206,7 +206,7 @@ func (w *world) judgeOther(ctx context.Context, c *pgx.Conn, at *world, name str
 	}
 	out.Storms += at.storms
 	out.ended(at)
-	at.checkCanary(say)
+	at.checkLogs(say)
 	return nil
 }
 

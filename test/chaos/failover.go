@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 )
 
@@ -76,9 +75,13 @@ func (w *world) synchronous(ctx context.Context, names string) error {
 // it at last. The old one takes writes, and no process may send it any.
 func failover(ctx context.Context, w *world, r *rand.Rand) {
 	if !w.stands(ctx) {
+		w.missed("there is no standby")
 		return
 	}
-	w.note(w.pg.kill())
+	if err := w.pg.kill(); err != nil {
+		w.must(err)
+		return
+	}
 	w.promote(ctx, r)
 }
 
@@ -86,23 +89,27 @@ func failover(ctx context.Context, w *world, r *rand.Rand) {
 // no standby, and may not be acknowledged. Then the primary dies.
 func standbyAway(ctx context.Context, w *world, r *rand.Rand) {
 	if !w.stands(ctx) {
+		w.missed("there is no standby")
 		return
 	}
-	w.note(w.other.stop(ctx, "immediate"))
+	w.must(w.other.stop(ctx, "immediate"))
 	for range 5 {
 		wait(ctx, 500*time.Millisecond)
 		w.pg.exec(ctx, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
 	}
-	w.note(w.pg.kill())
-	w.note(w.other.start(ctx))
-	w.promote(ctx, r)
+	err := w.pg.kill()
+	w.must(err)
+	w.must(w.other.start(ctx))
+	if err == nil {
+		w.promote(ctx, r)
+	}
 }
 
 // promote makes the standby the primary.
 func (w *world) promote(ctx context.Context, r *rand.Rand) {
 	old := w.pg
 	if err := w.other.run(ctx, "pg_ctl", "-D", w.other.data(), "promote", "-w", "-t", "60"); err != nil {
-		w.note(err)
+		w.must(err)
 		return
 	}
 	w.pg, w.other = w.other, old
@@ -115,14 +122,17 @@ func (w *world) promote(ctx context.Context, r *rand.Rand) {
 	os.Remove(filepath.Join(old.data(), "standby.signal"))
 	if err := old.start(ctx); err == nil { // revived
 		wait(ctx, time.Duration(1000+r.Int64N(3000))*time.Millisecond)
-		n := "0"
-		if text, err := w.queryOf(ctx, old, `SELECT count(*)::text FROM pg_stat_activity WHERE usename = 'postern' AND query ~ '^(INSERT|UPDATE|COMMIT)'`); err == nil {
-			n = text
-		}
-		if k, _ := strconv.Atoi(n); k > 0 {
-			w.violate("the old primary gets nothing", "%s sessions of Postern write to it", n)
-		}
+		w.checkOld(ctx, old)
 		w.note(old.stop(ctx, "immediate"))
 	}
 	w.note(w.follow(ctx))
+}
+
+// checkOld: no process writes to a primary that came back as it was.
+func (w *world) checkOld(ctx context.Context, old *postgres) {
+	n, err := w.queryOf(ctx, old, `SELECT count(*)::text FROM pg_stat_activity
+		WHERE usename = 'postern' AND query ~ '^(INSERT|UPDATE|COMMIT)'`)
+	if err == nil && n != "0" {
+		w.violate("the old primary gets nothing", "%s sessions of Postern write to it", n)
+	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"syscall"
 	"time"
@@ -9,27 +10,25 @@ import (
 
 // fault is a kind of fault: it breaks something and heals it again.
 type fault struct {
-	name   string
-	what   string
-	do     func(context.Context, *world, *rand.Rand)
-	skip   func(*world) string // why this machine cannot have it; nil or "": it can
-	onTime bool                // it has no process act later than it means to
-	apart  bool                // it wants a run of its own: see failover.go and restore.go, or another load: flows.go
+	name  string
+	what  string
+	do    func(context.Context, *world, *rand.Rand)
+	skip  func(*world) string // why this machine cannot have it; nil or "": it can
+	apart bool                // it wants a run of its own: see failover.go and restore.go, or another load: flows.go
 }
 
 // faults are all kinds, in the order of what they break.
 var faults = []fault{
-	{name: "kill-work", what: "SIGKILL of a process that works", do: killWork, onTime: true},
-	{name: "kill-serve", what: "SIGKILL of a process that serves the API", do: killServe, onTime: true},
-	{name: "stop", what: "SIGTERM of a process", do: stop, onTime: true},
-	{name: "freeze", what: "SIGSTOP for half to two and a half leases, then SIGCONT", do: freeze},
-	{name: "rolling", what: "each process stopped and started in turn, as an upgrade does it",
-		do: rolling, onTime: true},
+	{name: "kill-work", what: "SIGKILL of a process that works", do: killWork},
+	{name: "kill-serve", what: "SIGKILL of a process that serves the API", do: killServe},
+	{name: "stop", what: "SIGTERM of a process", do: stop},
+	{name: "freeze", what: "SIGSTOP for one to two and a half leases, then SIGCONT", do: freeze},
+	{name: "rolling", what: "each process stopped and started in turn, as an upgrade does it", do: rolling},
 
-	{name: "restart", what: "fast restart of PostgreSQL", do: restart("fast"), onTime: true},
-	{name: "immediate", what: "immediate restart of PostgreSQL", do: restart("immediate"), onTime: true},
-	{name: "crash", what: "SIGKILL of the postmaster, and recovery", do: crash, onTime: true},
-	{name: "terminate", what: "all sessions terminated, several times", do: terminate, onTime: true},
+	{name: "restart", what: "fast restart of PostgreSQL", do: restart("fast")},
+	{name: "immediate", what: "immediate restart of PostgreSQL", do: restart("immediate")},
+	{name: "crash", what: "SIGKILL of the postmaster, and recovery", do: crash},
+	{name: "terminate", what: "all sessions terminated, several times", do: terminate},
 	// apart, since all of the server's looks at its clock wait for one another in libfaketime: it is slow beside others
 	{name: "clock", what: "the database's clock jumps ten minutes ahead", do: clockAhead, skip: noFaketime,
 		apart: true},
@@ -44,29 +43,25 @@ var faults = []fault{
 	{name: "black-hole", what: "established connections answer no more, new ones do", do: blackHole},
 	{name: "drop", what: "no connection of a process answers, new ones neither", do: drop},
 	{name: "slow", what: "answers of the database delayed by 10 to 200 ms", do: slow},
-	{name: "commit-cut", what: "connections reset right before a commit gets to the server",
-		do: breakCommits(false), onTime: true},
-	{name: "commit-lost", what: "connections reset behind a commit, before its answer",
-		do: breakCommits(true), onTime: true},
+	{name: "commit-cut", what: "connections reset right before a commit gets to the server", do: breakCommits(false)},
+	{name: "commit-lost", what: "connections reset behind a commit, before its answer", do: breakCommits(true)},
 
-	{name: "worker-slow", what: "the worker takes a second", do: workerDoes("slow", 3*time.Second), onTime: true},
+	{name: "worker-slow", what: "the worker takes a second", do: workerDoes("slow", 3*time.Second)},
 	{name: "worker-hang", what: "the worker answers after its call was given up", do: workerDoes("hang", time.Second)},
 	{name: "worker-lie", what: "answers that the contract does not know, of calls that were executed or not", do: workerDoes("lie", 3*time.Second)},
-	{name: "worker-html", what: "a page in HTML in the worker's place",
-		do: workerDoes("html", 2*time.Second), onTime: true},
-	{name: "worker-redirect", what: "redirects in the worker's place",
-		do: workerDoes("redirect", 2*time.Second), onTime: true},
+	{name: "worker-html", what: "a page in HTML in the worker's place", do: workerDoes("html", 2*time.Second)},
+	{name: "worker-redirect", what: "redirects in the worker's place", do: workerDoes("redirect", 2*time.Second)},
 	{name: "worker-away", what: "connections to the worker are closed at once", do: workerDoes("away", 2*time.Second)},
 
 	{name: "lock", what: "a stranger holds locks on hot tables, idle in transaction", do: lock},
-	{name: "snapshot", what: "a stranger has written and holds an old snapshot", do: snapshot, onTime: true},
+	{name: "snapshot", what: "a stranger has written and holds an old snapshot", do: snapshot},
 	{name: "pool", what: "strangers take all connections of the database", do: pool},
-	{name: "river-delete", what: "all rows of River deleted", do: riverDelete, onTime: true},
-	{name: "river-double", what: "all rows of River doubled", do: riverDouble, onTime: true},
-	{name: "poison-posts", what: "bodies that no parser likes", do: poisonPosts, onTime: true},
-	{name: "poison-rows", what: "staged rows that no drain likes", do: poisonRows, onTime: true},
-	{name: "idle", what: "idle connections to the API", do: idle, onTime: true},
-	{name: "drip", what: "connections that send a byte now and then", do: drip, onTime: true},
+	{name: "river-delete", what: "all rows of River deleted", do: riverDelete},
+	{name: "river-double", what: "all rows of River doubled", do: riverDouble},
+	{name: "poison-posts", what: "bodies that no parser likes", do: poisonPosts},
+	{name: "poison-rows", what: "staged rows that no drain likes", do: poisonRows},
+	{name: "idle", what: "idle connections to the API", do: idle},
+	{name: "drip", what: "connections that send a byte now and then", do: drip},
 
 	{name: "runner-kill", what: "SIGKILL of a runner", do: runnerKill, apart: true},
 	{name: "runner-stop", what: "SIGTERM of a runner", do: runnerStop, apart: true},
@@ -99,55 +94,99 @@ var faults = []fault{
 
 	{name: "failover", what: "the primary dies, its synchronous standby is promoted, the old primary comes back", do: failover, apart: true},
 	{name: "standby-away", what: "commits wait for a standby that is away, and the wait is cancelled", do: standbyAway, apart: true},
-	{name: "restore", what: "an old backup takes the place of the database", do: restore, apart: true, onTime: true},
+	{name: "restore", what: "an old backup takes the place of the database", do: restore, apart: true},
 }
 
 func killWork(ctx context.Context, w *world, r *rand.Rand) { w.kill(ctx, w.any(r, "work")) }
 
-func killServe(_ context.Context, w *world, r *rand.Rand) { w.any(r, "serve").signal(syscall.SIGKILL) }
+func killServe(_ context.Context, w *world, r *rand.Rand) { w.hit(w.any(r, "serve"), syscall.SIGKILL) }
+
+// hit sends a process a signal. One that is just started anew is not hit, and has broken nothing.
+func (w *world) hit(p *process, s syscall.Signal) bool {
+	hit := p.signal(s)
+	if !hit {
+		w.missed(p.name + " did not run")
+	}
+	return hit
+}
+
+// hitProxies does something to the connections of processes, and to how many is what do returns.
+func (w *world) hitProxies(list []*process, do func(*proxy) int) {
+	met := 0
+	for _, p := range list {
+		p.eachProxy(func(x *proxy) { met += do(x) })
+	}
+	if met == 0 {
+		w.missed("there was no connection")
+	}
+}
 
 func stop(ctx context.Context, w *world, r *rand.Rand) {
 	p := w.any(r, "")
 	released := w.released(ctx, p)
-	p.signal(syscall.SIGTERM)
-	w.measure(ctx, "stop", time.Now(), released)
+	if w.hit(p, syscall.SIGTERM) {
+		w.measure(ctx, "stop", time.Now(), released)
+	}
 }
 
 // kill ends a process at once, and measures until nothing is left of what it had.
 func (w *world) kill(ctx context.Context, p *process) {
 	released := w.released(ctx, p)
-	p.signal(syscall.SIGKILL)
-	w.measure(ctx, "kill", time.Now(), released)
+	if w.hit(p, syscall.SIGKILL) {
+		w.measure(ctx, "kill", time.Now(), released)
+	}
 }
 
 func freeze(ctx context.Context, w *world, r *rand.Rand) {
-	p := w.any(r, "work")
-	p.signal(syscall.SIGSTOP)
+	p, from := w.any(r, "work"), time.Now()
+	if !w.hit(p, syscall.SIGSTOP) {
+		return
+	}
 	wait(ctx, w.ttl+time.Duration(r.Int64N(int64(w.ttl*3/2)))) // beyond the lease
 	p.signal(syscall.SIGCONT)
+	w.frozen = append(w.frozen, span{from, time.Now().Add(w.ttl)})
 }
 
 // rolling stops each process in turn, and waits until it is there again. No release has been made, so that what comes
 // is the same program.
 func rolling(ctx context.Context, w *world, _ *rand.Rand) {
+	met := 0
 	for _, p := range w.processes {
-		before := p.starts()
-		p.signal(syscall.SIGTERM)
-		for end := time.Now().Add(20 * time.Second); p.starts() == before && time.Now().Before(end); {
-			wait(ctx, 50*time.Millisecond)
+		if !w.anew(ctx, p) {
+			continue
 		}
-		if p.api != "" {
-			w.note(p.await(20 * time.Second))
+		if met++; p.api != "" {
+			w.must(p.await(20 * time.Second))
 		}
+	}
+	if met == 0 {
+		w.missed("no process ran")
 	}
 }
 
-func cut(_ context.Context, w *world, r *rand.Rand) { w.any(r, "").eachProxy((*proxy).cut) }
+// anew stops a process and waits until it is started again, and says whether it was.
+func (w *world) anew(ctx context.Context, p *process) bool {
+	before := p.starts()
+	if !p.signal(syscall.SIGTERM) {
+		return false
+	}
+	for end := time.Now().Add(20 * time.Second); p.starts() == before; wait(ctx, 50*time.Millisecond) {
+		if time.Now().After(end) {
+			w.must(fmt.Errorf("%s has not ended 20 s behind a SIGTERM", p.name))
+			return false
+		}
+	}
+	return true
+}
+
+func cut(_ context.Context, w *world, r *rand.Rand) {
+	w.hitProxies([]*process{w.any(r, "")}, (*proxy).cut)
+}
 
 func oneWay(requests, answers bool) func(context.Context, *world, *rand.Rand) {
 	return func(ctx context.Context, w *world, r *rand.Rand) {
 		p := w.any(r, "")
-		p.eachProxy(func(x *proxy) { x.drop(requests, answers) })
+		w.hitProxies([]*process{p}, func(x *proxy) int { return x.drop(requests, answers) })
 		wait(ctx, time.Duration(1000+r.Int64N(4000))*time.Millisecond)
 		p.eachProxy((*proxy).heal)
 		w.measure(ctx, "one-way", time.Now(), w.answers(p))
@@ -155,8 +194,9 @@ func oneWay(requests, answers bool) func(context.Context, *world, *rand.Rand) {
 }
 
 func blackHole(ctx context.Context, w *world, r *rand.Rand) {
-	for _, p := range w.some(r) {
-		p.eachProxy(func(x *proxy) { x.hole(true, true) })
+	list := w.some(r)
+	w.hitProxies(list, func(x *proxy) int { return x.hole(true, true) })
+	for _, p := range list {
 		w.measure(ctx, "black-hole", time.Now(), w.answers(p))
 	}
 	wait(ctx, 3*time.Second)
@@ -164,7 +204,7 @@ func blackHole(ctx context.Context, w *world, r *rand.Rand) {
 
 func drop(ctx context.Context, w *world, r *rand.Rand) {
 	p := w.any(r, "")
-	p.eachProxy(func(x *proxy) { x.drop(true, true) })
+	w.hitProxies([]*process{p}, func(x *proxy) int { return x.drop(true, true) })
 	wait(ctx, time.Duration(1+r.Int64N(6))*time.Second)
 	p.eachProxy((*proxy).heal)
 	w.measure(ctx, "drop", time.Now(), w.answers(p))
@@ -173,13 +213,14 @@ func drop(ctx context.Context, w *world, r *rand.Rand) {
 func slow(ctx context.Context, w *world, r *rand.Rand) {
 	p := w.any(r, "")
 	delay := time.Duration(10+r.Int64N(200)) * time.Millisecond
-	p.eachProxy(func(x *proxy) { x.slow(delay) })
+	w.hitProxies([]*process{p}, func(x *proxy) int { return x.slow(delay) })
 	wait(ctx, 3*time.Second)
 	p.eachProxy(func(x *proxy) { x.slow(0) })
 }
 
 func breakCommits(lose bool) func(context.Context, *world, *rand.Rand) {
 	return func(ctx context.Context, w *world, r *rand.Rand) {
+		before := w.brokenCommits()
 		for _, p := range w.some(r) {
 			p.eachProxy(func(x *proxy) { x.breakCommits(1+r.IntN(5), lose) })
 		}
@@ -187,13 +228,28 @@ func breakCommits(lose bool) func(context.Context, *world, *rand.Rand) {
 		for _, p := range w.processes {
 			p.eachProxy(func(x *proxy) { x.breakCommits(0, false) })
 		}
+		if w.brokenCommits() == before {
+			w.missed("no commit came")
+		}
 	}
 }
 
 func workerDoes(mode string, d time.Duration) func(context.Context, *world, *rand.Rand) {
 	return func(ctx context.Context, w *world, _ *rand.Rand) {
+		before := w.worker.misbehaved()
 		w.worker.behave(mode)
 		wait(ctx, d)
 		w.worker.behave("")
+		if w.worker.misbehaved() == before {
+			w.missed("nothing was called")
+		}
 	}
+}
+
+// brokenCommits is how many commits the proxies of this installation have broken.
+func (w *world) brokenCommits() (n int) {
+	for _, p := range w.processes {
+		p.eachProxy(func(x *proxy) { n += x.brokenSoFar() })
+	}
+	return n
 }

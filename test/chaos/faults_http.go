@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -39,7 +41,9 @@ func poisons(r *rand.Rand) map[string]string {
 }
 
 func poisonPosts(ctx context.Context, w *world, r *rand.Rand) {
-	for name, body := range poisons(r) {
+	bodies := poisons(r)
+	for _, name := range slices.Sorted(maps.Keys(bodies)) {
+		body := bodies[name]
 		uid := fmt.Sprintf("poison-%s-%d", name, r.Uint32())
 		status, answer := w.client.send(ctx, w.client.apis[r.IntN(len(w.client.apis))], uid, []byte(body))
 		if status >= 500 && !retryable(answer) {
@@ -89,9 +93,12 @@ func (w *world) connections(ctx context.Context, n int) (list []net.Conn) {
 
 // idle opens connections on which nothing is asked, and keeps them for some seconds.
 func idle(ctx context.Context, w *world, _ *rand.Rand) {
+	list := w.connections(ctx, w.idle)
+	w.most("idle connections", len(list))
+	if len(list) == 0 {
+		w.missed("no connection was taken")
+	}
 	w.background(func(ctx context.Context) {
-		list := w.connections(ctx, w.idle)
-		w.most("idle connections", len(list))
 		wait(ctx, 8*time.Second)
 		for _, c := range list {
 			c.Close()
@@ -102,9 +109,12 @@ func idle(ctx context.Context, w *world, _ *rand.Rand) {
 
 // drip sends a request a byte at a time, on many connections.
 func drip(ctx context.Context, w *world, _ *rand.Rand) {
+	list := w.connections(ctx, w.drips)
+	w.most("dripping connections", len(list))
+	if len(list) == 0 {
+		w.missed("no connection was taken")
+	}
 	w.background(func(ctx context.Context) {
-		list := w.connections(ctx, w.drips)
-		w.most("dripping connections", len(list))
 		request := "POST /transactions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + w.client.key +
 			"\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat(" ", 1000)
 		for i := 0; i < 80 && wait(ctx, 100*time.Millisecond); i++ {

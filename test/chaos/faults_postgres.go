@@ -17,8 +17,8 @@ import (
 
 // down stops the server in a way, and measures from the moment at which it answers again.
 func (w *world) down(ctx context.Context, stop func() error) {
-	w.note(stop())
-	w.note(w.pg.start(ctx))
+	w.must(stop())
+	w.must(w.pg.start(ctx))
 	for _, p := range w.processes {
 		w.measure(ctx, "postgres", time.Now(), w.answers(p))
 	}
@@ -44,11 +44,17 @@ func crash(ctx context.Context, w *world, _ *rand.Rand) {
 
 // terminate ends all sessions but its own, a few times in a row.
 func terminate(ctx context.Context, w *world, r *rand.Rand) {
+	storms := 0
 	for range 1 + r.IntN(5) {
-		w.note(w.pg.exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`))
-		w.storms++
+		err := w.pg.exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`)
+		if w.note(err); err == nil {
+			storms++
+		}
 		wait(ctx, time.Duration(r.Int64N(300))*time.Millisecond)
+	}
+	if w.storms += storms; storms == 0 {
+		w.missed("no session could be terminated")
 	}
 }
 
@@ -76,7 +82,7 @@ func noDisks(w *world) string {
 func diskFull(which string) func(context.Context, *world, *rand.Rand) {
 	return func(ctx context.Context, w *world, _ *rand.Rand) {
 		filler := filepath.Join(w.pg.disks[which], "filler")
-		w.note(fill(filler))
+		w.must(fill(filler))
 		wait(ctx, 4*time.Second)
 		os.Remove(filler)
 		if w.pg.await(ctx, time.Second) != nil { // without room for its log the server ends
@@ -114,6 +120,7 @@ func (w *world) stranger(ctx context.Context, user string) (*pgx.Conn, error) {
 func lock(ctx context.Context, w *world, r *rand.Rand) {
 	c, err := w.stranger(ctx, "postgres")
 	if err != nil {
+		w.missed(err.Error())
 		return
 	}
 	defer c.Close(ctx)
@@ -122,22 +129,29 @@ func lock(ctx context.Context, w *world, r *rand.Rand) {
 		`SELECT FROM postern.queue FOR UPDATE`, `SELECT FROM postern.sender FOR UPDATE`,
 		`SELECT FROM postern.node FOR UPDATE`,
 	}[r.IntN(5)]
-	_, err = c.Exec(ctx, `SET lock_timeout = '3s'; BEGIN; `+what)
-	if err == nil {
-		wait(ctx, time.Duration(1000+r.Int64N(4000))*time.Millisecond)
+	if _, err = c.Exec(ctx, `SET lock_timeout = '3s'; BEGIN; `+what); err != nil {
+		w.missed(err.Error())
+		return
 	}
+	wait(ctx, time.Duration(1000+r.Int64N(4000))*time.Millisecond)
 }
 
 // snapshot is an application whose transaction has written, and stays open for long. It is not waited for.
 func snapshot(ctx context.Context, w *world, r *rand.Rand) {
 	hold := time.Duration(5+r.Int64N(10)) * time.Second
+	c, err := w.stranger(ctx, "postgres")
+	if err == nil {
+		_, err = c.Exec(ctx, `BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO chaos.note (text) VALUES ('held')`)
+	}
+	if err != nil {
+		w.missed(err.Error())
+	}
 	w.background(func(ctx context.Context) {
-		c, err := w.stranger(ctx, "postgres")
-		if err != nil {
+		if c == nil {
 			return
 		}
 		defer c.Close(context.WithoutCancel(ctx))
-		if _, err = c.Exec(ctx, `BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO chaos.note (text) VALUES ('held')`); err == nil {
+		if err == nil {
 			wait(ctx, hold)
 		}
 	})
@@ -158,12 +172,12 @@ func pool(ctx context.Context, w *world, r *rand.Rand) {
 	}
 	err := take()
 	for range 3 {
-		w.note(w.pg.exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE usename = 'postern' AND backend_type = 'client backend' AND random() < 0.5`))
+		w.note(w.pg.exec(ctx, fmt.Sprintf(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE usename = 'postern' AND backend_type = 'client backend' AND pid %% 2 = %d`, r.IntN(2))))
 		err = take()
 	}
 	if len(taken) == 0 {
-		w.note(fmt.Errorf("a stranger gets no connection: %w", err))
+		w.missed(fmt.Sprintf("a stranger gets no connection: %v", err))
 	}
 	wait(ctx, time.Duration(1000+r.Int64N(3000))*time.Millisecond)
 	for _, c := range taken {
@@ -172,12 +186,19 @@ func pool(ctx context.Context, w *world, r *rand.Rand) {
 }
 
 func riverDelete(ctx context.Context, w *world, _ *rand.Rand) {
-	w.note(w.pg.exec(ctx, `DELETE FROM river.river_job`))
+	w.must(w.pg.exec(ctx, `DELETE FROM river.river_job`))
+}
+
+// must notes an error of the fault that is under way, which has broken nothing then.
+func (w *world) must(err error) {
+	if w.note(err); err != nil {
+		w.missed(err.Error())
+	}
 }
 
 // riverDouble inserts each job once more, under a number of its own and without the key that would refuse it.
 func riverDouble(ctx context.Context, w *world, _ *rand.Rand) {
-	w.note(w.pg.exec(ctx, `DO $$
+	w.must(w.pg.exec(ctx, `DO $$
 		DECLARE cols text;
 		BEGIN
 			SELECT string_agg(quote_ident(column_name), ', ') INTO cols FROM information_schema.columns
@@ -218,6 +239,6 @@ func poisonRows(ctx context.Context, w *world, r *rand.Rand) {
 	row(`'poison'`, "PAY", `to_jsonb(repeat('x', 3000000))`, "")
 	row(`'poison'`, "PAY", `'{"N": -2}'`, "not_before='infinity'")
 	if staged == 0 {
-		w.note(errors.New("the table has taken no poisoned row"))
+		w.must(errors.New("the table has taken no poisoned row"))
 	}
 }

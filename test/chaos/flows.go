@@ -21,6 +21,7 @@ import (
 const (
 	flowJobs  = 20
 	runnerTTL = 3 * time.Second
+	fewOpen   = 5 // flows that end once nothing is broken any more
 	failsWith = 3 // the exit code of a script that fails on purpose
 	// flowFaults are the kinds that break flows unless others are named.
 	flowFaults = "runner-kill,runner-stop,runner-freeze,runner-unheard,runner-cut,kill-work,freeze,crash,immediate," +
@@ -214,8 +215,8 @@ func (w *world) startRunners(ctx context.Context, o options, before int) error {
 }
 
 // breakFlows is a run: flows are posted over at least the time of the run, with few open at a time, and things are
-// broken until the last is posted; in a brief run for its time alone. healed is called once nothing is broken any more,
-// and returns from when on all is to end.
+// broken until all but fewOpen have ended; in a brief run for its time alone. healed is called once nothing is broken
+// any more, and returns from when on all is to end.
 func (w *world) breakFlows(ctx context.Context, o options, healed func() time.Time) (*result, error) {
 	began := time.Now()
 	breaking, heal := context.WithCancel(ctx)
@@ -231,17 +232,20 @@ func (w *world) breakFlows(ctx context.Context, o options, healed func() time.Ti
 		w.awaitRoom(ctx, o.open)
 		w.postFlow(ctx, n)
 	}
+	if !o.brief {
+		w.awaitRoom(ctx, fewOpen)
+	}
 	wait(ctx, time.Until(began.Add(time.Duration(o.seconds)*time.Second)))
 	heal()
 	<-broken
 	w.heal(ctx)
 	from := healed()
-	w.awaitEnd(ctx, from.Add(o.settle))
-	settled := time.Since(from)
 	w.behind.Wait()
 	if w.pair != nil {
 		w.pair.far.behind.Wait()
 	}
+	w.awaitEnd(ctx, from, from.Add(o.settle))
+	settled := time.Since(from)
 	return w.judge(ctx, o, from.Sub(began), settled)
 }
 
@@ -296,34 +300,29 @@ func (w *world) sendFlow(ctx context.Context, p *flowPost) {
 	}
 }
 
-// ended says whether no flow and no job is open, nor anything that carries one.
-func (f *flows) ended(ctx context.Context, w *world) bool {
-	if f == nil {
-		return true
-	}
-	left, err := w.query(ctx, `SELECT count(*)::text FROM (`+openSQL+`) o`)
-	return err == nil && left == "0"
-}
-
 // anyRunner returns one of the runners.
 func (w *world) anyRunner(r *rand.Rand) *process { return w.runners[r.IntN(len(w.runners))] }
 
-func runnerKill(_ context.Context, w *world, r *rand.Rand) { w.anyRunner(r).signal(syscall.SIGKILL) }
+func runnerKill(_ context.Context, w *world, r *rand.Rand) { w.hit(w.anyRunner(r), syscall.SIGKILL) }
 
-func runnerStop(_ context.Context, w *world, r *rand.Rand) { w.anyRunner(r).signal(syscall.SIGTERM) }
+func runnerStop(_ context.Context, w *world, r *rand.Rand) { w.hit(w.anyRunner(r), syscall.SIGTERM) }
 
 func runnerFreeze(ctx context.Context, w *world, r *rand.Rand) {
 	p := w.anyRunner(r)
-	p.signal(syscall.SIGSTOP)
+	if !w.hit(p, syscall.SIGSTOP) {
+		return
+	}
 	wait(ctx, runnerTTL+time.Duration(r.Int64N(int64(runnerTTL))))
 	p.signal(syscall.SIGCONT)
 }
 
 func runnerUnheard(ctx context.Context, w *world, r *rand.Rand) {
 	p := w.anyRunner(r)
-	p.eachProxy(func(x *proxy) { x.drop(false, true) })
+	w.hitProxies([]*process{p}, func(x *proxy) int { return x.drop(false, true) })
 	wait(ctx, time.Duration(500+r.Int64N(2*int64(runnerTTL/time.Millisecond)))*time.Millisecond)
 	p.eachProxy((*proxy).heal)
 }
 
-func runnerCut(_ context.Context, w *world, r *rand.Rand) { w.anyRunner(r).eachProxy((*proxy).cut) }
+func runnerCut(_ context.Context, w *world, r *rand.Rand) {
+	w.hitProxies([]*process{w.anyRunner(r)}, (*proxy).cut)
+}

@@ -63,6 +63,9 @@ func TestEachInvariantOfTheRowsFindsWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close(t.Context())
+	w.pg = pg
+	w.findsWhatIsWrittenToAnOldPrimary(t)
+	w.findsWhatIsStagedAlone(t, c)
 	look := func(rows string) (found []string) {
 		t.Helper()
 		if _, err := c.Exec(t.Context(), "BEGIN; "+loosen+someTasks+someEnd+someQueue+someSender+rows); err != nil {
@@ -107,6 +110,86 @@ func TestEachInvariantOfTheRowsFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
+// "the old primary gets nothing": a session of Postern that has written is found.
+func (w *world) findsWhatIsWrittenToAnOldPrimary(t *testing.T) {
+	t.Helper()
+	w.wrong = map[string][]string{}
+	w.checkOld(t.Context(), w.pg)
+	if len(w.wrong) > 0 {
+		t.Fatalf("no session has written, and it finds %v", w.wrong)
+	}
+	c, err := pgx.Connect(t.Context(), strings.Replace(w.pg.url(), "postgres@", "postern@", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	if _, err := c.Exec(t.Context(), `UPDATE postern.queue SET paused = paused`); err != nil {
+		t.Fatal(err)
+	}
+	w.checkOld(t.Context(), w.pg)
+	if len(w.wrong["the old primary gets nothing"]) != 1 {
+		t.Errorf("one session has written, and it finds %v", w.wrong)
+	}
+}
+
+// "what is staged shares its transaction's fate": a row of one of them without the other is found.
+func (w *world) findsWhatIsStagedAlone(t *testing.T, c *pgx.Conn) {
+	t.Helper()
+	for _, one := range []struct {
+		rows  string
+		found int
+	}{
+		{`INSERT INTO chaos.note (text) VALUES ('held')`, 0},
+		{`INSERT INTO chaos.note (text) VALUES ('u1')`, 1},
+		{`INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, uid)
+			VALUES (1, 1, current_date, 1, 'T', '{}', 'u1')`, 1},
+		{`INSERT INTO postern.task (queue_id, seq, day, context_id, type, data, uid)
+			VALUES (1, 1, current_date, 1, 'T', '{}', 'u1'); INSERT INTO chaos.note (text) VALUES ('u1')`, 0},
+	} {
+		if _, err := c.Exec(t.Context(), "BEGIN; "+loosen+one.rows); err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		err := checkStaged(t.Context(), c, []*post{{UID: "u1", Staged: true}},
+			func(invariant, _ string, _ ...any) {
+				if invariant == "what is staged shares its transaction's fate" {
+					found++
+				}
+			})
+		if c.Exec(t.Context(), "ROLLBACK"); err != nil || found != one.found {
+			t.Errorf("%s: it finds %d, want %d %v", one.rows, found, one.found, err)
+		}
+	}
+}
+
+// "what is held could not be known": what is held while no worker lied is found, and what /why does not name.
+func TestWhatIsHeldWithoutNeedIsFound(t *testing.T) {
+	says := `{"state": "DISPATCHING", "blockers": [{"kind": "outcome_unknown"}]}`
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, says) }))
+	defer api.Close()
+	c, err := newClient("key", []string{api.URL}, filepath.Join(t.TempDir(), "client.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range []struct {
+		lied int
+		says string
+		want int
+	}{
+		{1, says, 0},
+		{0, says, 1},
+		{1, `{"state": "DISPATCHING", "blockers": [{"kind": "unclaimed"}]}`, 1},
+		{1, `{"state": "DONE"}`, 0},
+	} {
+		says = one.says
+		w := &world{client: c, counts: map[string]int{"worker-lie": one.lied}, wrong: map[string][]string{}}
+		w.checkHeld(t.Context(), "1", "u1")
+		if len(w.wrong["what is held could not be known"]) != one.want {
+			t.Errorf("%s, %d lies: it finds %v", one.says, one.lied, w.wrong)
+		}
+	}
+}
+
 // openTemp is a directory of the test that the user of PostgreSQL may enter.
 func openTemp(t *testing.T) string {
 	t.Helper()
@@ -121,27 +204,31 @@ func openTemp(t *testing.T) string {
 	return dir
 }
 
-// A key in a log is found.
-func TestASecretInALogIsFound(t *testing.T) {
+// A key in a log is found, and a panic, whether the process went on or not.
+func TestWhatALogTellsIsFound(t *testing.T) {
 	w := &world{dir: t.TempDir(), client: &client{key: "whpk_secret"}}
-	for text, want := range map[string]int{"all is well": 0, `the header is "whpk_secret"`: 1} {
+	for text, want := range map[string]string{
+		"all is well":                 "",
+		`the header is "whpk_secret"`: "no secret is logged",
+		"starts\n" + `{"msg":"panic: what it was about failed"}`: "no process panics",
+		"fatal error: concurrent map writes\n\ngoroutine 1":      "no process panics",
+	} {
 		if err := os.WriteFile(filepath.Join(w.dir, "serve.log"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		found := 0
-		w.checkCanary(func(invariant, _ string, _ ...any) {
-			if invariant == "no secret is logged" {
-				found++
-			}
-		})
+		found := ""
+		w.checkLogs(func(invariant, _ string, _ ...any) { found += invariant })
 		if found != want {
-			t.Errorf("%q: %d found, want %d", text, found, want)
+			t.Errorf("%q: found is %q, want %q", text, found, want)
 		}
 	}
 }
 
 // A run that leaves no trace of its faults, and one that does not give back what it took, are found.
 func TestWhatARunLeavesBehindIsJudged(t *testing.T) {
+	used := func(goroutines, memory, connections int) usage {
+		return usage{Goroutines: goroutines, MemoryMiB: memory, Connections: connections}
+	}
 	usual := usage{Goroutines: 100, Connections: 20, MemoryMiB: 60}
 	for _, c := range []struct {
 		invariant string
@@ -151,14 +238,18 @@ func TestWhatARunLeavesBehindIsJudged(t *testing.T) {
 		{"", result{Before: usual, After: usual, Unknown: 1}, 6},
 		{"", result{Before: usual, After: usual}, 5},
 		{"faults do something", result{Before: usual, After: usual}, 6},
-		{"everything returns to its baseline", result{Before: usual, After: usage{701, 60, 20}}, 0},
-		{"everything returns to its baseline", result{Before: usual, After: usage{100, 401, 20}}, 0},
-		{"everything returns to its baseline", result{Before: usual, After: usage{100, 60, 61}}, 0},
+		{"everything returns to its baseline", result{Before: usual, After: used(701, 60, 20)}, 0},
+		{"everything returns to its baseline", result{Before: usual, After: used(100, 401, 20)}, 0},
+		{"everything returns to its baseline", result{Before: usual, After: used(100, 60, 61)}, 0},
+		{"everything returns to its baseline", result{Before: usual, After: usage{Unread: []string{"serve-2"}}}, 0},
+		{"no process panics", result{Exits: map[string]int{"0": 3, "2": 1}}, 0},
+		{"every process works in the end", result{late: map[string]int{"stop": 1}}, 0},
 	} {
 		found := ""
 		say := func(invariant, _ string, _ ...any) { found += invariant }
 		c.out.checkFaults(c.kinds, say)
 		c.out.checkBaseline(say)
+		c.out.checkProcesses(say)
 		if found != c.invariant {
 			t.Errorf("%+v: found is %q, want %q", c.out, found, c.invariant)
 		}
@@ -203,7 +294,7 @@ func TestEachInvariantIsSeenToFindWhatIsWrong(t *testing.T) {
 			sources[f] = string(text)
 		}
 	}
-	named := regexp.MustCompile(`(?:say\(|const invariant = )"([a-z][^"]+)"`)
+	named := regexp.MustCompile(`(?:say\(|violate\(|const invariant = )"([a-z][^"]+)"`)
 	for file, text := range sources {
 		for _, m := range named.FindAllStringSubmatch(text, -1) {
 			if !strings.Contains(tests.String(), `"`+m[1]+`"`) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -61,7 +62,7 @@ func (l *line) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	}
 	l.mu.Unlock()
 	if hold {
-		time.Sleep(time.Duration(rand.Int64N(int64(5 * time.Second))))
+		time.Sleep(time.Duration(roll(fmt.Sprint("held", n), 5000)) * time.Millisecond)
 	}
 	ctx := context.WithoutCancel(r.Context())
 	if double {
@@ -119,6 +120,7 @@ func lineDoes(most time.Duration, how func(*line, *rand.Rand)) func(context.Cont
 	return func(ctx context.Context, w *world, r *rand.Rand) {
 		l := w.anyLine(r)
 		if l == nil {
+			w.missed("there is no line")
 			return
 		}
 		how(l, r)
@@ -132,8 +134,8 @@ func lineDrops(requests, answers bool) func(context.Context, *world, *rand.Rand)
 }
 
 func lineCut(_ context.Context, w *world, r *rand.Rand) {
-	if l := w.anyLine(r); l != nil {
-		l.front.cut()
+	if l := w.anyLine(r); l == nil || l.front.cut() == 0 {
+		w.missed("there is no line, or no connection in it")
 	}
 }
 

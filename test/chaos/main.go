@@ -19,13 +19,15 @@ import (
 type result struct {
 	Seed         uint64              `json:"seed"`
 	Seconds      float64             `json:"seconds"`
-	Faults       map[string]int      `json:"faults"`
+	Faults       map[string]int      `json:"faults"` // that broke something
+	Failed       map[string]int      `json:"faults_that_broke_nothing,omitempty"`
 	Skipped      map[string]string   `json:"skipped,omitempty"` // faults that this machine cannot have, and why
 	Storms       int                 `json:"terminate_storms"`
 	Commits      int                 `json:"commits_broken"`
 	Posted       int                 `json:"posted"`
 	Acknowledged int                 `json:"acknowledged"`
-	Unknown      int                 `json:"unknown"` // answers that were lost, or say so
+	Staged       int                 `json:"acknowledged_in_sql"` // of these
+	Unknown      int                 `json:"unknown"`             // answers that were lost, or say so
 	Answers      map[int]int         `json:"answers"`
 	Ended        map[string]int      `json:"ended"`
 	Calls        int                 `json:"calls"`
@@ -39,6 +41,7 @@ type result struct {
 	Found        int                 `json:"held_and_found_out"`
 	Verify       string              `json:"verify"`
 	SettledAfter float64             `json:"settled_after_s"`
+	LastOpen     string              `json:"last_seen_open,omitempty"` // after how long something still was, and what
 	Recovery     map[string]recovery `json:"recovery"`
 	Before       usage               `json:"before"`
 	After        usage               `json:"after"`
@@ -123,7 +126,7 @@ func main() {
 	keep := flag.Bool("keep", false, "keep logs and database also if nothing is wrong")
 	only := flag.Bool("schedule", false, "print the schedule, and do nothing")
 	twinsToo := flag.String("twins", "", "run the scenarios of these twins (all, short, or names with commas between) and say which are caught; -bin has the tag twin")
-	control := flag.Bool("control", false,
+	control := flag.Bool("control", true,
 		"with -twins: run each scenario again without its fault, which must not be found then")
 	table := flag.String("table", "", "file that -twins writes its table into")
 	flag.Parse()
@@ -195,14 +198,14 @@ func chaos(ctx context.Context, o options) (*result, error) {
 	healed := time.Now()
 	defer time.AfterFunc(o.settle, enough).Stop()
 	<-posted
-	w.awaitEnd(ctx, healed.Add(o.settle))
-	settled := time.Since(healed)
 	w.behind.Wait()
 	if w.domain != nil {
 		for _, side := range w.domain.sides[1:] {
 			side.behind.Wait()
 		}
 	}
+	w.awaitEnd(ctx, healed, healed.Add(o.settle))
+	settled := time.Since(healed)
 	out, err := w.judge(ctx, o, healed.Sub(began), settled)
 	if err != nil {
 		before := strings.Join(w.troubles, "; ")
@@ -224,6 +227,7 @@ func (w *world) judge(ctx context.Context, o options, took, settled time.Duratio
 	}
 	out := w.count(ctx, c, rows)
 	out.Seed, out.Seconds, out.SettledAfter = o.seed, seconds(took), seconds(settled)
+	out.LastOpen = w.lastOpen
 	out.Violations = w.wrong
 	say := func(invariant, format string, args ...any) {
 		if list := out.Violations[invariant]; len(list) < 20 {
@@ -256,7 +260,7 @@ func (w *world) judge(ctx context.Context, o options, took, settled time.Duratio
 		return out, w.judgeAll(ctx, c, out, say)
 	}
 	e := &evidence{later: later, posts: w.client.posts, calls: w.worker.calls, rows: rows, quiet: w.quiet,
-		strict: onTime(w.counts)}
+		late: w.frozen}
 	e.check(say)
 	out.Stalled = w.checkStanding(ctx, w.client.apis[0], rows, say)
 	if w.worker.canary > 0 {
@@ -271,12 +275,16 @@ func (w *world) judgeAll(ctx context.Context, c *pgx.Conn, out *result, say foun
 	if err := checkSQL(ctx, c, say); err != nil {
 		return err
 	}
+	if err := checkStaged(ctx, c, w.client.posts, say); err != nil {
+		return err
+	}
 	out.checkBaseline(say)
+	out.checkProcesses(say)
 	url := fmt.Sprintf("DATABASE_URL=postgres://postern@127.0.0.1:%d/postern?sslmode=disable", w.pg.port)
 	if _, err := w.postern(url, "verify"); err != nil {
 		out.Verify = err.Error()
 	}
-	w.checkCanary(say)
+	w.checkLogs(say)
 	return nil
 }
 
@@ -290,35 +298,45 @@ func (out *result) checkFaults(kinds int, say found) {
 // checkBaseline: no process keeps goroutines, connections or memory once all has ended.
 func (out *result) checkBaseline(say found) {
 	u, was := out.After, out.Before
-	if u.Goroutines > 2*was.Goroutines+500 || u.Connections > 2*was.Connections+20 || u.MemoryMiB > 400 {
+	if len(u.Unread) > 0 || u.MemoryMiB > 400 ||
+		u.Goroutines > 2*was.Goroutines+500 || u.Connections > 2*was.Connections+20 {
 		say("everything returns to its baseline", "%+v, before it was %+v", u, was)
 	}
 }
 
-// checkCanary: no log has the secret that everything is asked with.
-func (w *world) checkCanary(say found) {
-	logs, _ := filepath.Glob(filepath.Join(w.dir, "*.log"))
-	for _, path := range logs {
-		if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), w.client.key) {
-			say("no secret is logged", "%s has the key", path)
-		}
+// checkProcesses: none has panicked, and each one went on behind each fault.
+func (out *result) checkProcesses(say found) {
+	if n := out.Exits["2"]; n > 0 {
+		say("no process panics", "%d ended with exit code 2", n)
+	}
+	for kind, n := range out.late {
+		say("every process works in the end", "%d did not within %s of %q", n, within, kind)
 	}
 }
 
-// onTime says whether no fault happened that has a process act later than it means to: those end processes, sessions or
-// servers, or disturb others. Behind them a sender serves one queue at a time also as the worker sees it.
-func onTime(counts map[string]int) bool {
-	for _, f := range faults {
-		if counts[f.name] > 0 && !f.onTime {
-			return false
+// checkLogs: no log has the secret that everything is asked with, or tells of a panic.
+func (w *world) checkLogs(say found) {
+	logs, _ := filepath.Glob(filepath.Join(w.dir, "*.log"))
+	for _, path := range logs {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		if strings.Contains(string(text), w.client.key) {
+			say("no secret is logged", "%s has the key", path)
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, "panic:") || strings.Contains(line, "fatal error:") {
+				say("no process panics", "%s: %.300s", path, line)
+			}
 		}
 	}
-	return true
 }
 
 // count fills in what is only counted.
 func (w *world) count(ctx context.Context, c *pgx.Conn, rows []row) *result {
-	out := &result{Faults: w.counts, Skipped: w.skipped, Storms: w.storms, Posted: len(w.client.posts), Answers: w.client.counts, Ended: map[string]int{},
+	out := &result{Faults: w.counts, Failed: w.failed, Skipped: w.skipped, Storms: w.storms,
+		Posted: len(w.client.posts), Answers: w.client.counts, Ended: map[string]int{},
 		Exits: map[string]int{}, Troubles: w.troubles, Dir: w.dir, Standing: len(w.standing), Found: w.found,
 		Recovery: recoveries(w.times, w.late), Before: w.before,
 		times: w.times, late: w.late, After: w.usage(ctx), Largest: w.largest}
@@ -326,6 +344,9 @@ func (w *world) count(ctx context.Context, c *pgx.Conn, rows []row) *result {
 		out.Unknown += p.Unknown
 		if p.Acked {
 			out.Acknowledged++
+		}
+		if p.Acked && p.Staged {
+			out.Staged++
 		}
 	}
 	for _, r := range rows {

@@ -147,18 +147,27 @@ type usage struct {
 	Goroutines  int `json:"goroutines"`
 	MemoryMiB   int `json:"memory_mib"` // the largest process
 	Connections int `json:"connections"`
+
+	Unread []string `json:"unread,omitempty"` // processes that do not tell: they are down, or hang
 }
 
 func (w *world) usage(ctx context.Context) (u usage) {
 	for _, p := range w.processes {
-		u.MemoryMiB = max(u.MemoryMiB, residentMiB(p.pid()))
-		u.Goroutines += goroutines(p.metrics)
+		memory, running := residentMiB(p.pid()), goroutines(p.metrics)
+		if memory == 0 || running == 0 {
+			u.Unread = append(u.Unread, p.name)
+		}
+		u.MemoryMiB, u.Goroutines = max(u.MemoryMiB, memory), u.Goroutines+running
 	}
-	n, _ := w.query(ctx, `SELECT count(*)::text FROM pg_stat_activity WHERE usename = 'postern'`)
+	n, err := w.query(ctx, `SELECT count(*)::text FROM pg_stat_activity WHERE usename = 'postern'`)
+	if err != nil {
+		u.Unread = append(u.Unread, err.Error())
+	}
 	u.Connections, _ = strconv.Atoi(n)
 	return u
 }
 
+// residentMiB is 0 of a process that is not there.
 func residentMiB(pid int) int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -169,6 +178,7 @@ func residentMiB(pid int) int {
 	return pages * os.Getpagesize() >> 20
 }
 
+// goroutines is 0 of a process that does not answer.
 func goroutines(metrics string) int {
 	c := http.Client{Timeout: 5 * time.Second}
 	a, err := c.Get("http://" + metrics + "/metrics")

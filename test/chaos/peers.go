@@ -263,6 +263,7 @@ func (p *pair) run(ctx, life context.Context, near *client) (written <-chan stru
 func restoreOf(far bool) func(context.Context, *world, *rand.Rand) {
 	return func(_ context.Context, w *world, _ *rand.Rand) {
 		if w.pair == nil {
+			w.missed("there are not two installations")
 			return
 		}
 		at, ctx := w, w.life
@@ -271,7 +272,11 @@ func restoreOf(far bool) func(context.Context, *world, *rand.Rand) {
 		}
 		w.pair.restored = true
 		began := time.Now()
-		if !at.goBack(ctx, w.pair.back) || far {
+		went := at.goBack(ctx, w.pair.back)
+		if !went {
+			w.missed("no backup was taken")
+		}
+		if !went || far {
 			return
 		}
 		w.repeatLetters(ctx, began)

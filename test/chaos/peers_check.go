@@ -155,21 +155,6 @@ func (e *pairEvidence) checkAway(j *flowJob, brought map[string][]farJob, say fo
 const openPairSQL = `SELECT format('message %s of type %s is %s', message_id, type, status) AS what
 	FROM postern.message WHERE ended_at IS NULL`
 
-// ended says whether nothing is open at either installation.
-func (p *pair) ended(ctx context.Context, w *world) bool {
-	if p == nil {
-		return true
-	}
-	for _, at := range []*world{w, p.far} {
-		left, err := at.query(ctx, `SELECT ((SELECT count(*) FROM (`+openPairSQL+` UNION ALL `+openSQL+`) o) + (
-			SELECT count(*) FROM postern.tx WHERE state NOT IN ('DONE', 'FAILED', 'UNRESOLVED', 'CANCELLED')))::text`)
-		if err != nil || left != "0" {
-			return false
-		}
-	}
-	return true
-}
-
 // judgePair reads what both installations say, and compares.
 func (w *world) judgePair(ctx context.Context, near *pgx.Conn, jobs []flowJob, out *result, say found) error {
 	p := w.pair

@@ -85,13 +85,11 @@ func (p *process) start() {
 	}()
 }
 
-// signal sends s to the process if it runs.
-func (p *process) signal(s syscall.Signal) {
+// signal sends s to the process if it runs, and says whether it did.
+func (p *process) signal(s syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cmd != nil && p.cmd.Process != nil && p.cmd.ProcessState == nil {
-		p.cmd.Process.Signal(s)
-	}
+	return p.cmd != nil && p.cmd.Process != nil && p.cmd.ProcessState == nil && p.cmd.Process.Signal(s) == nil
 }
 
 // end stops the process for good.

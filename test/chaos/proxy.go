@@ -66,6 +66,7 @@ func (p *proxy) join(c net.Conn) {
 	both.Go(func() { p.forward(l) })
 	both.Go(func() { p.back(l) })
 	both.Wait()
+	l.close() // both sides have closed theirs
 	p.mu.Lock()
 	delete(p.open, l)
 	p.mu.Unlock()
@@ -73,7 +74,7 @@ func (p *proxy) join(c net.Conn) {
 
 // back carries what the server sends.
 func (p *proxy) back(l *pipe) {
-	defer l.close()
+	defer l.part()
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := l.server.Read(buf)
@@ -86,9 +87,7 @@ func (p *proxy) back(l *pipe) {
 			swallow := l.answers
 			l.mu.Unlock()
 			if !swallow {
-				if _, err := l.client.Write(buf[:n]); err != nil {
-					return
-				}
+				l.give(l.client, buf[:n])
 			}
 		}
 		if err != nil {
@@ -99,7 +98,7 @@ func (p *proxy) back(l *pipe) {
 
 // forward carries what the client sends, and reads along: where commits are to be broken, the next one is.
 func (p *proxy) forward(l *pipe) {
-	defer l.close()
+	defer l.part()
 	buf := make([]byte, 32<<10)
 	reader := &wire{statements: map[string]kind{}}
 	for {
@@ -113,9 +112,7 @@ func (p *proxy) forward(l *pipe) {
 				return
 			}
 			if !swallow {
-				if _, err := l.server.Write(buf[:n]); err != nil {
-					return
-				}
+				l.give(l.server, buf[:n])
 			}
 		}
 		if err != nil {
@@ -147,6 +144,27 @@ func (p *proxy) breaks(l *pipe, request []byte) bool {
 	return true
 }
 
+// part tells both ends that the connection is over. An end that hears nothing does not hear that either: a server
+// keeps the session of a client that is gone, and a client waits for a session that has ended.
+func (l *pipe) part() {
+	l.mu.Lock()
+	requests, answers := l.requests, l.answers
+	l.mu.Unlock()
+	if !answers {
+		l.client.Close()
+	}
+	if !requests {
+		l.server.Close()
+	}
+}
+
+// give writes to one end, which may be gone.
+func (l *pipe) give(to net.Conn, b []byte) {
+	if _, err := to.Write(b); err != nil {
+		l.part()
+	}
+}
+
 func (l *pipe) close() {
 	l.client.Close()
 	l.server.Close()
@@ -160,39 +178,53 @@ func (l *pipe) reset() {
 	l.close()
 }
 
-// cut resets all connections.
-func (p *proxy) cut() {
+// cut resets all connections, and returns how many.
+func (p *proxy) cut() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for l := range p.open {
 		l.reset()
 	}
+	return len(p.open)
 }
 
-// hole swallows for good what established connections send, what they are sent, or both. New ones pass.
-func (p *proxy) hole(requests, answers bool) {
+// brokenSoFar is how many commits it has broken.
+func (p *proxy) brokenSoFar() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.broken
+}
+
+// hole swallows for good what established connections send, what they are sent, or both, and returns of how many. New
+// ones pass. No end hears that the other has closed.
+func (p *proxy) hole(requests, answers bool) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for l := range p.open {
 		l.mu.Lock()
+		if requests && !l.requests || answers && !l.answers {
+			n++
+		}
 		l.requests, l.answers = l.requests || requests, l.answers || answers
 		l.mu.Unlock()
 	}
+	return n
 }
 
-// drop makes holes of established connections and of new ones, until heal.
-func (p *proxy) drop(requests, answers bool) {
+// drop makes holes of established connections and of new ones, until heal, and returns of how many.
+func (p *proxy) drop(requests, answers bool) int {
 	p.mu.Lock()
 	p.requests, p.answers = requests, answers
 	p.mu.Unlock()
-	p.hole(requests, answers)
+	return p.hole(requests, answers)
 }
 
-// slow delays each answer.
-func (p *proxy) slow(d time.Duration) {
+// slow delays each answer, and returns of how many connections.
+func (p *proxy) slow(d time.Duration) int {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.delay = d
-	p.mu.Unlock()
+	return len(p.open)
 }
 
 // breakCommits has the next n commits broken.

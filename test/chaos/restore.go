@@ -16,6 +16,7 @@ func restore(ctx context.Context, w *world, r *rand.Rand) {
 	began := time.Now()
 	backup := w.backup(ctx)
 	if backup == nil {
+		w.missed("no backup was taken")
 		return
 	}
 	wait(ctx, time.Duration(2000+r.Int64N(3000))*time.Millisecond)
@@ -52,12 +53,12 @@ func (w *world) backup(ctx context.Context) *postgres {
 
 // putBack puts a backup in the place of the database, and says whether the processes have noticed.
 func (w *world) putBack(ctx context.Context, backup *postgres) bool {
-	w.note(w.pg.stop(ctx, "immediate"))
+	w.must(w.pg.stop(ctx, "immediate"))
 	gone := filepath.Join(w.dir, "gone")
-	w.note(os.RemoveAll(gone))
-	w.note(os.Rename(w.pg.data(), gone))
-	w.note(os.Rename(backup.data(), w.pg.data()))
-	w.note(w.pg.start(ctx))
+	w.must(os.RemoveAll(gone))
+	w.must(os.Rename(w.pg.data(), gone))
+	w.must(os.Rename(backup.data(), w.pg.data()))
+	w.must(w.pg.start(ctx))
 	if w.quarantined(ctx) {
 		return true
 	}

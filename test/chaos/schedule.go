@@ -113,12 +113,23 @@ func (w *world) run(ctx context.Context, schedule []planned) {
 				continue
 			}
 		}
-		w.counts[p.kind.name]++
 		fmt.Fprintf(os.Stderr, "%s %6.1f %s\n", time.Now().Format("15:04:05.0"), time.Since(began).Seconds(), p.kind.name)
-		life, cancel := context.WithTimeout(context.WithoutCancel(ctx), 120*time.Second)
-		p.kind.do(life, w.struck(p), rand.New(rand.NewPCG(p.seed, 1)))
-		cancel()
+		w.strike(ctx, p)
 	}
+}
+
+// strike lets a fault happen, and counts it if it has broken something.
+func (w *world) strike(ctx context.Context, p planned) {
+	life, cancel := context.WithTimeout(context.WithoutCancel(ctx), 120*time.Second)
+	defer cancel()
+	at := w.struck(p)
+	p.kind.do(life, at, rand.New(rand.NewPCG(p.seed, 1)))
+	if why := at.brokeNothing(); why != "" {
+		fmt.Fprintf(os.Stderr, "%s has broken nothing: %s\n", p.kind.name, why)
+		w.failed[p.kind.name]++
+		return
+	}
+	w.counts[p.kind.name]++
 }
 
 // struck is what a fault breaks: of several installations one of them, and the lines between them by the first.

@@ -253,15 +253,6 @@ const openSystemsSQL = `SELECT format('batch %s is %s', batch_id, state) AS what
 	UNION ALL SELECT format('event %s is %s', identity, status) FROM postern.event
 		WHERE status NOT IN ('Successful', 'Dead')`
 
-// ended says whether no batch and no event is open.
-func (s *systems) ended(ctx context.Context, w *world) bool {
-	if s == nil {
-		return true
-	}
-	left, err := w.query(ctx, `SELECT count(*)::text FROM (`+openSystemsSQL+`) o`)
-	return err == nil && left == "0"
-}
-
 // judgeSystems reads what the worker and the rows say, and compares.
 func (w *world) judgeSystems(ctx context.Context, c *pgx.Conn, out *result, say found) (err error) {
 	s := w.systems

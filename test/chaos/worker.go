@@ -24,6 +24,7 @@ type call struct {
 	Attempt int       `json:"attempt"`
 	Fence   int64     `json:"fence"`
 	N       int       `json:"n"`
+	Mode    string    `json:"mode,omitempty"` // how the worker behaved when it began, "" for well
 	// done, sent, failed, rejected: executed. again: answered from memory. stale: refused. asked: a question, Said is what it
 	// was told. told: a callback. nothing: it came, and was not executed.
 	Did   string `json:"did"`
@@ -50,6 +51,7 @@ type worker struct {
 	next     map[string]int    // by sender
 	fences   map[string]int64  // by queue, or by the transaction of none
 	mode     string
+	odd      int // calls that met one
 	settings workerSettings
 	canary   int // requests to an address that only a redirect names
 
@@ -99,10 +101,21 @@ func (w *worker) behave(mode string) {
 	w.mu.Unlock()
 }
 
+// behaves returns the mode that a call meets.
 func (w *worker) behaves() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.mode != "" {
+		w.odd++
+	}
 	return w.mode
+}
+
+// misbehaved is how many calls have met another mode than "".
+func (w *worker) misbehaved() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.odd
 }
 
 // log writes a line. The caller holds the lock, and lets it go before it syncs.
@@ -187,7 +200,8 @@ func (w *worker) dispatch(out http.ResponseWriter, r *http.Request) {
 	}
 	json.Unmarshal(body.TxData.Data, &data)
 	c := call{At: time.Now(), Token: body.Postern.Token, UID: body.TxData.UID, Queue: body.Sender.Queue, Sender: body.Sender.AccountID,
-		Attempt: body.Postern.Attempt, Fence: body.Postern.Fence, N: data.N}
+		Attempt: body.Postern.Attempt, Fence: body.Postern.Fence, N: data.N,
+		Mode: mode}
 	acts, rejects := actsOf(body.TxData.Data)
 	c.Acts = acts
 	pause := time.Duration(2+roll(c.Token, 20))*time.Millisecond + w.settings.Takes

@@ -41,16 +41,20 @@ type world struct {
 
 	mu       sync.Mutex
 	counts   map[string]int    // faults by kind
+	nothing  string            // why the fault that is under way has broken nothing; "": it has
 	skipped  map[string]string // kinds that this machine cannot have, and why
 	storms   int               // sessions were all terminated
 	troubles []string          // of the harness itself
 	times    map[string][]time.Duration
 	late     map[string]int
+	failed   map[string]int // faults by kind that have broken nothing
 	largest  map[string]int
 	wrong    map[string][]string // violations that show while faults happen
 	quiet    []span              // in which the worker may not be called
+	frozen   []span              // in which a process stood still, and a lease longer
 	probes   int
-	found    int // by an operator, of what was held
+	found    int    // by an operator, of what was held
+	lastOpen string // what a look at what has not ended found last, and when
 
 	clockBin string // the program whose clock can be moved
 	noClock  string // why there is none
@@ -66,8 +70,10 @@ func begin(ctx context.Context, o options) (w *world, err error) {
 	}
 	os.Chmod(dir, 0o755)
 	w = &world{dir: dir, ttl: 3 * time.Second, life: ctx, counts: map[string]int{}, skipped: map[string]string{},
-		times: map[string][]time.Duration{}, late: map[string]int{}, largest: map[string]int{}, wrong: map[string][]string{},
-		idle: o.idle, drips: o.drips}
+		failed: map[string]int{},
+		times:  map[string][]time.Duration{}, late: map[string]int{}, largest: map[string]int{},
+		wrong: map[string][]string{},
+		idle:  o.idle, drips: o.drips}
 	defer func(made *world) {
 		if err != nil {
 			made.end()
@@ -157,6 +163,7 @@ func (w *world) startPostern(ctx context.Context, names []string) error {
 	if w.client, err = newClient(strings.TrimSpace(string(key)), apis, filepath.Join(w.dir, "client.jsonl")); err != nil {
 		return err
 	}
+	w.client.database = func() string { return w.pg.url() }
 	w.client.told = w.worker.url() + "/told"
 	for _, p := range w.processes {
 		if p.api != "" {
@@ -268,6 +275,21 @@ func (w *world) note(err error) {
 	w.troubles = append(w.troubles, err.Error())
 }
 
+// missed says of the fault that is under way that it has broken nothing, and why.
+func (w *world) missed(why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.nothing = why
+}
+
+// brokeNothing returns why the last fault has broken nothing, and forgets it.
+func (w *world) brokeNothing() (why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	why, w.nothing = w.nothing, ""
+	return why
+}
+
 // violate keeps a violation that shows at once.
 func (w *world) violate(invariant, format string, args ...any) {
 	w.mu.Lock()
@@ -275,7 +297,7 @@ func (w *world) violate(invariant, format string, args ...any) {
 	w.wrong[invariant] = append(w.wrong[invariant], fmt.Sprintf(format, args...))
 }
 
-// heal undoes what a fault may have left.
+// heal undoes what a fault may have left. Behind that each process has to work again.
 func (w *world) heal(ctx context.Context) {
 	if err := w.pg.await(ctx, 5*time.Second); err != nil {
 		w.note(w.pg.start(ctx))
@@ -284,6 +306,9 @@ func (w *world) heal(ctx context.Context) {
 	for _, p := range slices.Concat(w.processes, w.runners) {
 		p.signal(syscall.SIGCONT)
 		p.eachProxy((*proxy).heal)
+	}
+	for _, p := range w.processes {
+		w.measure(ctx, "all", time.Now(), w.answers(p))
 	}
 	if w.pair != nil {
 		w.pair.far.heal(ctx)
@@ -295,8 +320,11 @@ func (w *world) heal(ctx context.Context) {
 }
 
 // findOut is the operator who looks at the worker after what is held, since its answers were lies until the retries
-// were used up, and says what came of it.
+// were used up, and says what came of it. Before that /why has to name what it is held for.
 func (w *world) findOut(ctx context.Context) {
+	if some, err := w.query(ctx, `SELECT 'held' FROM postern.mark WHERE kind = 'unknown' LIMIT 1`); err != nil || some == "" {
+		return // the view below reads every row
+	}
 	held, err := w.query(ctx, `SELECT coalesce(string_agg(t.id || ' ' || t.uid, ','), '')
 		FROM postern.transactions t
 		CROSS JOIN LATERAL postern.id_place(t.id::text) p
@@ -306,6 +334,7 @@ func (w *world) findOut(ctx context.Context) {
 	}
 	for _, one := range strings.Split(held, ",") {
 		id, uid, _ := strings.Cut(one, " ")
+		w.checkHeld(ctx, id, uid)
 		lever := "was-not-done"
 		if w.worker.executed(uid) {
 			lever = "was-done"
@@ -321,19 +350,18 @@ func (w *world) findOut(ctx context.Context) {
 	}
 }
 
-// awaitEnd waits until nothing is under way any more but what stands on purpose.
-func (w *world) awaitEnd(ctx context.Context, until time.Time) {
-	for time.Now().Before(until) && wait(ctx, time.Second) {
-		w.findOut(ctx)
-		left, err := w.query(ctx, `SELECT count(*)::text FROM postern.tx
-			WHERE state NOT IN ('DONE', 'FAILED', 'UNRESOLVED', 'CANCELLED') AND coalesce(uid, '') NOT LIKE 'still-%'
-				AND coalesce(uid, '') NOT LIKE 'poison-%'`)
-		untold, e := w.query(ctx, `SELECT count(*)::text FROM postern.delivery WHERE state IN ('queued', 'pending')
-			AND url = $1 AND attempts = 0`, w.client.told)
-		if err == nil && e == nil && left == "0" && untold == "0" && w.flows.ended(ctx, w) &&
-			w.systems.ended(ctx, w) && w.pair.ended(ctx, w) && w.domain.ended(ctx) {
-			return
-		}
+// checkHeld: what waits for a word of an operator has a /why that says so, and a worker that has lied.
+func (w *world) checkHeld(ctx context.Context, id, uid string) {
+	const invariant = "what is held could not be known"
+	y, err := w.why(ctx, w.client.apis[0], id)
+	switch {
+	case err != nil:
+		w.violate(invariant, "%s is held, and /why does not tell: %v", uid, err)
+	case !terminal[y.State] && !y.Moving && !y.names("outcome_unknown"):
+		w.violate(invariant, "%s is held, and /why names %v", uid, y.Blockers)
+	}
+	if w.counts["worker-lie"]+w.counts["restore"] == 0 {
+		w.violate(invariant, "%s is held, and no worker has lied", uid)
 	}
 }
 
