@@ -36,7 +36,8 @@ test: ## every test, against a real PostgreSQL that is found or started
 	cd test/chaos && $(GO) test $(TESTFLAGS) ./... # and the checker, which shares no code with what it checks
 
 .PHONY: test-ui
-test-ui: build ## the dashboard in the Chromium of the system, with axe; skips with one line where there is none (UPDATE=1: golden texts, pictures)
+test-ui: ## the dashboard in the Chromium of the system, with axe; skips with one line where there is none (UPDATE=1: golden texts, pictures)
+	$(GO) build -ldflags="-s -w" -o bin/postern ./cmd/postern
 	cd test/ui && npm ci --no-audit --no-fund --silent && node test.mjs
 
 .PHONY: test-kills

@@ -832,6 +832,13 @@ const (
 	ListMessagesParamsTypeResult ListMessagesParamsType = "result"
 )
 
+// Defines values for ListNodesParamsState.
+const (
+	ListNodesParamsStateDead   ListNodesParamsState = "dead"
+	ListNodesParamsStateLive   ListNodesParamsState = "live"
+	ListNodesParamsStateSilent ListNodesParamsState = "silent"
+)
+
 // Defines values for ListBatchesParamsPriority.
 const (
 	ListBatchesParamsPriorityHigh ListBatchesParamsPriority = "High"
@@ -1412,6 +1419,9 @@ type BulkOutputBody struct {
 	// DryRun true: this is what it would do
 	DryRun *bool `json:"dry_run,omitempty"`
 
+	// Ids of a dry run with filter: what it looked at, up to 1000
+	Ids []string `json:"ids,omitempty"`
+
 	// Matched transactions that were looked at
 	Matched int64 `json:"matched"`
 
@@ -1528,7 +1538,7 @@ type ChannelView struct {
 	Name         string          `json:"name"`
 	Offered      *int64          `json:"offered,omitempty"`
 
-	// Queued counted to 100,000, as the others
+	// Queued counted to 100,000, in lists to 1001, as the others
 	Queued        *int64  `json:"queued,omitempty"`
 	RetryInterval *string `json:"retry_interval,omitempty"`
 	StaleAfter    *string `json:"stale_after,omitempty"`
@@ -1646,7 +1656,7 @@ type ContextPeerSettings struct {
 	// Secret Both ends sign with it. Left out it stays what it is. Another one is good at once, and the one before it no more: rotate-secret keeps both for a time.
 	Secret *string `json:"secret,omitempty"`
 
-	// URL Its door for this context: its address, and what PUT /peers answers there as door. Without one it calls, and is not called. Messages go out as transactions of the type peer. and its name.
+	// URL Its door for this context: its address, and what PUT /peers answers there as door. Without one it calls, and is not called. Over a Mycelium network it is mycelium:KEY with that door behind it. Messages go out as transactions of the type peer. and its name.
 	//
 	// Examples: https://far.example/contexts/shop/peers/near
 	URL *string `json:"url,omitempty"`
@@ -1887,7 +1897,7 @@ type DispatcherSettings struct {
 	// Unknown The fate of a transaction that was sent, whose worker cannot say what came of it, and that may not be sent again. hold (the default): it waits for an operator (was-done, was-not-done, abandon). unresolved: it ends UNRESOLVED.
 	Unknown *DispatcherSettingsUnknown `json:"unknown,omitempty"`
 
-	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.; peer: calls a peer, for types that begin with peer.
+	// WorkerURL Where transactions of the type are executed; mycelium:KEY/PATH is called over a Mycelium network; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.; peer: calls a peer, for types that begin with peer.
 	WorkerURL string `json:"worker_url"`
 }
 
@@ -1956,7 +1966,7 @@ type DispatcherView struct {
 	Version  int64                  `json:"version"`
 	Warnings []string               `json:"warnings"`
 
-	// WorkerURL Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.; peer: calls a peer, for types that begin with peer.
+	// WorkerURL Where transactions of the type are executed; mycelium:KEY/PATH is called over a Mycelium network; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.; peer: calls a peer, for types that begin with peer.
 	WorkerURL string `json:"worker_url"`
 }
 
@@ -1979,7 +1989,7 @@ type DispatchersOutputBody struct {
 
 // DomainHeightInputBody defines model for DomainHeightInputBody.
 type DomainHeightInputBody struct {
-	// Force Also where it rises by more than ten ranges of blocks.
+	// Force Also where it rises by more than ten ranges of blocks, or falls.
 	Force *bool `json:"force,omitempty"`
 
 	// Height Digits, or a number.
@@ -2032,6 +2042,9 @@ type DomainSettings struct {
 	// FinalGrace Heartbeats for which an end is told; 2 unless said.
 	FinalGrace *int64 `json:"final_grace,omitempty"`
 
+	// Finality Types with fewer confirmations are refused.
+	Finality *int64 `json:"finality,omitempty"`
+
 	// FlushGrace 1m unless said, 5s at least.
 	//
 	// Examples: 1m
@@ -2048,7 +2061,7 @@ type DomainSettings struct {
 	// MaxDispatchAhead Public transactions that the core has at once; 50 unless said.
 	MaxDispatchAhead *int64 `json:"max_dispatch_ahead,omitempty"`
 
-	// MaxInflight Intents that a coordinator has at once; 500 unless said.
+	// MaxInflight Intents that a coordinator has at once, at most; 500 unless said. Half of them are kept for the nodes in equal shares, and of each node no more wait for their first try than it dispatches soon.
 	MaxInflight *int64 `json:"max_inflight,omitempty"`
 
 	// MinTenure Heartbeats for which a coordinator keeps its seat; 5 unless said.
@@ -2124,7 +2137,7 @@ type DomainView struct {
 	BlockHeightTolerance      int64 `json:"block_height_tolerance"`
 	BlockRange                int64 `json:"block_range"`
 
-	// Clamped settings that were below their minimum and are at it
+	// Clamped settings that were beyond a bound, and are at it
 	Clamped      []string `json:"clamped"`
 	ClosingGrace int64    `json:"closing_grace"`
 
@@ -2134,6 +2147,7 @@ type DomainView struct {
 	DelegateTimeout        string    `json:"delegate_timeout"`
 	EndorseRejectThreshold int64     `json:"endorse_reject_threshold"`
 	FinalGrace             int64     `json:"final_grace"`
+	Finality               int64     `json:"finality"`
 	FlushGrace             string    `json:"flush_grace"`
 	HeartbeatInterval      string    `json:"heartbeat_interval"`
 
@@ -3120,6 +3134,9 @@ type LeverOutputBody struct {
 	// ID moved to another queue: its id there
 	ID     *string               `json:"id,omitempty"`
 	Result LeverOutputBodyResult `json:"result"`
+
+	// State then, of a flow, job, message or delivery
+	State *string `json:"state,omitempty"`
 }
 
 // LeverOutputBodyResult defines model for LeverOutputBody.Result.
@@ -4356,7 +4373,7 @@ type RotateInputBody struct {
 
 // RotatePeerSecretInputBody defines model for RotatePeerSecretInputBody.
 type RotatePeerSecretInputBody struct {
-	// Overlap of both secrets, 0s to 720h; 24h unless said
+	// Overlap 0s to 720h, 24h unless said: for so long the secret before is good, too; 0s ends all that are. The same secret again keeps those before it, and longer. Another one, given or drawn, keeps the one before it, and until its time one that is older: a repeated call takes nothing from the other end.
 	//
 	// Examples: 24h
 	Overlap *string `json:"overlap,omitempty"`
@@ -4909,7 +4926,7 @@ type SubscriptionView struct {
 	Newest  string                  `json:"newest"`
 	OnError SubscriptionViewOnError `json:"on_error"`
 
-	// Pending not delivered or acknowledged yet, counted to 100,000
+	// Pending not delivered or acknowledged yet, to 100,000, in lists to 1001
 	Pending int64 `json:"pending"`
 
 	// PreviousSecretUntil the secret before signs too until then
@@ -5893,6 +5910,8 @@ type RetryDeliveryParams struct {
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
 }
 
 // ListDispatchersParams are the parameters of ListDispatchers; what is zero is not sent.
@@ -6173,6 +6192,8 @@ type RedriveEventParams struct {
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
 }
 
 // RedriveEventsParams are the parameters of RedriveEvents; what is zero is not sent.
@@ -6226,6 +6247,8 @@ type CancelFlowParams struct {
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
 }
 
 // DeleteFlowJobParams are the parameters of DeleteFlowJob; what is zero is not sent.
@@ -6236,12 +6259,26 @@ type DeleteFlowJobParams struct {
 	DryRun *bool `query:"dry_run"`
 }
 
+// RedriveFlowParams are the parameters of RedriveFlow; what is zero is not sent.
+type RedriveFlowParams struct {
+	// Kept in the audit row, with who and when.
+	Reason string `query:"reason"`
+	// Answer what would change, and change nothing.
+	DryRun *bool `query:"dry_run"`
+	// The same key and body again: the same flow.
+	IdempotencyKey string `header:"Idempotency-Key"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
+}
+
 // StartFlowParams are the parameters of StartFlow; what is zero is not sent.
 type StartFlowParams struct {
 	// Kept in the audit row, with who and when.
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
 }
 
 // AnnounceIdentityParams are the parameters of AnnounceIdentity; what is zero is not sent.
@@ -6292,6 +6329,8 @@ type CancelJobParams struct {
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
 }
 
 // GetJobLogsParams are the parameters of GetJobLogs; what is zero is not sent.
@@ -6354,6 +6393,8 @@ type CancelMessageParams struct {
 	Reason string `query:"reason"`
 	// Answer what would change, and change nothing.
 	DryRun *bool `query:"dry_run"`
+	// The ETag that was last seen: 412 if it changed since.
+	IfMatch string `header:"If-Match"`
 }
 
 // GetMessageLogsParams are the parameters of GetMessageLogs; what is zero is not sent.
@@ -6388,9 +6429,13 @@ type ReceiveMessagesParams struct {
 	Prefer string `header:"Prefer"`
 }
 
+// ListNodesParamsState is a part of ListNodes.
+type ListNodesParamsState string
+
 // ListNodesParams are the parameters of ListNodes; what is zero is not sent.
 type ListNodesParams struct {
-	Limit int64 `query:"limit"`
+	State []ListNodesParamsState `query:"state"`
+	Limit int64                  `query:"limit"`
 	// next of the page before.
 	Cursor string `query:"cursor"`
 }
@@ -7366,6 +7411,8 @@ type GetTransactionAttemptsParams struct {
 	Limit int64 `query:"limit"`
 	// next of the page before.
 	Cursor string `query:"cursor"`
+	// The last ones of all, without next.
+	Last *bool `query:"last"`
 }
 
 // CancelTransactionParams are the parameters of CancelTransaction; what is zero is not sent.
@@ -8252,7 +8299,7 @@ var Operations = []Operation{
 	{Name: "PauseContext", Method: "POST", Path: "/contexts/{name}/pause", Summary: "Send nothing more of a context", Query: []string{"reason", "dry_run"}},
 	{Name: "PurgeContext", Method: "POST", Path: "/contexts/{name}/purge", Summary: "Cancel what waits in a context", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeContext", Method: "POST", Path: "/contexts/{name}/resume", Summary: "Let a paused context go on", Query: []string{"reason", "dry_run"}},
-	{Name: "MoveClock", Method: "POST", Path: "/debug/clock", Summary: "Set or advance the time (only with --debug-clock)"},
+	{Name: "MoveClock", Method: "POST", Path: "/debug/clock", Summary: "Set or advance the time (in dev, or with --debug-clock)"},
 	{Name: "ListDeliveries", Method: "GET", Path: "/deliveries", Summary: "List deliveries", Query: []string{"subscription", "transaction", "state", "created_after", "created_before", "limit", "order", "cursor"}},
 	{Name: "GetDelivery", Method: "GET", Path: "/deliveries/{id}", Summary: "Read one delivery, with its attempts"},
 	{Name: "RetryDelivery", Method: "POST", Path: "/deliveries/{id}/retry", Summary: "Deliver now, or once more", Query: []string{"reason", "dry_run"}},
@@ -8302,7 +8349,7 @@ var Operations = []Operation{
 	{Name: "GetFlowHistory", Method: "GET", Path: "/flows/{id}/history", Summary: "What happened to a flow"},
 	{Name: "PostFlowJobs", Method: "POST", Path: "/flows/{id}/jobs", Summary: "Add jobs to a flow that has not ended"},
 	{Name: "DeleteFlowJob", Method: "DELETE", Path: "/flows/{id}/jobs/{ref}", Summary: "Remove a job that has not started, and that no other needs", Query: []string{"reason", "dry_run"}},
-	{Name: "RedriveFlow", Method: "POST", Path: "/flows/{id}/redrive", Summary: "Do it again in a new flow, without what had finished and has not changed"},
+	{Name: "RedriveFlow", Method: "POST", Path: "/flows/{id}/redrive", Summary: "Do it again in a new flow, without what had finished and has not changed", Query: []string{"reason", "dry_run"}},
 	{Name: "StartFlow", Method: "POST", Path: "/flows/{id}/start", Summary: "Post its jobs", Query: []string{"reason", "dry_run"}},
 	{Name: "GetFlowWhy", Method: "GET", Path: "/flows/{id}/why", Summary: "What a flow waits for"},
 	{Name: "ValidateFlow", Method: "POST", Path: "/flows:validate", Summary: "Check a flow, and store nothing"},
@@ -8336,7 +8383,7 @@ var Operations = []Operation{
 	{Name: "ReplyMessage", Method: "POST", Path: "/messages/{id}/reply", Summary: "Answer a message with its result"},
 	{Name: "GetMessageWhy", Method: "GET", Path: "/messages/{id}/why", Summary: "What a message waits for"},
 	{Name: "ReceiveMessages", Method: "POST", Path: "/messages:receive", Summary: "Take the oldest messages of msg_in", Query: []string{"wait"}},
-	{Name: "ListNodes", Method: "GET", Path: "/nodes", Summary: "List the processes that dispatch", Query: []string{"limit", "cursor"}},
+	{Name: "ListNodes", Method: "GET", Path: "/nodes", Summary: "List the processes that dispatch", Query: []string{"state", "limit", "cursor"}},
 	{Name: "GetNode", Method: "GET", Path: "/nodes/{name}", Summary: "Read one node"},
 	{Name: "BuryNode", Method: "POST", Path: "/nodes/{name}/bury", Summary: "Take a node for dead now, and let others go on with its queues", Query: []string{"reason", "dry_run"}},
 	{Name: "DrainNode", Method: "POST", Path: "/nodes/{name}/drain", Summary: "Hand back what it holds, claim nothing more", Query: []string{"reason", "dry_run"}},
@@ -8448,7 +8495,7 @@ var Operations = []Operation{
 	{Name: "GetTransactionWhyByUID", Method: "GET", Path: "/transactions/by-uid/{uid}/why", Summary: "What it waits for, by the client's name"},
 	{Name: "GetTransaction", Method: "GET", Path: "/transactions/{id}", Summary: "Read one transaction, or wait for it", Query: []string{"wait", "until"}},
 	{Name: "AbandonTransaction", Method: "POST", Path: "/transactions/{id}/abandon", Summary: "End what an outage made immovable", Query: []string{"reason", "dry_run"}},
-	{Name: "GetTransactionAttempts", Method: "GET", Path: "/transactions/{id}/attempts", Summary: "One entry per dispatch", Query: []string{"limit", "cursor"}},
+	{Name: "GetTransactionAttempts", Method: "GET", Path: "/transactions/{id}/attempts", Summary: "One entry per dispatch", Query: []string{"limit", "cursor", "last"}},
 	{Name: "CancelTransaction", Method: "POST", Path: "/transactions/{id}/cancel", Summary: "Take back what has not gone out", Query: []string{"reason", "dry_run"}},
 	{Name: "GetTransactionHistory", Method: "GET", Path: "/transactions/{id}/history", Summary: "Every transition, oldest first"},
 	{Name: "MoveTransaction", Method: "POST", Path: "/transactions/{id}/move", Summary: "Let it go out earlier or later in its queue", Query: []string{"reason", "dry_run"}},
@@ -8817,7 +8864,7 @@ func (c *Client) ResumeContext(ctx context.Context, name string, params *ResumeC
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
-// MoveClock: Set or advance the time (only with --debug-clock). POST /debug/clock
+// MoveClock: Set or advance the time (in dev, or with --debug-clock). POST /debug/clock
 func (c *Client) MoveClock(ctx context.Context, body *MoveClockJSONRequestBody) (*Answer[ClockOutputBody], error) {
 	path := "/debug/clock"
 	return ask[ClockOutputBody](ctx, c, "POST", path, nil, body)
@@ -9118,9 +9165,9 @@ func (c *Client) DeleteFlowJob(ctx context.Context, id string, ref string, param
 }
 
 // RedriveFlow: Do it again in a new flow, without what had finished and has not changed. POST /flows/{id}/redrive
-func (c *Client) RedriveFlow(ctx context.Context, id string, body *RedriveFlowJSONRequestBody) (*Answer[FlowView], error) {
+func (c *Client) RedriveFlow(ctx context.Context, id string, params *RedriveFlowParams, body *RedriveFlowJSONRequestBody) (*Answer[FlowView], error) {
 	path := fmt.Sprintf("/flows/%s/redrive", segment(id))
-	return ask[FlowView](ctx, c, "POST", path, nil, body)
+	return ask[FlowView](ctx, c, "POST", path, params, body)
 }
 
 // StartFlow: Post its jobs. POST /flows/{id}/start

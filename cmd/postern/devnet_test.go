@@ -108,6 +108,7 @@ func TestDevRunsADevnetToo(t *testing.T) {
 	if tx.State != "DONE" || on.State != "included" {
 		t.Errorf("the transfer is %s, on the ledger %s", tx.State, on.State)
 	}
+	call(t, http.MethodPost, d.API+"/debug/clock", `{"advance": "1h"}`, 200, nil) // the dashboard has a form for it
 	p.signal(os.Interrupt)
 	if code := p.wait(); code != 0 {
 		t.Errorf("Ctrl-C ended dev with %d", code)

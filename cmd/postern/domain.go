@@ -154,7 +154,7 @@ func domainHeightCommand() *cobra.Command {
 			return ask(cmd, http.MethodPut, objectPath("domains/"+args[0])+"/height", body)
 		},
 	})
-	cmd.Flags().BoolVar(&force, "force", false, "also where it rises by more than ten ranges of blocks")
+	cmd.Flags().BoolVar(&force, "force", false, "also where it rises by more than ten ranges of blocks, or falls")
 	return cmd
 }
 

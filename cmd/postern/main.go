@@ -10,11 +10,9 @@ import (
 	"syscall"
 
 	"github.com/postern-dev/postern/internal/devpg"
-	"github.com/postern-dev/postern/internal/sandbox"
 )
 
 func main() {
-	sandbox.MaybeChild()
 	devpg.MaybeChild()
 	if os.Getenv("GOGC") == "" { // the live heap is small; at 200 a tenth of the processor time goes into collecting
 		debug.SetGCPercent(400)

@@ -52,8 +52,9 @@ type App struct {
 	loops    safe.Loops
 	deaf     func() // nothing is heard of panics any more
 
-	engine *work.Engine
-	remote *remote.Client
+	engine  *work.Engine
+	remote  *remote.Client
+	courier *courier // nil: no node of a Mycelium network is known, or there is no API
 
 	traces        *telemetry.Traces  // nil: off
 	metrics       *telemetry.Metrics // nil: off
@@ -104,6 +105,7 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	a.remote = remote.New(remote.Config{
 		AllowCIDR:  cfg.WorkerAllowCIDR,
 		UserAgent:  "postern/" + role.Version,
+		Mycelium:   cfg.Mycelium,
 		SigningKey: ed25519.PrivateKey(cfg.SigningKey),
 	})
 	if role.Work {
@@ -184,6 +186,9 @@ func (a *App) openAPI(ctx context.Context, role Role) error {
 	if a.listener, err = listen(a.cfg.Listen, "listen"); err != nil {
 		return err
 	}
+	if a.cfg.Mycelium != "" {
+		a.courier = newCourier(a.cfg.Mycelium, a.api.Door(), a.log)
+	}
 	a.server = a.api.Server()
 	if a.cfg.UI == "on" {
 		a.server.Handler = a.dashboard(role).Beside(a.server.Handler)
@@ -204,6 +209,7 @@ func (a *App) dashboard(role Role) *ui.UI {
 		Home: role.Home,
 		Dev:  role.Home,
 		Log:  a.log,
+		Now:  func() time.Time { return a.store.Moment(time.Now()) },
 		Stop: a.leaving,
 	}
 	if flow := a.api.CodeFlow(); flow != nil {
@@ -300,12 +306,7 @@ func (a *App) Run(ctx context.Context) error {
 		go a.loops.Run(working, "configuration", a.store.KeepFresh)
 		go a.loops.Run(working, "staged rows", func(ctx context.Context) { work.Drain(ctx, a.store, false, a.log) })
 	}
-	if a.server != nil {
-		go safe.Run("listener", func() {
-			served <- safe.Try("listener", func() error { return a.server.Serve(a.listener) })
-		})
-		a.log.Info("listening", "url", a.URL())
-	}
+	a.serve(working, served)
 	a.serveMetrics()
 	a.ready.Store(true)
 
@@ -339,12 +340,28 @@ func (a *App) Run(ctx context.Context) error {
 	if a.server != nil {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 		defer cancel()
-		if err := a.server.Shutdown(last); err != nil {
+		ended := make(chan error, 1) // a node that hangs takes no time from requests over HTTP
+		go safe.Run("mycelium end", func() { ended <- a.courier.end(last) })
+		if err := errors.Join(a.server.Shutdown(last), <-ended); err != nil {
 			a.api.GiveUp()
 			a.server.Close()
 		}
 	}
 	return first
+}
+
+// serve has the API answer what comes, until it is shut down, and what peers send over a Mycelium network until ctx
+// ends.
+func (a *App) serve(ctx context.Context, served chan<- error) {
+	if a.server != nil {
+		go safe.Run("listener", func() {
+			served <- safe.Try("listener", func() error { return a.server.Serve(a.listener) })
+		})
+		a.log.Info("listening", "url", a.URL())
+	}
+	if a.courier != nil {
+		go a.loops.Run(ctx, "mycelium", a.courier.run)
+	}
 }
 
 // leave gives clients the delay to find another process: all requests are still answered, and posts stay for others.

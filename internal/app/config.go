@@ -46,7 +46,7 @@ type Config struct {
 
 	DrainDelay time.Duration `env:"POSTERN_DRAIN_DELAY" envDefault:"0s" group:"http" help:"how long everything is still answered when stopping, after readiness has dropped"`
 
-	DebugClock bool `env:"POSTERN_DEBUG_CLOCK" group:"http" help:"let POST /debug/clock move the time, for tests"`
+	DebugClock bool `env:"POSTERN_DEBUG_CLOCK" group:"http" help:"let POST /debug/clock move the time (dev does)"`
 
 	Deployment      string         `env:"POSTERN_DEPLOYMENT" group:"work" help:"name of this installation: a database that ran under another is taken for a copy, and sends nothing (none)"`
 	NodeName        string         `env:"POSTERN_NODE_NAME" group:"work" help:"name of this process in leases and logs (host-pid)"`
@@ -57,6 +57,8 @@ type Config struct {
 	WorkerAllowCIDR []netip.Prefix `env:"POSTERN_WORKER_ALLOW_CIDR" group:"work" help:"private ranges in which workers, webhooks and callbacks may live (none)"`
 	SourceSchemas   []string       `env:"POSTERN_SOURCE_SCHEMAS" group:"work" help:"schemas of this database that sources of kind postgres_table may read, with commas between (none)"`
 	SigningKey      SigningKey     `env:"POSTERN_SIGNING_KEY" group:"work" secret:"true" help:"ed25519 key that signs calls of tools, and webhooks besides their secrets, in PEM or whsk_ (none)"`
+
+	Mycelium string `env:"POSTERN_MYCELIUM" group:"work" help:"local Mycelium node, for mycelium: URLs (none)"`
 
 	MetricsListen string `env:"POSTERN_METRICS_LISTEN" envDefault:"127.0.0.1:9090" group:"metrics" help:"address of GET /metrics, /livez and /readyz, or off; where that default is taken, another port is"`
 	OTLPEndpoint  string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" group:"metrics" help:"collector of traces, OTLP over HTTP in JSON (off)"`
@@ -90,6 +92,9 @@ func (c *Config) Validate() error {
 		return invalid("listen", c.Listen, "without authentication Postern listens on loopback addresses only, such as 127.0.0.1:8080: set POSTERN_AUTH=required or listen there")
 	}
 	if err := c.validateActors(); err != nil {
+		return err
+	}
+	if err := c.validateMycelium(); err != nil {
 		return err
 	}
 	for _, schema := range c.SourceSchemas {
@@ -141,6 +146,16 @@ func (c *Config) validateActors() error {
 			"want http or https, a host and perhaps a path, such as https://postern.example.com")
 	}
 	return c.validateOIDC()
+}
+
+// validateMycelium wants the address of a node.
+func (c *Config) validateMycelium() error {
+	u, err := url.Parse(c.Mycelium)
+	if c.Mycelium != "" && (err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" ||
+		strings.Trim(u.Path, "/") != "" || u.Scheme != "https" && u.Scheme != "http") {
+		return invalid("mycelium", c.Mycelium, "want the address of its API, such as http://127.0.0.1:8989")
+	}
+	return nil
 }
 
 // validateOIDC says which setting of identity providers cannot be.

@@ -65,6 +65,7 @@ func NewDev(ctx context.Context, cfg Config, o DevOptions, log *slog.Logger) (_ 
 	if err != nil {
 		return nil, err
 	}
+	cfg.DebugClock = true // the dashboard offers it
 	if len(cfg.SigningKey) == 0 {
 		var said string
 		if cfg.SigningKey, said, err = devKey(kept); err != nil {

@@ -158,6 +158,11 @@ func TestWhatOtherNodesMayNotSayIsRefused(t *testing.T) {
 		{"alice", call(message(`, "reason": "a\u0000b"`)), "/messages/0/reason", 400},
 		{"alice", call(message(`, "id": "` + id + `"`)), "/messages/0/id", 422},
 		{"alice", call(strings.Replace(good, `"height": 0`, `"height": -1`, 1)), "/messages/0/height", 422},
+		{"alice", call(message(`, "state": "Zzz"`)), "/messages/0/state", 422},
+		{"alice", call(message(`, "entries": [{"id": "` + id + `", "state": "Zzz"}]`)),
+			"/messages/0/entries/0/state", 422},
+		{"alice", call(message(`, "entries": [{"id": "` + id + `", "outcome": "ok"}]`)),
+			"/messages/0/entries/0/outcome", 422},
 		{"alice", call(strings.Replace(good, `"install": 1`, `"install": 0`, 1)), "/messages/0/install", 422},
 		{"alice", call(strings.Replace(good, `"beat": 1`, `"beat": "x"`, 1)), "/messages/0", 422},
 		{"alice", call(strings.Replace(message(`, "id": "`+id+`", "key": "k", "hash": "h", "made": {"plan": [{

@@ -346,7 +346,7 @@ func TestAParkedIntentWaitsUntilItIsResumed(t *testing.T) {
 	if d := want(t, 200, "GET", n.url+"/domains/tok", ""); d["height"] != "7" {
 		t.Error("the height is", d["height"])
 	}
-	for want := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for want := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if status, text := send(t, "DELETE", n.url+"/domains/tok", ""); status == 204 {
 			break
 		} else if time.Now().After(want) {
@@ -391,6 +391,8 @@ func TestWhatADomainCannotDoIsRefused(t *testing.T) {
 		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "service_calls": ["sing"]}`,
 			"/service_calls/0"},
 		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "mode": "STATIC"}`, "/static"},
+		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "finality": 30}`, "/finality"},
+		{"PUT", "/domains/x", `{"types": ["TOK"], "service_url": "http://127.0.0.1:1", "finality": -1}`, "/finality"},
 		{"POST", "/domains/tok/intents", `{"party": "alice@nowhere", "data": {}}`, "/party"},
 		{"POST", "/domains/tok/intents", `{"party": "alice", "data": {}, "depends_on": ["missing"]}`, "/depends_on/0"},
 		{"POST", "/domains/tok/intents:batch", `{"intents": [{"uid": "a", "party": "x", "data": 1,

@@ -373,8 +373,8 @@ func TestTheEnvironmentIsFrozenAtTheStart(t *testing.T) {
 		}
 	}
 	patch(428, "", "2")
-	patch(412, `"7"`, "2")
-	patch(200, `"1"`, "2")
+	patch(412, `"99"`, "2")
+	patch(200, fmt.Sprintf(`"%.0f"`, f["version"]), "2")
 	want(t, 200, "POST", fmt.Sprint(b.url, "/flows/", f["id"], "/start"), "")
 	patch(200, "*", "3")
 	for _, j := range r.takes(1) {

@@ -95,6 +95,7 @@ func TestEveryVariableIsOneThatTheSurfaceNames(t *testing.T) {
 		"POSTERN_UI":                 "the dashboard came after the page",
 		"POSTERN_OIDC_CLIENT_ID":     "as above: people sign in to it",
 		"POSTERN_OIDC_CLIENT_SECRET": "as above",
+		"POSTERN_MYCELIUM":           "workers behind an overlay network came after the page",
 		"POSTERN_DRAIN_DELAY":        "that restarts lose no request was found wanting when it was tried",
 	}
 	for _, f := range Fields() {

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"path"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -57,9 +58,16 @@ func newStrait(t *testing.T) *strait {
 
 func newShore(t *testing.T, key ed25519.PublicKey) *shore {
 	t.Helper()
+	return newShoreWith(t, key, map[string]string{})
+}
+
+// newShoreWith is newShore with settings.
+func newShoreWith(t *testing.T, key ed25519.PublicKey, environ map[string]string) *shore {
+	t.Helper()
 	db := pgtest.New(t)
 	pgtest.Apart(t, db.Pool)
-	s := &shore{db: db, url: clockedWith(t, map[string]string{"DATABASE_URL": db.URL})}
+	environ["DATABASE_URL"] = db.URL
+	s := &shore{db: db, url: clockedWith(t, environ)}
 	s.knows(t, key)
 	return s
 }
@@ -222,6 +230,29 @@ func TestAChatGoesToAnotherInstallationAndIsAnswered(t *testing.T) {
 	}
 }
 
+// A message of far that answers one of near names it as near does, whatever it is called at far.
+func TestAMessageThatAnswersOneOfAPeerNamesItThere(t *testing.T) {
+	s := newStrait(t)
+	at := s.chats("are you there?")
+	s.delivered(at)
+	asked := s.receives(1)[0]
+	want(t, 200, "PUT", s.far.url+"/peers/near", fmt.Sprintf(`{"url": %q}`, s.near.url+"/contexts/default/peers/far"))
+	id := fmt.Sprint(want(t, 200, "GET", s.near.url+"/contexts/default/peers/far/health", "")["installation"])
+	body := s.signs(s.key, map[string]any{"message_type": "chat", "message": "yes", "reply_to": asked["id"],
+		"audience": message.Audience{Installation: id, Context: "default", Peer: "far"}})
+	want(t, 201, "POST", s.far.url+"/messages", strings.Replace(body, `{"peer": "far"}`, `{"peer": "near"}`, 1))
+	find := s.near.url + "/messages?box=in&reply_to=" + path.Base(at)
+	for until := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		list := want(t, 200, "GET", find, "")["items"].([]any)
+		if len(list) == 1 {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("no message answers it: ", want(t, 200, "GET", s.near.url+"/messages?box=in", ""))
+		}
+	}
+}
+
 // What the wire doubles, loses and holds up is one message each, in the order in which it was written.
 func TestMessagesComeOnceAndInOrderOverABadWire(t *testing.T) {
 	s := newStrait(t)
@@ -377,6 +408,77 @@ func TestAMessageThatIsTakenBackIsStoppedAtThePeer(t *testing.T) {
 	there := fmt.Sprint(s.far.url, "/messages/", list[0]["id"])
 	s.becomes(there, "error")
 	if m := s.becomes(at, "error"); !strings.Contains(fmt.Sprint(m["error"]), "I was wrong") {
+		t.Error(m)
+	}
+}
+
+// A peer that is restored to a time before a message was taken back there is told of that once more, though nothing is
+// open at it: what it has forgotten would stand for ever.
+func TestARestoredPeerForgetsNothingThatWasTakenBack(t *testing.T) {
+	s := newStrait(t)
+	at := s.chats("hello")
+	s.delivered(at)
+	far := func(sql string, into ...any) {
+		t.Helper()
+		var err error
+		if len(into) > 0 {
+			err = s.far.db.Pool.QueryRow(t.Context(), sql).Scan(into...)
+		} else {
+			_, err = s.far.db.Pool.Exec(t.Context(), sql)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	far(`CREATE TABLE backup AS SELECT * FROM postern.message`)
+	far(`CREATE TABLE backup_step AS SELECT * FROM postern.message_step`)
+	want(t, 200, "POST", at+"/cancel", "")
+	ends := func(status string) {
+		t.Helper()
+		var is string
+		for end := time.Now().Add(time.Minute); is != status && time.Now().Before(end); {
+			if far(`SELECT status FROM postern.message`, &is); is != status {
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+		if is != status {
+			t.Fatalf("the message is %s at the peer, want %s", is, status)
+		}
+	}
+	ends("error")
+	far(`DELETE FROM postern.message_step`)
+	far(`DELETE FROM postern.message`)
+	far(`INSERT INTO postern.message SELECT * FROM backup`)
+	far(`INSERT INTO postern.message_step SELECT * FROM backup_step`)
+	far(`UPDATE postern.store SET life = life + 1`)
+	ends("dispatched")
+	if _, err := s.near.db.Pool.Exec(t.Context(), `UPDATE postern.peer
+		SET followed_until = followed_until - interval '1 hour'`); err != nil {
+		t.Fatal(err)
+	}
+	ends("error")
+}
+
+// A receiver at the other installation that answers behind a deadline here, and before it is told to stop, is heard:
+// its answer is kept as late.
+func TestAnAnswerBehindADeadlineIsKeptAsLate(t *testing.T) {
+	s := newStrait(t)
+	at := s.sends(s.key, map[string]any{"message_type": "chat", "message": "quick!", "timeout_ack": 2})
+	s.delivered(at)
+	s.cut.Store(true)
+	s.says(s.receives(1)[0], "reply", `{"message": "yes", "message_format_type": "text"}`)
+	m := s.becomes(at, "error")
+	s.cut.Store(false)
+	for until := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		late := fmt.Sprint(want(t, 200, "GET", at+"/history", "")["late"])
+		if strings.Contains(late, "ResultReceived") && strings.Contains(late, "yes") {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("the answer is kept nowhere: ", late, m)
+		}
+	}
+	if m := want(t, 200, "GET", at, ""); fmt.Sprint(m["error"].(map[string]any)["code"]) != "timeout_ack" {
 		t.Error(m)
 	}
 }

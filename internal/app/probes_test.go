@@ -28,7 +28,7 @@ func TestAProcessWithoutAnAPICanBeProbed(t *testing.T) {
 	go func() { ended <- a.Run(ctx) }()
 	at := strings.TrimSuffix(a.MetricsURL(), "/metrics")
 	ready := func() (int, string) { return send(t, http.MethodGet, at+"/readyz", "") }
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		status, body := ready()
 		if status == 200 && strings.Contains(body, `"ready":true`) && strings.Contains(body, `"lease"`) && strings.Contains(body, `"progress"`) {
 			break

@@ -225,10 +225,10 @@ func TestNoStatementIsAboutPeersWhereThereAreNone(t *testing.T) {
 	}
 	want(t, 201, "PUT", b.url+"/peers/far", fmt.Sprintf(`{"secret": %q,
 		"url": "https://far.invalid/contexts/default/peers/near"}`, wireSecret))
-	const seconds = 4
-	n, _, texts := x.during(seconds*time.Second, ofPeers)
-	if n > 2*seconds+2 {
-		t.Errorf("%d statements about a peer in %d s at which nothing is open: %v", n, seconds, texts)
+	began := time.Now()
+	n, _, texts := x.during(4*time.Second, ofPeers)
+	if took := time.Since(began); float64(n) > 2*took.Seconds()+2 {
+		t.Errorf("%d statements about a peer in %s at which nothing is open: %v", n, took, texts)
 	}
 }
 
@@ -246,10 +246,11 @@ func TestWhatStaysUnsettledIsLookedForAsRarelyAsAllElse(t *testing.T) {
 	j := want(t, 201, "POST", b.url+"/jobs", `{"script": "1", "script_type": "python", "prerequisites": ["ok"]}`)
 	want(t, 200, "POST", fmt.Sprint(b.url, "/jobs/", j["id"], "/prerequisites"), `{"met": ["ok"]}`)
 	time.Sleep(7 * time.Second) // it is fresh for five of them
-	const most, seconds = 3, 6
-	n, _, texts := x.during(seconds*time.Second, ofUnsettled)
-	if n == 0 || n > most*seconds {
-		t.Errorf("%d looks in %d s, want %d a second at most: %v", n, seconds, most, texts)
+	const most = 3
+	began := time.Now()
+	n, _, texts := x.during(6*time.Second, ofUnsettled)
+	if took := time.Since(began); n == 0 || float64(n) > most*took.Seconds() {
+		t.Errorf("%d looks in %s, want %d a second at most: %v", n, took, most, texts)
 	}
 	path := fmt.Sprint(b.url, "/transactions/", j["transaction"])
 	if tx := want(t, 200, "GET", path, ""); tx["state"] != "WAITING" {

@@ -266,8 +266,9 @@ func (r *domainRun) put(ctx context.Context, n *demoNode) error {
 	return n.client.do(ctx, http.MethodPut, r.path(""), map[string]any{
 		"types": []string{tokenType}, "service_url": n.wallet.url, "service_calls": []string{"look", "height"},
 		"self": n.name, "nodes": names, "mode": "ENDORSER", "once": "ledger", "block_range": 10,
-		"heartbeat_interval": "1s", "request_timeout": "1s", "state_timeout": "5s", "delegate_timeout": "1s",
-		"flush_grace": "5s", "min_tenure": 2, "endorse_reject_threshold": 1, "base_ledger_revert_threshold": 2,
+		"finality": devnet.FinalDepth, "heartbeat_interval": "1s", "request_timeout": "1s", "state_timeout": "5s",
+		"delegate_timeout": "1s", "flush_grace": "5s", "min_tenure": 2, "endorse_reject_threshold": 1,
+		"base_ledger_revert_threshold": 2,
 	}, nil)
 }
 

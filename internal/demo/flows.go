@@ -214,8 +214,11 @@ func (r *flowRun) watch(ctx context.Context) error {
 			if err := r.client.do(ctx, http.MethodGet, "/flows/"+id, nil, &r.flows[i]); err != nil {
 				return err
 			}
+			if !over(r.flows[i].Status) { // it is read before its jobs are
+				open++
+			}
 			for _, j := range r.flows[i].Jobs {
-				if j.Status != "finished" && j.Status != "error" {
+				if !over(j.Status) {
 					open++
 				}
 			}
@@ -242,6 +245,9 @@ func (r *flowRun) watch(ctx context.Context) error {
 		}
 	}
 }
+
+// over says whether a flow or a job has ended.
+func over(status string) bool { return status == "finished" || status == "error" }
 
 // act gives the approval once the first job has finished, and kills a runner in the middle of its job.
 func (r *flowRun) act(ctx context.Context) error {

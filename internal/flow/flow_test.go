@@ -106,19 +106,24 @@ func TestWhatCannotBeMeantIsRefused(t *testing.T) {
 		change  func(*Spec)
 		pointer string
 	}{
-		"ref -1":         {func(s *Spec) { s.Ref = ref(-1) }, "/ref"},
-		"ref 2^32":       {func(s *Spec) { s.Ref = ref(1 << 32) }, "/ref"},
-		"no script":      {func(s *Spec) { s.Script = "" }, "/script"},
-		"257 KiB":        {func(s *Spec) { s.Script = strings.Repeat("x", 257<<10) }, "/script"},
-		"NUL":            {func(s *Spec) { s.Script = "a\x00b" }, "/script"},
-		"timeout 0":      {func(s *Spec) { s.Timeout = 0 }, "/timeout"},
-		"timeout -1":     {func(s *Spec) { s.Timeout = -time.Second }, "/timeout"},
-		"retries 256":    {func(s *Spec) { s.Retries = 256 }, "/retries"},
-		"A=B":            {func(s *Spec) { s.Env = map[string]string{"A=B": ""} }, "/env_vars"},
-		"LD_PRELOAD":     {func(s *Spec) { s.Env = map[string]string{"LD_PRELOAD": "x"} }, "/env_vars/LD_PRELOAD"},
-		"PATH":           {func(s *Spec) { s.Env = map[string]string{"PATH": "x"} }, "/env_vars/PATH"},
-		"POSTERN_X":      {func(s *Spec) { s.Env = map[string]string{"POSTERN_X": "x"} }, "/env_vars/POSTERN_X"},
-		"129 KiB of env": {func(s *Spec) { s.Env = map[string]string{"A": strings.Repeat("x", 129<<10)} }, "/env_vars"},
+		"ref -1":          {func(s *Spec) { s.Ref = ref(-1) }, "/ref"},
+		"ref 2^32":        {func(s *Spec) { s.Ref = ref(1 << 32) }, "/ref"},
+		"no script":       {func(s *Spec) { s.Script = "" }, "/script"},
+		"257 KiB":         {func(s *Spec) { s.Script = strings.Repeat("x", 257<<10) }, "/script"},
+		"NUL":             {func(s *Spec) { s.Script = "a\x00b" }, "/script"},
+		"timeout 0":       {func(s *Spec) { s.Timeout = 0 }, "/timeout"},
+		"timeout -1":      {func(s *Spec) { s.Timeout = -time.Second }, "/timeout"},
+		"retries 256":     {func(s *Spec) { s.Retries = 256 }, "/retries"},
+		"A=B":             {func(s *Spec) { s.Env = map[string]string{"A=B": ""} }, "/env_vars"},
+		"LD_PRELOAD":      {func(s *Spec) { s.Env = map[string]string{"LD_PRELOAD": "x"} }, "/env_vars/LD_PRELOAD"},
+		"PATH":            {func(s *Spec) { s.Env = map[string]string{"PATH": "x"} }, "/env_vars/PATH"},
+		"POSTERN_X":       {func(s *Spec) { s.Env = map[string]string{"POSTERN_X": "x"} }, "/env_vars/POSTERN_X"},
+		"a long queue":    {func(s *Spec) { s.Queue = strings.Repeat("q", 201) }, "/queue"},
+		"a queue a/b":     {func(s *Spec) { s.Queue = "a/b" }, "/queue"},
+		"a queue of ours": {func(s *Spec) { s.Queue = "peer:far:dev" }, "/queue"},
+		"129 KiB of env": {func(s *Spec) {
+			s.Env = map[string]string{"A": strings.Repeat("x", 129<<10)}
+		}, "/env_vars"},
 	} {
 		s := good
 		c.change(&s)

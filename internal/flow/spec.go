@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/strict"
 )
 
@@ -62,9 +63,10 @@ func (s *Spec) Validate(at string) error {
 		return fault.At(at+"/script", "script has %d bytes: want 1 to %d", len(s.Script), MaxScript)
 	case strings.ContainsRune(s.Script, 0):
 		return fault.At(at+"/script", "script has a NUL byte, which no text has")
-	case s.Topic != "" && !topicName.MatchString(s.Topic):
-		return fault.At(at+"/topic", "topic %q: want 1 to 200 of A-Z a-z 0-9 . _ : @ -, the first a letter or digit",
-			fault.Clip(s.Topic))
+	case s.Topic != "" && !plainName.MatchString(s.Topic):
+		return fault.At(at+"/topic", "topic %q: want %s", fault.Clip(s.Topic), nameIs)
+	case s.Queue != "" && !plainName.MatchString(s.Queue):
+		return fault.At(at+"/queue", "queue %q: want %s", fault.Clip(s.Queue), nameIs)
 	case s.Timeout <= 0 || s.Timeout > MaxTimeout:
 		return fault.At(at+"/timeout", "timeout %d: want 1 to %d, in seconds", int64(s.Timeout/time.Second),
 			int64(MaxTimeout/time.Second))
@@ -74,15 +76,23 @@ func (s *Spec) Validate(at string) error {
 		return fault.At(at+"/prerequisite_timeout", "prerequisite_timeout %d: want 1 to %d, in seconds",
 			int64(s.NeedTimeout/time.Second), int64(MaxTimeout/time.Second))
 	}
+	if err := outbox.Reserved(outbox.Anyone, "", "", s.Queue); err != nil {
+		f := fault.As(err)
+		return fault.New(f.Kind, f.Code, "%s", f.Detail).About(at + "/queue")
+	}
 	if err := s.checkNeeds(at); err != nil {
 		return err
 	}
 	return CheckEnv(at+"/env_vars", s.Env)
 }
 
-const topicPattern = `^[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}$`
+// Topics and queues have names as all that people name.
+const (
+	namePattern = `^[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}$`
+	nameIs      = "1 to 200 of A-Z a-z 0-9 . _ : @ -, the first a letter or digit"
+)
 
-var topicName = regexp.MustCompile(topicPattern)
+var plainName = regexp.MustCompile(namePattern)
 
 // Lane is where tries of a job are offered: that of its script type, or one of its topic. In that of a peer no runner
 // takes any.
@@ -208,5 +218,5 @@ const Schema = `{"type": "object", "required": ["script"], "additionalProperties
 	"env_vars": {"type": "object", "additionalProperties": {"type": "string"},
 		"propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "not": {"pattern": "^(PATH$|HOME$|LD_|POSTERN_)"}}},
 	"timeout": {"type": "integer", "minimum": 1, "maximum": 2592000},
-	"topic": {"type": "string", "pattern": "` + topicPattern + `"},
+	"topic": {"type": "string", "pattern": "` + namePattern + `"},
 	"network": {"type": "boolean"}}}`

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 // Written is a job as requests and messages write it.
@@ -28,14 +29,17 @@ type Written struct {
 // SpecsIn reads the jobs of a message. at is where the list stands.
 func SpecsIn(at string, raw json.RawMessage) ([]Spec, error) {
 	var list []Written
-	if err := json.Unmarshal(raw, &list); err != nil {
+	err := json.Unmarshal(raw, &list)
+	if err == nil {
+		err = strict.Spelled(raw, &list)
+	}
+	if err != nil {
 		return nil, fault.At(at, "%s: want a list of jobs, each as POST /jobs takes it: %.200s", at[1:], err)
 	}
 	specs := make([]Spec, len(list))
 	refs := map[int64]bool{}
 	for i := range list {
 		here := fmt.Sprintf("%s/%d", at, i)
-		var err error
 		if specs[i], err = list[i].spec(here); err != nil {
 			return nil, err
 		}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/internal/httpapi"
 )
@@ -53,7 +52,7 @@ type who struct {
 	headers []string
 	level   int
 	only    []string
-	owns    bool // it posted the transaction that it asks about
+	owns    bool // it posted the transaction, or the intent, that it asks about
 	foreign bool // its role is one in another context
 
 	key     ed25519.PrivateKey // it signs its requests
@@ -123,8 +122,10 @@ func leastFor(method, path string) (least int, own bool) {
 		return executes, false
 	case method == "POST" && slices.Contains(runnerCalls, path):
 		return executes, false
-	case slices.Contains(intentPosts, path), slices.Contains(intentLevers, path):
+	case slices.Contains(intentPosts, path):
 		return executes, false
+	case slices.Contains(intentLevers, path):
+		return executes, true
 	case slices.Contains([]string{"/processors/{name}/evict", "/processors/{name}/pause", "/processors/{name}/resume"}, path):
 		return executes, false
 	case slices.Contains([]string{"/transactions/{id}/cancel", "/transactions/{id}/retry", "/transactions/{id}/redrive"}, path):
@@ -189,6 +190,9 @@ func TestWhoMayDoWhat(t *testing.T) {
 	poster := add("executor", "shop", "executor", executes)
 	poster.owns = true
 	posted := d.want(201, "POST", "/transactions", `{"type": "pay", "queue": "line", "uid": "order-1"}`, poster.headers...)
+	d.want(201, "PUT", "/domains/tok", `{"types": ["pay"], "service_url": "http://127.0.0.1:1"}`, root, in)
+	intent := d.want(201, "POST", "/domains/tok/intents", `{"party": "ann", "data": 1}`, poster.headers...)
+	d.want(201, "POST", "/domains/tok/intents", `{"party": "ann", "data": 2}`, root, in) // it keeps the domain
 	add("another executor", "shop", "executor", executes)
 	add("reader", "shop", "reader", reads)
 	add("foreign admin", "other", "admin", administers)
@@ -207,9 +211,11 @@ func TestWhoMayDoWhat(t *testing.T) {
 
 	fill := func(path string) string {
 		noun := strings.Split(path, "/")[1]
-		names := map[string]string{"queues": "line", "pools": "crew", "contexts": "shop", "machines": "queue"}
+		names := map[string]string{"queues": "line", "pools": "crew", "contexts": "shop", "machines": "queue",
+			"domains": "tok"}
 		ids := map[string]string{
 			"transactions": posted.str("id"), "actors": actor, "api-keys": victim, "jobs": job, "flows": flow,
+			"domains": intent.str("id"),
 		}
 		return strings.NewReplacer("{name}", names[noun]+map[bool]string{true: "x"}[names[noun] == ""], "{id}", ids[noun]+map[bool]string{true: "x"}[ids[noun] == ""],
 			"{uid}", "order-1", "{account}", "acct", "{context}", "shop", "{peer}", "near", "{type}", "pay", "{actor}", actor, "{fqn}", "xyz.labs.add@1").Replace(path)
@@ -282,7 +288,7 @@ func operations(t *testing.T, d *door) []string {
 // status asks and reads no more than a problem, so that a stream ends too.
 func (d *door) status(method, path, body string, headers ...string) (status int, code string) {
 	d.t.Helper()
-	ctx, cancel := context.WithTimeout(d.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, d.url+path, strings.NewReader(body))
 	if err != nil {

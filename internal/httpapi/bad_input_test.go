@@ -119,6 +119,7 @@ func TestPathsAndQueriesAreCheckedToo(t *testing.T) {
 	d.refused(422, "invalid", "PUT", "/dispatchers/a", `{"worker_url": "http://x/", "retry": {"initial": 5}}`)
 	d.refused(422, "invalid", "PUT", "/queues/a", `{"max_depth": -1}`)
 	d.refused(422, "invalid", "PUT", "/queues/a", `{"pool": "nowhere"}`)
+	d.refused(422, "invalid", "PUT", "/queues/peer:far:dev", `{"when_full": "drop_oldest"}`)
 	d.refused(422, "invalid", "POST", "/senders/a/block", `{"for": "-1s"}`)
 }
 

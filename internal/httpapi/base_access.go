@@ -45,7 +45,7 @@ var access = map[string]rule{
 
 	"get-machine-states": {least: readers},
 
-	"move-clock": {least: systemAdmins}, // with --debug-clock only; the heights are of domains of the context
+	"move-clock": {least: systemAdmins}, // in dev, or with --debug-clock; the heights are of domains of the context
 
 	"list-transactions":          {least: readers},
 	"get-transaction":            {least: readers},
@@ -152,8 +152,8 @@ var access = map[string]rule{
 	"get-intent-history": {least: readers},
 	"get-intent-why":     {least: readers},
 	"get-domain-why":     {least: readers},
-	"resume-intent":      {least: executors},
-	"cancel-intent":      {least: executors},
+	"resume-intent":      {least: executors, own: true},
+	"cancel-intent":      {least: executors, own: true},
 	"release-intent":     {least: admins},
 
 	"list-processors":   {least: readers},
@@ -475,20 +475,34 @@ func noContext(name string) error {
 	return fault.New(fault.NotFound, "not_found", "no context %q", fault.Clip(name))
 }
 
-// owns refuses an executor what others have posted. An id that names nothing is left to the handler.
+// owns refuses an executor what others have posted. What names nothing is left to the handler.
 func (a *API) owns(ctx huma.Context, s *scope) error {
-	id, err := outbox.ParseID(ctx.Param("id"))
-	if err != nil {
-		return nil
-	}
-	actor, err := a.Store.PostedBy(ctx.Context(), s.Context.ID, id)
+	what, actor, err := a.postedBy(ctx, s)
 	switch {
 	case fault.KindOf(err) == fault.NotFound:
 		return nil
 	case err != nil:
 		return err
 	case actor != s.Actor:
-		return fault.New(fault.Forbidden, "forbidden", "transaction %s was posted by %q: an executor may do this to what it posted itself, others need the role admin", id, fault.Clip(actor))
+		return fault.New(fault.Forbidden, "forbidden", "%s was posted by %q: an executor may do this to what it "+
+			"posted itself, others need the role admin", what, fault.Clip(actor))
 	}
 	return nil
+}
+
+// postedBy returns which actor posted the transaction or the intent that a request is about.
+func (a *API) postedBy(ctx huma.Context, s *scope) (what, actor string, err error) {
+	if strings.HasPrefix(ctx.Operation().Path, "/domains/") {
+		i, err := a.Store.Domains.Intent(ctx.Context(), s.Context.ID, ctx.Param("name"), ctx.Param("id"))
+		if err != nil {
+			return "", "", err
+		}
+		return "intent " + i.ID, i.Actor, nil
+	}
+	id, err := outbox.ParseID(ctx.Param("id"))
+	if err != nil {
+		return "", "", fault.New(fault.NotFound, "not_found", "no transaction %q", fault.Clip(ctx.Param("id")))
+	}
+	actor, err = a.Store.PostedBy(ctx.Context(), s.Context.ID, id)
+	return "transaction " + id.String(), actor, err
 }

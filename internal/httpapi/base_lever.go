@@ -26,6 +26,7 @@ type leverOutput struct {
 		Changed bool   `json:"changed" doc:"false if it was so already"`
 		At      string `json:"at,omitempty" doc:"pending: when it takes effect"`
 		ID      string `json:"id,omitempty" doc:"moved to another queue: its id there"`
+		State   string `json:"state,omitempty" doc:"then, of a flow, job, message or delivery"`
 		DryRun  bool   `json:"dry_run,omitempty" doc:"true: this is what it would do"`
 	}
 }
@@ -35,7 +36,7 @@ func lever(r pg.LeverResult, err error) (*leverOutput, error) {
 		return nil, err
 	}
 	out := &leverOutput{Status: http.StatusOK}
-	out.Body.Result, out.Body.Changed = "done", r.Changed
+	out.Body.Result, out.Body.Changed, out.Body.State = "done", r.Changed, r.State
 	if r.Moved != nil {
 		out.Body.ID = r.Moved.String()
 	}

@@ -204,8 +204,12 @@ func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header()[k] = v
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
+	body, err := json.Marshal(p)
+	if err == nil { // a client that still sends its request knows where the answer ends
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
+	}
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p)
+	_, _ = w.Write(append(body, '\n'))
 }
 
 func notFound(r *http.Request) error {

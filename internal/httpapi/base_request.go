@@ -78,6 +78,7 @@ func (a *API) identify(next http.Handler) http.Handler {
 		s.timed = a.time(w, r, s, giveUp)
 		defer s.timed.end()
 		next.ServeHTTP(s.timed, r)
+		s.timed.drop()
 	})
 }
 

@@ -146,6 +146,18 @@ func (t *timed) begin() bool {
 	return true
 }
 
+// drop reads the rest of a request that was refused before it had arrived, for linger at most. net/http reads no more
+// than 256 KiB of it, and a client that is still sending would have a reset instead of the answer.
+func (t *timed) drop() {
+	t.mu.Lock()
+	answered := t.begun && !t.over
+	t.mu.Unlock()
+	if answered && !t.arrived() {
+		_ = t.conn.Flush()
+		_, _ = io.Copy(io.Discard, t.body)
+	}
+}
+
 // wait gives the request d more, for which it asked itself.
 func (t *timed) wait(d time.Duration) {
 	if t != nil && t.timer.Stop() { // else it answers already

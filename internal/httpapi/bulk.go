@@ -111,6 +111,16 @@ type bulkOutput struct {
 		Refused []refusedView `json:"refused"`
 		Next    *string       `json:"next" doc:"send it back as after, to go on behind max; null at the end"`
 		DryRun  bool          `json:"dry_run,omitempty" doc:"true: this is what it would do"`
+		IDs     []string      `json:"ids,omitempty" doc:"of a dry run with filter: what it looked at, up to 1000"`
+	}
+}
+
+// tell has a dry run of a filter name what it has looked at.
+func (o *bulkOutput) tell(id string) {
+	if b := &o.Body; b.DryRun && b.Matched <= bulkIDs {
+		b.IDs = append(b.IDs, id)
+	} else {
+		b.IDs = nil
 	}
 }
 
@@ -157,7 +167,9 @@ func (r *bulkRun) do(ctx context.Context, ids []outbox.ID) error {
 	}
 	done, err := bulk(ctx, r.by, ids, r.in.DryRun, r.pull)
 	for _, p := range done {
-		r.out.Body.Matched++
+		if r.out.Body.Matched++; r.in.Body.Filter != nil {
+			r.out.tell(p.ID.String())
+		}
 		switch {
 		case p.Refused != nil:
 			r.refuse(p.ID.String(), p.Refused.Code, p.Refused.Detail)

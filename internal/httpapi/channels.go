@@ -64,7 +64,7 @@ type channelView struct {
 	RetryInterval string `json:"retry_interval,omitempty"`
 	StaleAfter    string `json:"stale_after,omitempty"`
 	SweepInterval string `json:"sweep_interval,omitempty"`
-	Queued        *int   `json:"queued,omitempty" doc:"counted to 100,000, as the others"`
+	Queued        *int   `json:"queued,omitempty" doc:"counted to 100,000, in lists to 1001, as the others"`
 	Offered       *int   `json:"offered,omitempty"`
 	Active        *int   `json:"active,omitempty"`
 	Dropped       *int   `json:"dropped,omitempty"`

@@ -129,7 +129,7 @@ func TestQueuesAreConfigured(t *testing.T) {
 }
 
 func TestQueuesAreListedByWhatTheyDo(t *testing.T) {
-	d := newDoor(t, func(c *httpapi.Config) { c.Limits.Examined = 2 })
+	d := newDoor(t, func(c *httpapi.Config) { c.Limits.Examined = 4 })
 	d.dispatcher("pay")
 	for i, name := range []string{"a", "b", "c", "d"} {
 		d.want(201, "PUT", "/queues/"+name, `{}`)
@@ -142,7 +142,7 @@ func TestQueuesAreListedByWhatTheyDo(t *testing.T) {
 		{"", "abcd"},
 		{"limit=2", "ab cd"},
 		{"limit=3", "abc d"},
-		{"state=FREE", "ab cd"}, // a page looks at two
+		{"state=FREE", "ab cd"}, // a page looks at two, of each a name and a row
 		{"state=BLOCKED&state=RETRY", " "},
 		{"paused=true", "b "},
 		{"paused=false", "a cd"},

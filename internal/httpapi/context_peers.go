@@ -48,7 +48,8 @@ func (doorURL) Schema(huma.Registry) *huma.Schema {
 		Type: huma.TypeString, MaxLength: ptr(2000),
 		Examples: []any{"https://far.example/contexts/shop/peers/near"},
 		Description: "Its door for this context: its address, and what PUT /peers answers there as door. Without " +
-			"one it calls, and is not called. Messages go out as transactions of the type peer. and its name.",
+			"one it calls, and is not called. Over a Mycelium network it is mycelium:KEY with that door behind it. " +
+			"Messages go out as transactions of the type peer. and its name.",
 	}
 }
 
@@ -163,13 +164,24 @@ func madeContextPeer(_ context.Context, called string, s contextPeerSettings) (*
 // overlapMost is how long the secret before may stay good.
 const overlapMost = 30 * 24 * time.Hour
 
+// secretOverlap is for how long secrets of a peer are good beside its new one.
+type secretOverlap string
+
+// Schema documents the length.
+func (secretOverlap) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Examples: []any{"24h"},
+		Description: "0s to 720h, 24h unless said: for so long the secret before is good, too; 0s ends all that are. " +
+			"The same secret again keeps those before it, and longer. Another one, given or drawn, keeps the one " +
+			"before it, and until its time one that is older: a repeated call takes nothing from the other end."}
+}
+
 type rotatePeerSecretInput struct {
 	Named
 	Trial
 	Body *struct {
-		Secret  *peerSecret `json:"secret,omitempty"`
-		Overlap string      `json:"overlap,omitempty" example:"24h" doc:"of both secrets, 0s to 720h; 24h unless said"`
-		Reason  string      `json:"reason,omitempty" maxLength:"1000"`
+		Secret  *peerSecret   `json:"secret,omitempty"`
+		Overlap secretOverlap `json:"overlap,omitempty"`
+		Reason  string        `json:"reason,omitempty" maxLength:"1000"`
 	}
 }
 
@@ -180,10 +192,10 @@ func (a *API) rotatePeerSecret(ctx context.Context, in *rotatePeerSecretInput) (
 	if b := in.Body; b != nil {
 		reason = b.Reason
 		if b.Overlap != "" {
-			d, err := time.ParseDuration(b.Overlap)
+			d, err := time.ParseDuration(string(b.Overlap))
 			if err != nil || d < 0 || d > overlapMost {
-				return nil, fault.At("/overlap", "overlap %q: want a duration from 0s to %s", fault.Clip(b.Overlap),
-					outbox.Duration(overlapMost))
+				return nil, fault.At("/overlap", "overlap %q: want a duration from 0s to %s",
+					fault.Clip(string(b.Overlap)), outbox.Duration(overlapMost))
 			}
 			overlap = d
 		}

@@ -176,6 +176,39 @@ func TestASecretIsChangedAtOneEndAndThenAtTheOther(t *testing.T) {
 	p.says("")
 }
 
+// A rotation that is made again, as after an answer that was lost, takes no secret from the other end: neither with the
+// same one, nor with others that are drawn. One with no overlap ends all before.
+func TestARotationThatIsRepeatedKeepsWhatTheOtherEndHas(t *testing.T) {
+	p := newPair(t)
+	until := ""
+	for _, overlap := range []string{"1h", "2h", "30m"} {
+		r := p.near.want(200, "POST", "/peers/far/rotate-secret",
+			`{"secret": "`+secretTwo+`", "overlap": "`+overlap+`"}`).str("previous_secret_until")
+		if r == "" || r < until || overlap == "2h" && r == until {
+			t.Errorf("overlap %s: the one before is good until %q, and was until %q", overlap, r, until)
+		}
+		until = r
+		p.says("")
+	}
+	last := ""
+	for range 4 {
+		last = p.near.want(200, "POST", "/peers/far/rotate-secret", "").str("secret")
+		p.says("")
+	}
+	p.far.want(200, "PATCH", "/peers/near", `{"secret": "`+last+`"}`)
+	for range 3 { // far has one of those before
+		p.near.want(200, "POST", "/peers/far/rotate-secret", "")
+		p.says("")
+	}
+	p.near.want(200, "POST", "/peers/far/rotate-secret", `{"overlap": "0s"}`)
+	p.says("peer_unauthenticated")
+	p.near.want(200, "POST", "/peers/far/rotate-secret", `{"secret": "`+last+`", "overlap": "0s"}`)
+	p.near.want(200, "POST", "/peers/far/rotate-secret", `{"secret": "`+last+`"}`)
+	if g := p.near.want(200, "GET", "/peers/far", ""); g.body["previous_secret_until"] != nil {
+		t.Errorf("the same secret is one before: %s", g.raw)
+	}
+}
+
 // The secret before is good until its time, and no longer.
 func TestTheSecretBeforeHasAnEnd(t *testing.T) {
 	p := newPair(t)

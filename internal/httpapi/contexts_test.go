@@ -184,5 +184,12 @@ func TestAContextAsksJobsAndFlowsForWhatItAsksTransactions(t *testing.T) {
 	d.refused(400, "key_required", "POST", path+"/redrive", `{}`, in)
 	d.want(201, "POST", path+"/redrive", `{"ref": 8}`, in)
 	d.want(200, "POST", path+"/redrive", `{"ref": 8}`, in)
+	again := d.want(201, "POST", path+"/redrive", `{}`, in, "Idempotency-Key: b")
+	same := d.want(200, "POST", path+"/redrive", `{}`, in, "Idempotency-Key: b")
+	if same.str("id") != again.str("id") || same.header.Get("Idempotent-Replay") != "true" {
+		t.Errorf("the same key again: %s and %s", again.raw, same.raw)
+	}
+	d.refused(409, "idempotency_conflict", "POST", path+"/redrive", `{"env_vars": {"A": "1"}}`, in,
+		"Idempotency-Key: b")
 	d.want(201, "POST", "/jobs", job("")) // another context asks for nothing
 }

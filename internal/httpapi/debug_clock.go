@@ -13,7 +13,7 @@ func (a *API) clockRoutes() {
 	const tag = "service"
 	if a.DebugClock != nil {
 		post(a, tag, "/debug/clock", "move-clock",
-			"Set or advance the time (only with --debug-clock)", a.moveClock, 200)
+			"Set or advance the time (in dev, or with --debug-clock)", a.moveClock, 200)
 	}
 }
 

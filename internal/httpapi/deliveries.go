@@ -171,6 +171,7 @@ type deliveryInput struct {
 }
 
 type deliveryOutput struct {
+	ETag string `header:"ETag"`
 	Body deliveryView
 }
 
@@ -183,12 +184,12 @@ func (a *API) getDelivery(ctx context.Context, in *deliveryInput) (*deliveryOutp
 	if err != nil {
 		return nil, err
 	}
-	return &deliveryOutput{viewDelivery(d, true)}, nil
+	return &deliveryOutput{`"` + d.Tag() + `"`, viewDelivery(d, true)}, nil
 }
 
 type retryDeliveryInput struct {
 	ID string `path:"id" maxLength:"100"`
-	Attempt
+	Trial
 	Body *reasonBody
 }
 

@@ -22,7 +22,7 @@ import (
 // DispatcherSettings is what people write of a dispatcher. A field that is left out takes its default (S2.16).
 type DispatcherSettings struct {
 	Type        name               `json:"type,omitempty" doc:"If given, the type in the path."`
-	WorkerURL   string             `json:"worker_url" maxLength:"2000" doc:"Where transactions of the type are executed; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.; peer: calls a peer, for types that begin with peer."`
+	WorkerURL   string             `json:"worker_url" maxLength:"2000" doc:"Where transactions of the type are executed; mycelium:KEY/PATH is called over a Mycelium network; noop: is built in and does nothing; run: offers jobs to runners, for types that begin with job.; peer: calls a peer, for types that begin with peer."`
 	Pool        string             `json:"pool,omitempty" pattern:"^([A-Za-z0-9][A-Za-z0-9._:@-]*)?$" maxLength:"200" doc:"Senders; without it the type needs none."`
 	Slots       int                `json:"slots,omitempty" minimum:"1" maximum:"10000" doc:"Calls in flight per node, for types without pool."`
 	Exclusive   *exclusiveSetting  `json:"exclusive,omitempty"`
@@ -266,11 +266,14 @@ func checkPeers(d *outbox.Dispatcher) error {
 	return nil
 }
 
-// checkWorkerURL wants an absolute http or https URL without credentials or fragment; or noop:, where a
-// worker is wanted at all.
+// checkWorkerURL wants an absolute http or https URL without credentials or fragment, or one over a Mycelium network;
+// or noop:, where a worker is wanted at all.
 func checkWorkerURL(pointer, raw string, required bool) error {
 	if raw == "" && !required || strings.HasPrefix(raw, "noop:") && required {
 		return nil
+	}
+	if outbox.IsMycelium(raw) {
+		return outbox.CheckMycelium(pointer, raw)
 	}
 	u, err := url.Parse(raw)
 	switch {

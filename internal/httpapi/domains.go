@@ -58,6 +58,7 @@ type domainSettings struct {
 	Once     string   `json:"once,omitempty" enum:"hold,ledger" doc:"ledger: the ledger refuses a second public transaction of an intent by itself. hold unless said: where the node with the permit is lost, its intent waits."`
 	Rotation string   `json:"rotation,omitempty" enum:"range,failure" doc:"When another node coordinates: at each range of blocks, unless said, or when the present one fails."`
 
+	Finality       *int     `json:"finality,omitempty" minimum:"0" doc:"Types with fewer confirmations are refused."`
 	ServiceURL     string   `json:"service_url" maxLength:"2000" doc:"Below it are /assemble, /sign, /endorse and /prepare."`
 	ServiceCalls   []string `json:"service_calls,omitempty" maxItems:"3" doc:"What it answers besides: look, settled, height."`
 	ServiceTimeout string   `json:"service_timeout,omitempty" example:"10s" doc:"Of a call; 10s unless said, 5m at most."`
@@ -74,7 +75,7 @@ type domainSettings struct {
 	MinTenure       *int   `json:"min_tenure,omitempty" doc:"Heartbeats for which a coordinator keeps its seat; 5 unless said."`
 	HeightTolerance *int64 `json:"block_height_tolerance,omitempty" doc:"Blocks that heights of nodes may differ by; 5 unless said."`
 	BlockRange      *int64 `json:"block_range,omitempty" doc:"Blocks for which one order of nodes holds; 100 unless said, 10 at least."`
-	MaxInflight     *int   `json:"max_inflight,omitempty" doc:"Intents that a coordinator has at once; 500 unless said."`
+	MaxInflight     *int   `json:"max_inflight,omitempty" doc:"Intents that a coordinator has at once, at most; 500 unless said. Half of them are kept for the nodes in equal shares, and of each node no more wait for their first try than it dispatches soon."`
 	MaxAhead        *int   `json:"max_dispatch_ahead,omitempty" doc:"Public transactions that the core has at once; 50 unless said."`
 	AssembleErrors  *int   `json:"assemble_error_threshold,omitempty" doc:"3 unless said."`
 	Rejections      *int   `json:"endorse_reject_threshold,omitempty" doc:"3 unless said."`
@@ -92,6 +93,7 @@ type domainView struct {
 	Types           []string       `json:"types"`
 	Once            string         `json:"once" enum:"hold,ledger"`
 	Rotation        string         `json:"rotation" enum:"range,failure"`
+	Finality        int            `json:"finality"`
 	ServiceURL      string         `json:"service_url"`
 	ServiceCalls    []string       `json:"service_calls"`
 	ServiceTimeout  string         `json:"service_timeout"`
@@ -113,7 +115,7 @@ type domainView struct {
 	AssembleErrors  int            `json:"assemble_error_threshold"`
 	Rejections      int            `json:"endorse_reject_threshold"`
 	Reverts         int            `json:"base_ledger_revert_threshold"`
-	Clamped         []string       `json:"clamped" doc:"settings that were below their minimum and are at it"`
+	Clamped         []string       `json:"clamped" doc:"settings that were beyond a bound, and are at it"`
 	State           string         `json:"state" enum:"Active,Paused,Quarantined"`
 	Height          string         `json:"height" doc:"the block height: digits"`
 	Originator      string         `json:"originator" doc:"the state of this node as an originator: see GET /machines"`
@@ -163,6 +165,7 @@ func (a *API) viewDomain(d *domains.Domain) domainView {
 		Types:           list(s.Types),
 		Once:            s.Once,
 		Rotation:        s.Rotate,
+		Finality:        s.Finality,
 		ServiceURL:      s.ServiceURL,
 		ServiceCalls:    list(s.ServiceCalls),
 		ServiceTimeout:  s.ServiceTimeout.String(),
@@ -236,6 +239,7 @@ func settingsOfDomain(d *domains.Domain) domainSettings {
 		Types:           s.Types,
 		Once:            s.Once,
 		Rotation:        s.Rotate,
+		Finality:        &s.Finality,
 		ServiceURL:      s.ServiceURL,
 		ServiceCalls:    s.ServiceCalls,
 		ServiceTimeout:  s.ServiceTimeout.String(),
@@ -293,6 +297,7 @@ func madeDomain(_ context.Context, called string, w domainSettings) (*domains.Do
 		{&s.InactiveGrace, w.InactiveGrace}, {&s.ClosingGrace, w.ClosingGrace}, {&s.FinalGrace, w.FinalGrace},
 		{&s.MinTenure, w.MinTenure}, {&s.MaxInflight, w.MaxInflight}, {&s.MaxAhead, w.MaxAhead},
 		{&s.AssembleErrors, w.AssembleErrors}, {&s.Rejections, w.Rejections}, {&s.Reverts, w.Reverts},
+		{&s.Finality, w.Finality},
 	} {
 		if n.from != nil {
 			*n.into = *n.from
@@ -369,11 +374,11 @@ type domainHeightInput struct {
 	Trial
 	Body struct {
 		Height height `json:"height"`
-		Force  bool   `json:"force,omitempty" doc:"Also where it rises by more than ten ranges of blocks."`
+		Force  bool   `json:"force,omitempty" doc:"Also where it rises by more than ten ranges of blocks, or falls."`
 	}
 }
 
-// putDomainHeight raises the block height; 422 for one that is over.
+// putDomainHeight raises the block height; 422 for one that is over, unless it is lowered by force.
 func (a *API) putDomainHeight(ctx context.Context, in *domainHeightInput) (*one[domainView], error) {
 	err := a.Store.Domains.SetHeight(ctx, by(ctx, ""), string(in.Name), int64(in.Body.Height), in.Body.Force)
 	if err != nil {

@@ -181,9 +181,11 @@ func TestARefusalClosesInsteadOfReadingOn(t *testing.T) {
 		r.closed(t)
 	}
 	// a client that sends all of its request before it reads gets the answer, too
-	for _, size := range []int{10, 200_000, 2_000_000} {
+	for _, size := range []int{10, 200_000, 2_000_000, 20_000_000} {
 		r := d.dial(t, "POST /transactions HTTP/1.1", fmt.Sprintf("Content-Length: %d", size))
-		_, _ = io.WriteString(r, strings.Repeat("x", size))
+		if n, err := io.WriteString(r, strings.Repeat("x", size)); err != nil {
+			t.Errorf("%d of %d bytes are sent: %v", n, size, err)
+		}
 		if res, body := r.answer(t); res.StatusCode != 401 {
 			t.Errorf("%d bytes: %s %s", size, res.Status, body)
 		}

@@ -72,7 +72,7 @@ func (a *API) whyEvent(ctx context.Context, in *eventInput) (*whyOutput, error) 
 
 type redriveEventInput struct {
 	ID string `path:"id" maxLength:"100"`
-	Attempt
+	Trial
 	Body *reasonBody
 }
 
@@ -146,7 +146,9 @@ func (a *API) redriveEvents(ctx context.Context, in *redriveEventsInput) (*bulkO
 		}
 	}
 	for _, text := range ids {
-		out.Body.Matched++
+		if out.Body.Matched++; b.Filter != nil {
+			out.tell(text)
+		}
 		id, err := eventID(text)
 		if err == nil {
 			err = a.oneRedrive(ctx, by(ctx, b.Reason), id, out.Body.DryRun)

@@ -127,6 +127,7 @@ type eventInput struct {
 }
 
 type eventOutput struct {
+	ETag string `header:"ETag"`
 	Body sourceEventView
 }
 
@@ -139,7 +140,7 @@ func (a *API) getEvent(ctx context.Context, in *eventInput) (*eventOutput, error
 	if err != nil {
 		return nil, err
 	}
-	return &eventOutput{viewEvent(e, true)}, nil
+	return &eventOutput{etag(e.Tag()), viewEvent(e, true)}, nil
 }
 
 // pushedEvent is one event as it is brought.

@@ -319,6 +319,10 @@ func TestLeversOnTransactions(t *testing.T) {
 		t.Error(page.raw)
 	}
 	d.refused(400, "bad_cursor", "GET", "/transactions/"+id+"/attempts?cursor=x", "")
+	if last := d.want(200, "GET", "/transactions/"+id+"/attempts?last=true", ""); last.raw != a.raw {
+		t.Error(last.raw)
+	}
+	d.refused(422, "invalid", "GET", "/transactions/"+id+"/attempts?last=true&cursor=x", "")
 	d.want(200, "POST", "/transactions/"+id+"/abandon", `{"reason": "the chain is gone"}`)
 	h := d.want(200, "GET", "/transactions/"+id+"/history", "")
 	items := h.body["items"].([]any)

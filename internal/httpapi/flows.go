@@ -140,7 +140,7 @@ func (a *API) viewFlow(ctx context.Context, f *flows.Flow, jobs []*flows.Job) fl
 		Result:    f.Result,
 		Truncated: f.Truncated,
 		Error:     viewJobError(f.Code, f.Error, f.Cause),
-		Version:   f.Version,
+		Version:   f.Tag(),
 		CreatedAt: f.CreatedAt.UTC(),
 		Released:  utc(f.ReleasedAt),
 		StartedAt: utc(f.StartedAt),
@@ -219,7 +219,7 @@ func (a *API) flowOutput(ctx context.Context, f *flows.Flow) (*flowOutput, error
 	if err != nil {
 		return nil, err
 	}
-	return &flowOutput{Status: http.StatusOK, ETag: etag(f.Version), Body: a.viewFlow(ctx, f, jobs)}, nil
+	return &flowOutput{Status: http.StatusOK, ETag: etag(f.Tag()), Body: a.viewFlow(ctx, f, jobs)}, nil
 }
 
 type validateFlowInput struct {
@@ -458,7 +458,7 @@ func (a *API) readFlow(ctx context.Context, id uuid.UUID) (*flowOutput, error) {
 
 type flowLeverInput struct {
 	OneFlow
-	Attempt
+	Trial
 	Body *reasonBody
 }
 
@@ -482,6 +482,8 @@ func (a *API) cancelFlow(ctx context.Context, in *flowLeverInput) (*leverOutput,
 
 type redriveFlowInput struct {
 	OneFlow
+	Key string `header:"Idempotency-Key" doc:"The same key and body again: the same flow."`
+	Trial
 	Body *struct {
 		Ref    *int64            `json:"ref,omitempty" doc:"Of the new flow."`
 		Env    map[string]string `json:"env_vars,omitempty" doc:"Instead of what the flow had."`
@@ -490,9 +492,13 @@ type redriveFlowInput struct {
 	}
 }
 
-// redriveFlow does a flow again: 201; 200 for a ref that is known with the same content.
+// redriveFlow does a flow again: 201; 200 for a key or a ref that is known with the same content.
 func (a *API) redriveFlow(ctx context.Context, in *redriveFlowInput) (*flowOutput, error) {
 	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	key, err := keyOf(in.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -509,13 +515,13 @@ func (a *API) redriveFlow(ctx context.Context, in *redriveFlowInput) (*flowOutpu
 			return nil, err
 		}
 	}
-	if err := a.wantsKey(ctx, ref != nil, "ref"); err != nil {
+	if err := a.wantsKey(ctx, key != "" || ref != nil, "Idempotency-Key or ref"); err != nil {
 		return nil, err
 	}
 	if err := a.wantAll(ctx, specs); err != nil {
 		return nil, err
 	}
-	f, err := a.Store.Flows.Redrive(ctx, by(ctx, reason), id, ref, specs, env)
+	f, err := a.Store.Flows.Redrive(ctx, by(ctx, reason), id, flows.Redrive{Key: key, Ref: ref, Jobs: specs, Env: env})
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,7 @@ import (
 
 type cancelJobInput struct {
 	OneJob
-	Attempt
+	Trial
 	Body *reasonBody
 }
 

@@ -231,6 +231,7 @@ type postJobInput struct {
 type jobOutput struct {
 	Status   int
 	Location string `header:"Location"`
+	ETag     string `header:"ETag"`
 	Replay   string `header:"Idempotent-Replay" doc:"true when the key or the ref was known already"`
 	Applied  string `header:"Preference-Applied"`
 	Body     jobView
@@ -259,7 +260,8 @@ func (a *API) postJob(ctx context.Context, in *postJobInput) (*jobOutput, error)
 	if err != nil {
 		return nil, err
 	}
-	out := &jobOutput{Status: http.StatusCreated, Location: "/jobs/" + j.ID.String(), Body: a.viewJob(ctx, j, true)}
+	out := &jobOutput{Status: http.StatusCreated, Location: "/jobs/" + j.ID.String(), ETag: etag(j.Tag()),
+		Body: a.viewJob(ctx, j, true)}
 	if j.Replay {
 		out.Status, out.Replay = http.StatusOK, "true"
 	}
@@ -298,7 +300,7 @@ func (a *API) getJob(ctx context.Context, in *getJobInput) (*jobOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &jobOutput{Status: http.StatusOK, Applied: applied, Body: a.viewJob(ctx, j, true)}, nil
+	return &jobOutput{Status: http.StatusOK, ETag: etag(j.Tag()), Applied: applied, Body: a.viewJob(ctx, j, true)}, nil
 }
 
 // untilEnd looks until look says that there is an end, or the time to wait is over.

@@ -145,6 +145,7 @@ func (l *levers) parks() int {
 
 // ofDomains are the levers of domains and intents.
 func (l *levers) ofDomains() map[string]pulled {
+	l.store.Domains.Self = func() int64 { return l.node.ID }
 	// anIntent is one that waits for another.
 	anIntent := func() string {
 		at := l.made("/domains/one", tokens)() + "/intents"

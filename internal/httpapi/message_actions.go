@@ -10,7 +10,6 @@ import (
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/message"
-	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/messages"
 )
 
@@ -125,7 +124,7 @@ type judgeMessageOutput struct {
 }
 
 // judge has a receiver say something of a message: 200, the same again too; 409 stale_fence or wrong_state, where it is
-// kept as late; 428 without a fence.
+// kept as late; 409 stale_fence for another actor than its receiver; 428 without a fence.
 func (in *OnMessage) judge(say func(id uuid.UUID, fence int64) (bool, error)) (*judgeMessageOutput, error) {
 	try := OnTry{ID: in.ID, Fence: in.Fence}
 	fence, err := try.fence()
@@ -186,7 +185,7 @@ func (a *API) rejectMessage(ctx context.Context, in *rejectMessageInput) (*judge
 
 type cancelMessageInput struct {
 	OneMessage
-	Attempt
+	Trial
 	Body *reasonBody
 }
 
@@ -196,6 +195,5 @@ func (a *API) cancelMessage(ctx context.Context, in *cancelMessageInput) (*lever
 	if err != nil {
 		return nil, err
 	}
-	changed, err := a.Store.Messages.Cancel(ctx, by(ctx, in.Body.reason()), id)
-	return lever(pg.LeverResult{Changed: changed}, err)
+	return lever(a.Store.Messages.Cancel(ctx, by(ctx, in.Body.reason()), id))
 }

@@ -39,7 +39,7 @@ func (a *API) postMessage(ctx context.Context, in *postMessageInput) (*messageOu
 	if err != nil {
 		return nil, err
 	}
-	out := &messageOutput{Status: http.StatusCreated, Location: "/messages/" + m.ID.String()}
+	out := &messageOutput{Status: http.StatusCreated, Location: "/messages/" + m.ID.String(), ETag: etag(m.Tag())}
 	if m.Replay {
 		out.Status, out.Replay = http.StatusOK, "true"
 	}
@@ -90,6 +90,9 @@ func (a *API) opened(ctx context.Context, in *MessageInput, p *messages.Posted) 
 func (in *MessageInput) agree(s *message.Signed) error {
 	var jobs []JobInput
 	if len(s.Jobs) > 0 {
+		if _, err := flow.SpecsIn("/envelope/payload/job", s.Jobs); err != nil { // as the target reads them
+			return err
+		}
 		if err := json.Unmarshal(s.Jobs, &jobs); err != nil {
 			return fault.At("/envelope/payload", "job: want a list of jobs, each as POST /jobs takes it")
 		}

@@ -189,6 +189,7 @@ func (a *API) shownJobs(ctx context.Context, raw json.RawMessage) json.RawMessag
 type messageOutput struct {
 	Status   int
 	Location string `header:"Location"`
+	ETag     string `header:"ETag"`
 	Replay   string `header:"Idempotent-Replay" doc:"true when the key or the ref was known already"`
 	Applied  string `header:"Preference-Applied"`
 	Body     messageView
@@ -214,7 +215,7 @@ func (a *API) getMessage(ctx context.Context, in *getMessageInput) (*messageOutp
 	if err != nil {
 		return nil, err
 	}
-	out := &messageOutput{Status: http.StatusOK, Applied: applied}
+	out := &messageOutput{Status: http.StatusOK, ETag: etag(m.Tag()), Applied: applied}
 	out.Body, err = a.wholeMessage(ctx, m)
 	return out, err
 }

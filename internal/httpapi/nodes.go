@@ -48,12 +48,23 @@ func viewNode(n *pg.NodeView) nodeView {
 		Types: n.Types, Concurrency: n.Concurrency, Calls: n.Calls}
 }
 
+type listNodesInput struct {
+	State  []string `query:"state,explode" enum:"live,silent,dead"`
+	Limit  int      `query:"limit" minimum:"1" maximum:"500" default:"50"`
+	Cursor string   `query:"cursor" doc:"next of the page before."`
+}
+
 // listNodes lists the newest first. A node that has stopped stays in the list for a day.
-func (a *API) listNodes(ctx context.Context, in *namedPage) (*pageOf[nodeView], error) {
+func (a *API) listNodes(ctx context.Context, in *listNodesInput) (*pageOf[nodeView], error) {
 	var err error
-	out := &pageOf[nodeView]{}
-	out.Body, out.Link, err = listBy(ctx, a, in, []any{"nodes"},
-		func(olderThan int64, limit int) ([]*pg.NodeView, error) { return a.Store.Nodes(ctx, olderThan, limit) },
+	out, filters := &pageOf[nodeView]{}, []any{"nodes"}
+	for _, state := range in.State {
+		filters = append(filters, state)
+	}
+	out.Body, out.Link, err = listBy(ctx, a, &namedPage{in.Limit, in.Cursor}, filters,
+		func(olderThan int64, limit int) ([]*pg.NodeView, error) {
+			return a.Store.Nodes(ctx, in.State, olderThan, limit)
+		},
 		func(v *pg.NodeView) int64 { return v.ID }, plainly(viewNode))
 	return out, err
 }

@@ -44,6 +44,12 @@ func TestNodesAreShownDrainedAndBuried(t *testing.T) {
 	if n := d.want(200, "GET", "/nodes/n", ""); n.str("state") != "live" {
 		t.Errorf("of two the one that lives is meant: %s", n.raw)
 	}
+	for query, want := range map[string]int{"live": 1, "dead": 1, "silent": 0, "live&state=dead": 2} {
+		if l := d.want(200, "GET", "/nodes?state="+query, ""); len(l.body["items"].([]any)) != want {
+			t.Errorf("%s: %s", query, l.raw)
+		}
+	}
+	d.refused(422, "invalid", "GET", "/nodes?state=lively", "")
 	if l := d.want(200, "GET", "/nodes?limit=1", ""); len(l.body["items"].([]any)) != 1 || l.str("next") == "" {
 		t.Error(l.raw)
 	} else if l = d.want(200, "GET", "/nodes?cursor="+l.str("next"),

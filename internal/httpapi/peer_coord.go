@@ -8,8 +8,9 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 )
 
-// coordinate stores messages of domains: 202 all of them are stored; else none is, and the pointer names one that never
-// will be. Those of a kind that this version does not know are listed, and the rest is stored.
+// coordinate stores messages of domains: 202 all of them are stored, but for those of a domain that is paused or full,
+// which it hears again; else none is, and the pointer names one that never will be. Those of a kind that this version
+// does not know are listed, and the rest is stored.
 func (a *API) coordinate(ctx context.Context, who *knownCaller) (int, any, error) {
 	var in struct {
 		Messages []json.RawMessage `json:"messages"`

@@ -28,6 +28,21 @@ func (a *API) peerDoorRoutes() {
 	doorCalled(a, "coord", "coordinate-domains", "As a peer: bring messages of domains", []int{202}, a.coordinate)
 }
 
+// doorCalls are the calls of a door.
+var doorCalls = regexp.MustCompile(`^/contexts/[^/]+/peers/[^/]+/(health|hello|coord|messages|follow)$`)
+
+// Door serves the door of peers alone, and answers 404 to all else. It is for requests that come over a network to
+// which nothing else is shown.
+func (a *API) Door() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !doorCalls.MatchString(r.URL.EscapedPath()) || !doorCalls.MatchString(r.URL.Path) {
+			a.refuse(w, r, notFound(r))
+			return
+		}
+		a.router.ServeHTTP(w, r)
+	})
+}
+
 type doorHealthInput struct {
 	Context name `path:"context"`
 	Peer    name `path:"peer"`

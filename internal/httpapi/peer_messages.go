@@ -27,6 +27,7 @@ func (a *API) takePeerMessage(ctx context.Context, who *knownCaller) (int, any, 
 		Message  string          `json:"message"`
 		Envelope json.RawMessage `json:"envelope"`
 		Inputs   json.RawMessage `json:"inputs"`
+		ReplyTo  *uuid.UUID      `json:"reply_to"`
 	}
 	if err := json.Unmarshal(who.call.RawBody, &in); err != nil {
 		return 0, nil, fault.At("", "the call is not understood: %s", fault.Clip(err.Error()))
@@ -44,7 +45,7 @@ func (a *API) takePeerMessage(ctx context.Context, who *knownCaller) (int, any, 
 	}
 	m, known, err := a.Store.Messages.Arrive(ctx, messages.Arrival{
 		Context: a.Store.ContextByID(who.context), Peer: who.peer.Name, ID: id, Envelope: in.Envelope,
-		Inputs: in.Inputs,
+		Inputs: in.Inputs, ReplyTo: in.ReplyTo,
 	})
 	if err != nil {
 		return 0, nil, err
@@ -72,14 +73,16 @@ const (
 	followLook     = 200 * time.Millisecond
 )
 
-// followed says what a peer does not know yet of messages that it has brought, and ends those that it is told to stop.
-// It waits until there is something to say.
+// followed says what a peer does not know yet of messages that it has brought, and ends those that it is told to stop:
+// of these it says what their receivers had answered before. It waits until there is something to say.
 func (a *API) followed(ctx context.Context, who *knownCaller) (int, any, error) {
 	var in struct {
 		Open  []messages.Asked `json:"open"`
 		Stop  []uuid.UUID      `json:"stop"`
 		Abort []uuid.UUID      `json:"abort"`
 		Wait  string           `json:"wait"`
+		Life  int64            `json:"life"` // of the store of the peer
+		Room  int              `json:"room"` // bytes of an answer; 0: as over HTTP
 	}
 	if err := json.Unmarshal(who.call.RawBody, &in); err != nil {
 		return 0, nil, fault.At("", "the call is not understood: %s", fault.Clip(err.Error()))
@@ -92,25 +95,32 @@ func (a *API) followed(ctx context.Context, who *knownCaller) (int, any, error) 
 	if err != nil || length < 0 || length > followWaitMost {
 		return 0, nil, fault.At("/wait", "wait %q: want 0s to %s", fault.Clip(in.Wait), followWaitMost)
 	}
-	for _, id := range in.Abort {
-		if err := a.Store.Messages.Abort(ctx, who.context, who.peer.Name, id); err != nil {
-			return 0, nil, err
-		}
+	if err := a.Store.Messages.Stop(ctx, who.context, who.peer.Name, in.Stop, in.Abort); err != nil {
+		return 0, nil, err
 	}
-	for _, id := range in.Stop {
-		if err := a.Store.Messages.Stop(ctx, who.context, who.peer.Name, id); err != nil {
-			return 0, nil, err
-		}
+	if err := a.Store.Messages.Lives(ctx, who.peer, in.Life); err != nil {
+		return 0, nil, err
+	}
+	words, stopped, err := a.Store.Messages.WordsOfStopped(ctx, who.context, who.peer.Name, in.Stop, in.Room)
+	if err != nil {
+		return 0, nil, err
+	}
+	says := func(words []messages.Word, unknown []uuid.UUID) (int, any, error) {
+		return http.StatusOK, map[string]any{"words": list(words), "unknown": list(unknown), "stopped": list(stopped),
+			"life": who.peer.OwnLife}, nil
+	}
+	if len(words) > 0 { // the peer asks about its open ones again at once
+		return says(words, nil)
 	}
 	left, _, back := a.beginWait(ctx, length)
 	defer back()
 	for until := time.Now().Add(left); ; {
-		words, unknown, err := a.Store.Messages.Words(ctx, who.context, who.peer.Name, in.Open)
+		words, unknown, err := a.Store.Messages.Words(ctx, who.context, who.peer.Name, in.Open, in.Room)
 		if err != nil {
 			return 0, nil, err
 		}
 		if len(words)+len(unknown) > 0 || !time.Now().Before(until) {
-			return http.StatusOK, map[string]any{"words": list(words), "unknown": list(unknown)}, nil
+			return says(words, unknown)
 		}
 		select {
 		case <-a.news.end:

@@ -122,7 +122,7 @@ func (a *API) listQueues(ctx context.Context, in *listQueuesInput) (*queuesOutpu
 		MinDepth: in.MinDepth,
 		Node:     in.Node,
 		Limit:    limit,
-		Examined: a.Limits.Examined,
+		Examined: max(1, a.Limits.Examined/2), // of each a name and a row
 	}
 	if in.StuckFor != "" {
 		if f.Stuck, err = time.ParseDuration(in.StuckFor); err != nil || f.Stuck < 0 {
@@ -190,6 +190,10 @@ func madeQueue(_ context.Context, queue string, s queueSettings) (*pg.Queue, err
 	or(&s.Priority, "Med")
 	or(&s.WhenFull, "refuse")
 	or(&s.OnFailure, "continue")
+	if s.WhenFull == "drop_oldest" && outbox.IsPeerQueue(queue) {
+		return nil, fault.At("/when_full", "when_full drop_oldest: queue %q has messages to a peer, and a full queue "+
+			"drops no message: want refuse; a timeout ends a message that waits for too long", fault.Clip(queue))
+	}
 	return &pg.Queue{
 		Name:      queue,
 		Priority:  s.Priority,

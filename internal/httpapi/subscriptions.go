@@ -71,7 +71,7 @@ type subscriptionView struct {
 	Enabled        bool           `json:"enabled"`
 	DisabledReason *string        `json:"disabled_reason"`
 	Since          *time.Time     `json:"since" doc:"Complete from then on: every process has heard of it."`
-	Pending        int            `json:"pending" doc:"not delivered or acknowledged yet, counted to 100,000"`
+	Pending        int            `json:"pending" doc:"not delivered or acknowledged yet, to 100,000, in lists to 1001"`
 	FailingSince   *time.Time     `json:"failing_since" doc:"nothing was delivered since, and something failed"`
 	Cursor         string         `json:"cursor" doc:"how far its consumer has got"`
 	Newest         string         `json:"newest" doc:"of the newest event"`

@@ -238,7 +238,7 @@ func (d *door) next(events <-chan [3]string) [3]string {
 			d.t.Fatal("the stream ended")
 		}
 		return e
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		d.t.Fatal("no event came")
 	}
 	return [3]string{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/reads"
 )
@@ -73,6 +74,7 @@ type attemptsInput struct {
 	ID     string `path:"id"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
 	Cursor string `query:"cursor" doc:"next of the page before."`
+	Last   bool   `query:"last" doc:"The last ones of all, without next."`
 }
 
 type attemptsOutput struct {
@@ -80,12 +82,15 @@ type attemptsOutput struct {
 	Body listed[attemptView]
 }
 
-// getAttempts lists a page of the dispatches, oldest first, the one in flight and the last one included. Its cursor
-// is how many were shown before: none is ever taken away from before another.
+// getAttempts lists a page of the dispatches, oldest first, the one in flight and the last one included. Its cursor is
+// how many were shown before: none is ever taken away from before another. With last it is the end of the list.
 func (a *API) getAttempts(ctx context.Context, in *attemptsInput) (*attemptsOutput, error) {
 	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err
+	}
+	if in.Last && in.Cursor != "" {
+		return nil, fault.New(fault.Invalid, "invalid", "last begins at the end: it takes no cursor")
 	}
 	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
 	limit, err := p.limit(a)
@@ -96,7 +101,10 @@ func (a *API) getAttempts(ctx context.Context, in *attemptsInput) (*attemptsOutp
 	if err := p.read(filters, &shown); err != nil {
 		return nil, err
 	}
-	found, err := a.Store.Reads.Attempts(ctx, contextID(ctx), id, max(shown, 0), limit)
+	if shown = max(shown, 0); in.Last {
+		shown = -1
+	}
+	found, err := a.Store.Reads.Attempts(ctx, contextID(ctx), id, shown, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@ func (d *door) by() db.By {
 // claimFirst takes the first that is ready.
 func (d *door) claimFirst(node pg.Node) {
 	d.t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(patience); ; {
 		leases, _, err := d.store.Claim(d.t.Context(), node, pg.Room{
 			Total: 1,
 			Slots: func(*pg.Dispatcher) int { return 1 },

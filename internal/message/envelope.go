@@ -6,11 +6,13 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/strict"
 )
 
 // PayloadType is that of what an actor signs of a message.
@@ -61,6 +63,7 @@ const (
 	MaxSignatures = 2               // two for a rotation
 	MaxKeyID      = 200             // bytes, of the hint that names a key
 	MaxEnvelope   = 6 << 20         // bytes as JSON in a call: its door takes 8 MiB, and inputs come beside it
+	MaxNesting    = 64              // levels, as of the body of a request
 	MaxAhead      = 5 * time.Minute // by which the clock of a sender may be ahead
 	MaxAge        = 24 * time.Hour  // when it is posted; on its way it may grow older
 )
@@ -124,7 +127,12 @@ func Open(raw []byte) (*Signed, ed25519.PublicKey, error) {
 			MaxEnvelope)
 	}
 	var s Signed
-	if err := exactly(e.Payload, &s); err != nil {
+	// It comes in base64, so that the check of a whole request has not seen it.
+	err := strict.Check(e.Payload, MaxNesting)
+	if err == nil {
+		err = exactly(e.Payload, &s)
+	}
+	if err != nil {
 		return nil, nil, fault.At("/envelope/payload", "payload: %s", err)
 	}
 	key, err := base64.StdEncoding.DecodeString(s.CallerKey)
@@ -156,7 +164,8 @@ func Unsigned(format string, args ...any) error {
 	return fault.New(fault.Forbidden, "bad_actor_signature", "envelope: "+format, args...).About("/envelope")
 }
 
-// exactly reads JSON that has the members of into and no others, once each as encoding/json has it.
+// exactly reads JSON that has the members of into and no others, once each as encoding/json has it, and under their
+// names.
 func exactly(raw []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -164,9 +173,9 @@ func exactly(raw []byte, into any) error {
 		return fmt.Errorf("%.200s", err)
 	}
 	if d.More() {
-		return fmt.Errorf("something follows its end")
+		return errors.New("something follows its end")
 	}
-	return nil
+	return strict.Spelled(raw, into)
 }
 
 // Meant refuses what was signed for somebody else, or before a time, or by a clock that is ahead.
@@ -191,11 +200,15 @@ func (s *Signed) Meant(us Audience, now, since time.Time) error {
 
 // Spec is what the payload says of the message, apart from its jobs.
 func (s *Signed) Spec(jobs int) Spec {
+	format := s.Format
+	if format == "" {
+		format = DefaultFormat
+	}
 	return Spec{
 		Ref:      s.Ref,
 		To:       To{Context: s.Audience.Context, Actor: s.Actor, Topic: s.Topic},
 		Type:     s.Type,
-		Format:   s.Format,
+		Format:   format,
 		Body:     s.Body,
 		Jobs:     jobs,
 		Timeouts: Timeouts{Seconds(s.Timeout), Seconds(s.Ack), Seconds(s.Result)},

@@ -150,6 +150,12 @@ func TestWhatCannotBeMeantIsRefused(t *testing.T) {
 		"ref -1":              {func(s *Spec) { s.Ref = ref(-1) }, "/ref"},
 		"ref 2^32":            {func(s *Spec) { s.Ref = ref(1 << 32) }, "/ref"},
 		"no context":          {func(s *Spec) { s.To.Context = "" }, "/to/context"},
+		"no type":             {func(s *Spec) { s.Type = "" }, "/message_type"},
+		"an unknown type":     {func(s *Spec) { s.Type = "letter" }, "/message_type"},
+		"xml":                 {func(s *Spec) { s.Format = "xml" }, "/message_format_type"},
+		"a topic a/b":         {func(s *Spec) { s.To.Topic = "a/b" }, "/to/topic"},
+		"a long topic":        {func(s *Spec) { s.To.Topic = strings.Repeat("t", 201) }, "/to/topic"},
+		"a long actor":        {func(s *Spec) { s.To.Actor = strings.Repeat("\u00e4", 201) }, "/to/actor"},
 		"a result":            {func(s *Spec) { s.Type = Result }, "/message_type"},
 		"a job without jobs":  {func(s *Spec) { s.Type = Job }, "/job"},
 		"101 jobs":            {func(s *Spec) { s.Type, s.Jobs = Job, 101 }, "/job"},
@@ -253,6 +259,7 @@ func TestAnEnvelopeHoldsForItsBytesAlone(t *testing.T) {
 		"a field more inside": {seal(t, key, `{"v": 1, "more": 1}`), "invalid"},
 		"no key":              {seal(t, key, `{"v": 1}`), "invalid"},
 		"version 2":           {seal(t, key, strings.Replace(string(text), `"v":1`, `"v":2`, 1)), "invalid"},
+		"another spelling":    {bytes.Replace(raw, []byte(`"payload":`), []byte(`"Payload":`), 1), "invalid"},
 		"not JSON":            {[]byte("{"), "invalid"},
 		"two values":          {append(slices.Clone(raw), raw...), "invalid"},
 	} {
@@ -289,6 +296,40 @@ func TestAnEnvelopeIsMeantForOneAndForATime(t *testing.T) {
 		err := c.s.Meant(us, now, now.Add(-MaxAge))
 		if fault.CodeOf(err) != c.code || name == "6 minutes ahead" && !strings.Contains(err.Error(), "6m0s") {
 			t.Errorf("%s: %v, want %q", name, err, c.code)
+		}
+	}
+}
+
+// The payload is in base64, where the check of a request does not look: it is read as strictly as that.
+func TestAPayloadIsReadAsStrictlyAsARequest(t *testing.T) {
+	key := testKey(t)
+	good := string(payload(t, key, func(s *Signed) {
+		s.Type, s.Body, s.Actor, s.Topic = Job, "", "who", "what"
+		s.Jobs = json.RawMessage(`[{"script": "1", "script_type": "python", "env_vars": {"A": "b"}}]`)
+	}))
+	if _, _, err := Open(seal(t, key, good)); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string][2]string{
+		"NUL in actor":            {`"who"`, `"wh\u0000"`},
+		"NUL in topic":            {`"what"`, `"\u0000what"`},
+		"NUL in a variable":       {`"b"`, `"\u0000"`},
+		"half a surrogate":        {`"script":"1"`, `"script":"\ud800"`},
+		"half a surrogate, a key": {`"A":`, `"\udc00":`},
+		"a key twice":             {`"topic":`, `"actor": "x", "topic":`},
+		"a key twice in a job":    {`"script":`, `"script": "x", "script":`},
+		"another spelling":        {`"topic":`, `"Actor": "x", "topic":`},
+		"another spelling inside": {`"context":`, `"Context": "x", "context":`},
+		"no UTF-8":                {`"who"`, "\"\xff\""},
+		"a number out of range":   {`"script":"1"`, `"script": "1", "retries": 1e999`},
+		"too deep": {`"script":"1"`, `"script": "1", "more": ` + strings.Repeat("[", MaxNesting) +
+			strings.Repeat("]", MaxNesting)},
+		"something behind": {`{"v":1`, `{} {"v":1`},
+	} {
+		bad := strings.Replace(good, change[0], change[1], 1)
+		_, _, err := Open(seal(t, key, bad))
+		if bad == good || fault.CodeOf(err) != "invalid" || fault.As(err).Fields[0].Pointer != "/envelope/payload" {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

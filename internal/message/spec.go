@@ -1,8 +1,11 @@
 package message
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/postern-dev/postern/internal/fault"
 )
@@ -32,6 +35,7 @@ const (
 	MaxTimeout = 365 * 24 * time.Hour
 	MaxLease   = time.Hour
 	MaxReceive = 100 // messages at once
+	MaxActor   = 200 // characters of the name of one
 )
 
 // DefaultLease is for how long a receiver is handed a message where nothing is said.
@@ -59,6 +63,9 @@ type Spec struct {
 
 // Validate refuses a message that cannot be meant.
 func (s *Spec) Validate() error {
+	if err := s.checkNames(); err != nil {
+		return err
+	}
 	switch {
 	case s.Ref != nil && (*s.Ref < 0 || *s.Ref > MaxRef):
 		return fault.At("/ref", "ref %d: want 0 to %d", *s.Ref, int64(MaxRef))
@@ -87,6 +94,27 @@ func (s *Spec) Validate() error {
 			return fault.At("/"+t.name, "%s %d: want 0 (none) to %d, in seconds", t.name, int64(t.d/time.Second),
 				int64(MaxTimeout/time.Second))
 		}
+	}
+	return nil
+}
+
+var topicName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}$`)
+
+// checkNames refuses names that no message has. Those of a request fit its schema, which does not see what an actor has
+// signed.
+func (s *Spec) checkNames() error {
+	switch {
+	case !slices.Contains(Types, s.Type):
+		return fault.At("/message_type", "message_type %q: want job, chat or mail", fault.Clip(s.Type))
+	case !slices.Contains(Formats, s.Format):
+		return fault.At("/message_format_type", "message_format_type %q: want one of %s", fault.Clip(s.Format),
+			strings.Join(Formats, ", "))
+	case s.To.Topic != "" && !topicName.MatchString(s.To.Topic):
+		return fault.At("/to/topic", "to.topic %q: want 1 to 200 of A-Z a-z 0-9 . _ : @ -, the first a letter or "+
+			"digit", fault.Clip(s.To.Topic))
+	case utf8.RuneCountInString(s.To.Actor) > MaxActor:
+		return fault.At("/to/actor", "to.actor has %d characters: want at most %d", utf8.RuneCountInString(s.To.Actor),
+			MaxActor)
 	}
 	return nil
 }

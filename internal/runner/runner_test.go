@@ -17,11 +17,6 @@ import (
 	"github.com/postern-dev/postern/internal/sandbox"
 )
 
-func TestMain(m *testing.M) {
-	sandbox.MaybeChild()
-	os.Exit(m.Run())
-}
-
 // box is a sandbox: of the kernel where it gives one.
 func box(t *testing.T) *sandbox.Box {
 	t.Helper()
@@ -224,7 +219,7 @@ func TestARunnerThatCannotRenewKillsBeforeTheServerGivesToOthers(t *testing.T) {
 // fence: the log goes on behind what it has.
 func TestALogGoesOnWhereTheSameHoldComesAgain(t *testing.T) {
 	s := newServer(t)
-	s.ttl = 5 * time.Second // as long as a script may take that is begun again while no heartbeat is answered
+	s.ttl = 12 * time.Second // as long as a script may take that is begun again while no heartbeat is answered
 	marker, mark := marked(t)
 	r := s.add(marks, mark)
 	s.start()
@@ -300,11 +295,10 @@ func TestTwoProcessesDoNotShareAName(t *testing.T) {
 
 func TestARunnerThatEndsFinishesWhatRunsOrGivesItBack(t *testing.T) {
 	s := newServer(t)
-	s.ttl = 3 * time.Second
 	short := s.add("import time; print('runs', flush=True); time.sleep(1)")
 	marker, mark := marked(t)
 	long := s.add(marks, mark)
-	stop := s.start(func(c *Config) { c.Drain = 3 * time.Second })
+	stop := s.start(func(c *Config) { c.Drain = 10 * time.Second })
 	s.sees("both run", func() bool { return short.text() != "" && long.text() != "" })
 	third := s.add("print('third')")
 	s.mu.Lock()
@@ -425,7 +419,7 @@ func (f refusal) RoundTrip(q *http.Request) (*http.Response, error) {
 // after its ttl, when its scripts are killed. One that is taken back within the ttl goes on.
 func TestARunnerThatIsRefusedEnds(t *testing.T) {
 	s := newServer(t)
-	s.ttl = 6 * time.Second
+	s.ttl = 12 * time.Second
 	s.denies = 401
 	run := func() chan error {
 		ended := make(chan error, 1)
@@ -456,8 +450,11 @@ func TestARunnerThatIsRefusedEnds(t *testing.T) {
 	s.add(marks, with)
 	ended := run()
 	s.sees("the script runs", func() bool { return scripts(marker) > 0 })
-	deny(403)
-	time.Sleep(time.Second)
+	s.mu.Lock()
+	before := s.calls["claim"] + s.calls["renew"]
+	s.denies = 403
+	s.mu.Unlock()
+	s.sees("a call is refused", func() bool { return s.calls["claim"]+s.calls["renew"] > before })
 	deny(0)
 	if time.Sleep(s.ttl); scripts(marker) == 0 {
 		t.Error("the script was killed although the runner was taken back within its ttl")

@@ -24,10 +24,6 @@ type Box struct {
 // New makes the directory of the state, removes what earlier runners left there, and probes what the kernel gives by
 // building a box. It returns an error that says the next step where that is less than c.Least.
 func New(ctx context.Context, c Config) (*Box, error) {
-	if !childChecked {
-		return nil, errors.New("sandbox.MaybeChild() must be the first call of main or TestMain: " +
-			"a box is a child of this program")
-	}
 	c = c.withDefaults()
 	if !filepath.IsAbs(c.State) {
 		return nil, fmt.Errorf("the state directory %q: want an absolute path", c.State)

@@ -16,7 +16,6 @@ import (
 var slow bool
 
 func TestMain(m *testing.M) {
-	MaybeChild()
 	if slow && os.Getenv("POSTERN_TEST_SANDBOX") == "" {
 		fmt.Println("skipped: with the race detector they take ten minutes (POSTERN_TEST_SANDBOX=1), and make test " +
 			"runs them without it")

@@ -17,9 +17,6 @@ type Process struct{}
 var errElsewhere = errors.New("scripts are run on Linux only, and this is " + runtime.GOOS +
 	": start the runner on Linux")
 
-// MaybeChild does nothing: there are no children.
-func MaybeChild() {}
-
 // New refuses.
 func New(context.Context, Config) (*Box, error) { return nil, errElsewhere }
 

@@ -49,12 +49,10 @@ type report struct {
 	Error  string
 }
 
-var childChecked bool
-
-// MaybeChild must be the first call of main (and of TestMain where scripts are run). In a process that is an init or a
-// step it never returns. In every other it does nothing.
-func MaybeChild() {
-	childChecked = true
+// init never returns in a process that is an init or a step. It is no call of main, since each script starts two of
+// them: Go initialises packages by name as soon as their imports are, this one imports none but the standard library's,
+// and so those that take most of a start (templates, schemas, metrics) are not initialised.
+func init() {
 	switch os.Getenv(stageVariable) {
 	case "init":
 		os.Exit(runInit())

@@ -24,7 +24,7 @@ func Dispatched(f Flight, a outbox.Answer, d outbox.Dispatcher, chance float64) 
 		a.Class, r.askIn = outbox.ClassAmbiguous, a.After
 	}
 	event := eventOf(a)
-	if event == DispatchTimeout && f.Resent && (Unclear{Code: a.Code, Told: a.Told}).unreadable() {
+	if event == DispatchTimeout && f.Resent && Mute(a) {
 		// The next call uses up a retry and follows the question at once, so the question waits.
 		r.askIn = max(r.askIn, patience(f.Since-a.Elapsed))
 	}

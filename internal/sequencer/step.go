@@ -54,6 +54,10 @@ func (u Unclear) unreadable() bool {
 	return false
 }
 
+// Mute says whether an answer came whole and says nothing: the core makes such a call again as often as the
+// retries of its dispatcher allow, and gives it up then.
+func Mute(a outbox.Answer) bool { return Unclear{Code: a.Code, Told: a.Told}.unreadable() }
+
 // Then says what follows the commit of a step.
 type Then string
 

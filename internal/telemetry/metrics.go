@@ -179,7 +179,8 @@ func (m *Metrics) makeCounters() {
 	}
 	m.coordination = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "postern_coord_messages_total",
 		Help: "Messages between nodes of domains: delivered to another node, or refused by it and dropped; taken " +
-			"from another node, and those of them that changed nothing."}, []string{"kind", "outcome"})
+			"from another node, those of them that changed nothing, and those dropped since their domain is paused " +
+			"or full."}, []string{"kind", "outcome"})
 	m.registry.MustRegister(m.refused, m.handedBack, m.rejections, m.events, m.stale, m.untold, m.lapsed, m.panics,
 		m.deadlines, m.intents, m.coordination)
 }
@@ -309,7 +310,7 @@ func (m *Metrics) IntentEnded(outcome string) {
 	}
 }
 
-// CoordMessage counts a message between nodes of a domain: delivered, refused, taken or ignored.
+// CoordMessage counts a message between nodes of a domain: delivered, refused, dropped, taken or ignored.
 func (m *Metrics) CoordMessage(kind coord.Kind, outcome string) {
 	if m != nil && kind.Known() {
 		m.coordination.WithLabelValues(string(kind), outcome).Inc()

@@ -20,18 +20,18 @@ func TestSubmittedIsWatchedUntilIncluded(t *testing.T) {
 	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, UID: "y"}, remotetest.Accept("0xy"))
 	h.engine("n1", nil)
 	ids := h.post("q", "T", "x", "y")
-	h.await(ids[:1], 10*time.Second, outbox.REVISION)
-	if got := h.await(ids, time.Second, outbox.REVISION, outbox.WAITING); got[ids[1]].State != outbox.WAITING {
+	h.await(ids[:1], soon, outbox.REVISION)
+	if got := h.await(ids, soon, outbox.REVISION, outbox.WAITING); got[ids[1]].State != outbox.WAITING {
 		t.Fatalf("the second of the queue is %s while the first is out", got[ids[1]].State)
 	}
 	h.fake.SetStatus("0xx", outbox.Status{State: outbox.StatusIncluded, Hash: "0xx", BlockHeight: "7", Confirmations: 1})
-	tx := h.await(ids[:1], 10*time.Second, outbox.DONE)[ids[0]]
+	tx := h.await(ids[:1], soon, outbox.DONE)[ids[0]]
 	if tx.BlockHeight != "7" || tx.Hash != "0xx" || tx.SubmittedAt == nil {
 		t.Errorf("%+v", tx)
 	}
 	h.fake.SetStatus("0xy", outbox.Status{State: outbox.StatusIncluded, Hash: "0xy", BlockHeight: "8", Confirmations: 1})
-	h.await(ids, 10*time.Second, outbox.DONE)
-	ctx, cancel := context.WithTimeout(h.ctx, 10*time.Second)
+	h.await(ids, soon, outbox.DONE)
+	ctx, cancel := context.WithTimeout(h.ctx, soon)
 	defer cancel()
 	for _, uid := range []string{"x", "y"} {
 		if _, err := h.fake.WaitCall(ctx, remotetest.Match{Op: remotetest.OpOnSuccess, UID: uid}); err != nil {
@@ -48,7 +48,7 @@ func TestAFailedCallIsRetriedBySameSenderWithAHigherFee(t *testing.T) {
 	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, UID: "y"}, remotetest.Fail(20203, "sending"))
 	h.engine("n1", nil)
 	ids := h.post("q", "T", "x", "y")
-	all := h.await(ids, 10*time.Second, outbox.DONE, outbox.FAILED)
+	all := h.await(ids, soon, outbox.DONE, outbox.FAILED)
 	if all[ids[0]].State != outbox.DONE || all[ids[0]].Retries != 2 || all[ids[1]].State != outbox.FAILED || all[ids[1]].Code != "20203" {
 		t.Fatalf("%+v\n%+v", all[ids[0]], all[ids[1]])
 	}
@@ -58,7 +58,7 @@ func TestAFailedCallIsRetriedBySameSenderWithAHigherFee(t *testing.T) {
 			t.Errorf("attempt %d: fee %s by %s", calls[i].Attempt, calls[i].Fee, calls[i].Account)
 		}
 	}
-	ctx, cancel := context.WithTimeout(h.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(h.ctx, soon)
 	defer cancel()
 	if _, err := h.fake.WaitCall(ctx, remotetest.Match{Op: remotetest.OpOnFailure, UID: "y"}); err != nil {
 		t.Error(err)
@@ -73,7 +73,7 @@ func TestALostAnswerIsAskedForByItsToken(t *testing.T) {
 	h.fake.IncludeAll(true)
 	h.engine("n1", nil)
 	ids := h.post("q", "T", "x", "y")
-	h.await(ids, 10*time.Second, outbox.DONE)
+	h.await(ids, soon, outbox.DONE)
 	if n := len(h.fake.Calls(remotetest.Match{Op: remotetest.OpDispatch, UID: "x"})); n != 1 {
 		t.Errorf("what the worker had executed was sent %d times", n)
 	}
@@ -105,12 +105,12 @@ func TestADeadWorkerConsumesNoRetryAndBlocksNobodyElse(t *testing.T) {
 	for i := range 20 {
 		others = append(others, h.post(fmt.Sprintf("u%d", i), "U", fmt.Sprintf("u%d", i))...)
 	}
-	h.await(others, 10*time.Second, outbox.DONE)
-	if tx := h.await(ids, time.Second, outbox.WAITING, outbox.DISPATCHING)[ids[0]]; tx.Retries != 0 {
+	h.await(others, soon, outbox.DONE)
+	if tx := h.await(ids, soon, outbox.WAITING, outbox.DISPATCHING)[ids[0]]; tx.Retries != 0 {
 		t.Errorf("retries %d", tx.Retries)
 	}
 	h.fake.Listen(t)
-	if tx := h.await(ids, 15*time.Second, outbox.DONE)[ids[0]]; tx.Retries != 0 || tx.Attempt != 1 {
+	if tx := h.await(ids, soon, outbox.DONE)[ids[0]]; tx.Retries != 0 || tx.Attempt != 1 {
 		t.Errorf("%+v", tx)
 	}
 }
@@ -126,18 +126,16 @@ func TestStoppingHandsBackAtOnceAndLetsCallsEnd(t *testing.T) {
 			ids = append(ids, h.post(fmt.Sprintf("q%d", q), "T", fmt.Sprintf("q%d-%d", q, i))...)
 		}
 	}
-	ctx, cancel := context.WithTimeout(h.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(h.ctx, soon)
 	defer cancel()
 	_, err := h.fake.WaitCall(ctx, dispatches) // the node is at work
 	h.must(err)
 	stop()
-	var owned int
-	h.must(h.s.Pool().QueryRow(h.ctx, `SELECT count(*) FROM postern.queue WHERE node_id IS NOT NULL`).Scan(&owned))
-	if owned != 0 {
+	if owned := h.held(); owned != 0 {
 		t.Errorf("%d queues still belong to the node that stopped", owned)
 	}
 	h.engine("n2", nil)
-	h.await(ids, 20*time.Second, outbox.DONE)
+	h.await(ids, soon, outbox.DONE)
 	seen := map[string]int{}
 	for _, c := range h.fake.Calls(dispatches) {
 		if seen[c.Token]++; seen[c.Token] > 1 {
@@ -146,16 +144,14 @@ func TestStoppingHandsBackAtOnceAndLetsCallsEnd(t *testing.T) {
 	}
 }
 
-// TestStoppingHandsBackWhatIsInNoCallWhileCallsHaveTheirGrace: the node keeps only what is with a worker.
+// TestStoppingHandsBackWhatIsInNoCallWhileCallsHaveTheirGrace: the node keeps only what is with a worker, which ends.
 func TestStoppingHandsBackWhatIsInNoCallWhileCallsHaveTheirGrace(t *testing.T) {
 	h := newHouse(t)
+	h.fake.Script(dispatches, remotetest.Done("ok"))
 	h.dispatcher("T", nil)
-	h.dispatcher("SLOW", nil)
-	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, Type: "T"}, remotetest.Done("ok"))
-	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch, Type: "SLOW"}, remotetest.Accept("0xx").ThenHang())
-	const grace = 3 * time.Second
-	stop := h.engine("n1", func(c *parts) { c.Grace = grace })
-	h.post("slow", "SLOW", "s")
+	stop := h.engine("n1", func(c *parts) { c.Grace = 5 * time.Minute })
+	called, release := h.holds("SLOW")
+	held := h.post("slow", "SLOW", "s")
 	for q := range 20 {
 		var uids []string
 		for i := range 500 {
@@ -163,26 +159,20 @@ func TestStoppingHandsBackWhatIsInNoCallWhileCallsHaveTheirGrace(t *testing.T) {
 		}
 		h.post(fmt.Sprintf("q%d", q), "T", uids...)
 	}
-	ctx, cancel := context.WithTimeout(h.ctx, 10*time.Second)
-	defer cancel()
-	_, err := h.fake.WaitCall(ctx, remotetest.Match{Op: remotetest.OpDispatch, UID: "s"})
-	h.must(err)
+	<-called
 	told, stopped := time.Now(), make(chan struct{})
 	go func() { stop(); close(stopped) }()
-	for owned := 0; owned != 1; {
-		h.must(h.s.Pool().QueryRow(ctx, `SELECT count(*) FROM postern.queue WHERE node_id IS NOT NULL`).Scan(&owned))
-	}
-	after := time.Since(told).Round(time.Millisecond)
-	t.Logf("everything but the call was handed back %s after the node was told to stop", after)
+	h.until("everything but the call is handed back", func() bool { return h.held() == 1 })
+	t.Logf("everything but the call was handed back %s after the node was told to stop",
+		time.Since(told).Round(time.Millisecond))
 	select {
 	case <-stopped:
 		t.Errorf("the call had no grace")
 	default:
 	}
-	if after >= grace {
-		t.Errorf("what was in no call was handed back after %s, with the calls", after)
-	}
+	release()
 	<-stopped
+	h.await(held, soon, outbox.DONE)
 }
 
 func TestWhatWasCutOffIsResumedByAnotherNodeUnderTheSameSenderAndToken(t *testing.T) {
@@ -193,13 +183,13 @@ func TestWhatWasCutOffIsResumedByAnotherNodeUnderTheSameSenderAndToken(t *testin
 	h.fake.IncludeAll(true)
 	stop := h.engine("n1", func(c *parts) { c.Grace = 50 * time.Millisecond })
 	ids := h.post("q", "T", "x")
-	ctx, cancel := context.WithTimeout(h.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(h.ctx, soon)
 	defer cancel()
 	first, err := h.fake.WaitCall(ctx, dispatches)
 	h.must(err)
 	stop()
 	h.engine("n2", nil)
-	tx := h.await(ids, 10*time.Second, outbox.DONE)[ids[0]]
+	tx := h.await(ids, soon, outbox.DONE)[ids[0]]
 	if tx.Sender != first.Account || tx.Attempt != 1 {
 		t.Errorf("ended by %s at attempt %d, began with %s", tx.Sender, tx.Attempt, first.Account)
 	}
@@ -208,30 +198,21 @@ func TestWhatWasCutOffIsResumedByAnotherNodeUnderTheSameSenderAndToken(t *testin
 	}
 }
 
-func TestAWorkerThatAlwaysBreaksOffIsNotCalledInATightLoop(t *testing.T) {
+// A worker that breaks off is asked and called once more at once, and then after a wait of a second at least.
+func TestAWorkerThatBreaksOffIsNotCalledInATightLoop(t *testing.T) {
 	h := newHouse(t)
 	h.dispatcher("T", nil)
-	h.fake.Script(dispatches, remotetest.Drop())
+	h.fake.Script(dispatches, remotetest.Drop(), remotetest.Drop(), remotetest.Done("ok"))
 	h.engine("n1", nil)
 	ids := h.post("q", "T", "x")
-	ctx, cancel := context.WithTimeout(h.ctx, 10*time.Second)
-	defer cancel()
-	if _, err := h.fake.WaitCalls(ctx, dispatches, 2); err != nil {
-		t.Fatal(err)
-	}
-	for { // the second call ends in a wait: a timer, and no owner
-		var waits bool
-		h.must(h.s.Pool().QueryRow(ctx, `SELECT EXISTS (SELECT FROM postern.timer t JOIN postern.queue q USING (queue_id)
-			WHERE q.node_id IS NULL AND q.phase = 'HELD' AND t.due_at > clock_timestamp())`).Scan(&waits))
-		if waits {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	if n := len(h.fake.Calls(dispatches)); n != 2 {
-		t.Errorf("called %d times before the first wait", n)
-	}
-	if tx := h.await(ids, time.Second, outbox.WAITING)[ids[0]]; tx.Retries != 0 || tx.Attempt > 1 {
+	if tx := h.await(ids, soon, outbox.DONE)[ids[0]]; tx.Retries != 0 || tx.Attempt != 1 {
 		t.Errorf("%+v", tx)
+	}
+	calls := h.fake.Calls(dispatches)
+	if len(calls) != 3 {
+		t.Fatalf("called %d times", len(calls))
+	}
+	if wait := calls[2].At.Sub(calls[1].At); wait < 900*time.Millisecond {
+		t.Errorf("the third call came %s after the second", wait)
 	}
 }

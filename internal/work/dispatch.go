@@ -229,6 +229,9 @@ func (e *Engine) claim(ctx context.Context) (again bool) {
 // lease claims, and starts a flight for each lease.
 func (e *Engine) lease(ctx, calls context.Context, room pg.Room) (leases []*pg.Lease, more bool, err error) {
 	defer e.holdings.end(e.holdings.begin())
+	if err := e.first(ctx); err != nil {
+		return nil, true, err
+	}
 	began := time.Now()
 	leases, more, err = e.Store.Claim(ctx, *e.node.Load(), room)
 	e.Metrics.Claimed(time.Since(began))

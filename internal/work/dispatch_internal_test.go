@@ -18,6 +18,9 @@ import (
 	"github.com/postern-dev/postern/internal/remotetest"
 )
 
+// soon is how long a test waits for what should come within moments: a process may get no processor for seconds.
+const soon = time.Minute
+
 // cell is an engine without running loops and jobs, with a worker that says yes.
 type cell struct {
 	*Engine
@@ -41,7 +44,7 @@ func newCell(t *testing.T) *cell {
 	c.fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, remotetest.Done("ok"))
 	client := remote.New(remote.Config{AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	t.Cleanup(client.Close)
-	c.Engine = New(Config{Store: s, Worker: remote.Mux{Next: client}, NodeName: "one"})
+	c.Engine = New(Config{Store: s, Worker: remote.Mux{Next: client}, NodeName: "one", TTL: time.Hour})
 	n, err := s.Register(t.Context(), "one", "test", c.TTL)
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +91,7 @@ func (c *cell) states() (got string) {
 func (c *cell) eventually(want string) {
 	c.t.Helper()
 	got := ""
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(soon); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if got = c.states(); got == want {
 			return
 		}
@@ -151,7 +154,7 @@ func TestWhatOthersLeaseIsCalledByTheJob(t *testing.T) {
 		select {
 		case leases := <-j.handed:
 			return leases
-		case <-time.After(10 * time.Second):
+		case <-time.After(soon):
 			t.Fatalf("the job was handed nothing: %s", e.states())
 			return nil
 		}
@@ -224,7 +227,7 @@ func TestAJobFollowsWhereThereWasWork(t *testing.T) {
 				e.Store.Take(e.Engine)
 			}
 			c.do(e)
-			for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) { // its insert is not waited for
+			for end := time.Now().Add(soon); ; time.Sleep(5 * time.Millisecond) { // its insert is not waited for
 				var jobs int
 				if err := e.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM river.river_job WHERE kind = 'dispatch'`).Scan(&jobs); err != nil {
 					t.Fatal(err)
@@ -246,11 +249,11 @@ func TestAJobFollowsWhereThereWasWork(t *testing.T) {
 // closed is the end of a job.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// worked has a job at work while do runs, and waits for its end.
+// worked has a job at work while do runs, which takes moments, and waits for its end.
 func (c *cell) worked(do func()) {
 	c.t.Helper()
 	over := make(chan struct{})
-	go func() { c.carry(c.t.Context(), 2*time.Second); close(over) }()
+	go func() { c.carry(c.t.Context(), 10*time.Second); close(over) }()
 	<-c.turn
 	do()
 	<-over

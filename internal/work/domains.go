@@ -21,6 +21,7 @@ const (
 	domainsEvery   = 500 * time.Millisecond
 	domainsRest    = 2 * time.Millisecond // between two turns, so that one takes what several brought
 	domainsRepost  = time.Second          // what a process has dispatched and did not post
+	domainsPassed  = time.Second          // without its seat, until a domain is waited for
 	domainsAtOnce  = 8
 	domainsPerStep = 200 // events
 )
@@ -44,6 +45,7 @@ type Domains struct {
 	events map[int32][]domains.Event // answers that no step has taken yet; a lost one is asked for again
 	posts  map[int32]bool            // domains that have dispatched
 	out    map[int32]int             // calls under way, by domain
+	passed map[int32]time.Time       // since when others have had the seat at each turn
 	asking sync.WaitGroup
 
 	lines   map[domains.Busy]*line // to other nodes
@@ -54,7 +56,7 @@ type Domains struct {
 func NewDomains(e *Engine, service DomainService, peers *Peers) *Domains {
 	d := &Domains{Node: e.Node, service: service, peers: peers, bell: make(chan struct{}, 1),
 		calls: make(chan struct{}, 1), mail: make(chan struct{}, 1), events: map[int32][]domains.Event{},
-		posts: map[int32]bool{}, out: map[int32]int{}, lines: map[domains.Busy]*line{}}
+		posts: map[int32]bool{}, out: map[int32]int{}, passed: map[int32]time.Time{}, lines: map[domains.Busy]*line{}}
 	s := d.Store.Domains
 	s.Self = d.self
 	s.Bell = func() { knock(d.bell); knock(d.calls) }
@@ -64,7 +66,21 @@ func NewDomains(e *Engine, service DomainService, peers *Peers) *Domains {
 
 // System is what the engine runs of it.
 func (d *Domains) System() System {
-	return System{Name: "domains", Loops: []Loop{d.steps(), d.questions(), d.letters()}, Round: d.round, Ended: d.heard}
+	return System{Name: "domains", Loops: []Loop{d.steps(), d.questions(), d.letters()}, First: d.first, Round: d.round,
+		Ended: d.heard}
+}
+
+// first has each domain know of this process, so that it waits for the others where all processes were down, and takes
+// back what domains recall.
+func (d *Domains) first(ctx context.Context) error {
+	s := d.Store.Domains
+	if !s.Has(domains.Domains) {
+		return nil
+	}
+	if err := s.Begin(ctx); err != nil {
+		return err
+	}
+	return d.postOf(ctx, 0)
 }
 
 func (d *Domains) self() int64 {
@@ -172,7 +188,8 @@ func (d *Domains) each(todo map[int32][]domains.Event, step func(int32, []domain
 	return errors.Join(all...)
 }
 
-// step takes the steps that a domain has events for. Answers that no step could take are kept for the next turn.
+// step takes the steps that a domain has events for. Answers that no step could take are kept for the next turn, unless
+// the domain was removed meanwhile: no step would ever take them.
 func (d *Domains) step(ctx context.Context, id int32, events []domains.Event) error {
 	s := d.Store.Domains
 	if stopped, err := s.InQuarantine(ctx, id); err != nil || stopped {
@@ -180,7 +197,17 @@ func (d *Domains) step(ctx context.Context, id int32, events []domains.Event) er
 	}
 	for {
 		part := events[:min(len(events), domainsPerStep)]
-		out, err := s.Step(ctx, id, part)
+		step := s.Step
+		if d.passedOver(id) {
+			step = s.StepInLine
+		}
+		out, err := step(ctx, id, part)
+		if err == nil {
+			d.had(id, out.Taken || out.Gone)
+		}
+		if err == nil && out.Gone {
+			return nil
+		}
 		if err != nil || !out.Taken {
 			d.note(id, events)
 			return err
@@ -188,6 +215,25 @@ func (d *Domains) step(ctx context.Context, id int32, events []domains.Event) er
 		if events = events[len(part):]; len(events) == 0 && !out.More {
 			return nil
 		}
+	}
+}
+
+// passedOver says whether others have had the seat of a domain for so long that it is waited for.
+func (d *Domains) passedOver(id int32) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	since, passed := d.passed[id]
+	return passed && time.Since(since) > domainsPassed
+}
+
+// had notes whether a step had the seat of its domain.
+func (d *Domains) had(id int32, taken bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, passed := d.passed[id]; taken {
+		delete(d.passed, id)
+	} else if !passed {
+		d.passed[id] = time.Now()
 	}
 }
 
@@ -221,13 +267,17 @@ func (d *Domains) post(ctx context.Context) error {
 	}
 	var all []error
 	for _, id := range ids {
-		refused, err := d.Store.Domains.PostActivities(ctx, id)
-		all = append(all, err)
-		all = append(all, d.each(refused, func(id int32, events []domains.Event) error {
-			return d.step(ctx, id, events)
-		}))
+		all = append(all, d.postOf(ctx, id))
 	}
 	return errors.Join(all...)
+}
+
+// postOf posts the public transactions of a domain, or of all (0).
+func (d *Domains) postOf(ctx context.Context, id int32) error {
+	refused, err := d.Store.Domains.PostActivities(ctx, id)
+	return errors.Join(err, d.each(refused, func(id int32, events []domains.Event) error {
+		return d.step(ctx, id, events)
+	}))
 }
 
 // round does all that can be done now.

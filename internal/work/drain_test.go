@@ -36,5 +36,5 @@ func TestWhatSQLSubmitsIsCalledSoonAfterItsCommit(t *testing.T) {
 	}
 	id, err := h.s.ByUID(h.ctx, h.by.Context, "u20")
 	h.must(err)
-	h.await([]outbox.ID{id}, 10*time.Second, outbox.DONE)
+	h.await([]outbox.ID{id}, soon, outbox.DONE)
 }

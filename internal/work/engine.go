@@ -52,6 +52,7 @@ type Engine struct {
 	sending  bool            // its insert has not ended
 	calls    context.Context // of flights: it outlives that of Run by the grace
 	claims   claims
+	firsts   firsts
 	left     left // types whose calls this node leaves to others
 
 	doorbell     atomic.Pointer[Doorbell] // nil until River is there

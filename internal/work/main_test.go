@@ -4,11 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
@@ -20,6 +25,9 @@ import (
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// soon is how long a test waits for what should come within moments: a process may get no processor for seconds.
+const soon = time.Minute
 
 // house is a store, a fake worker and engines that run until the test ends.
 type house struct {
@@ -90,7 +98,7 @@ func (h *house) engine(name string, change func(*parts)) (stop func()) {
 			Store:    h.store(),
 			Worker:   remote.Mux{Next: client},
 			NodeName: name,
-			TTL:      2 * time.Second,
+			TTL:      soon,
 			Grace:    2 * time.Second,
 			Log:      slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: level})),
 		},
@@ -131,6 +139,27 @@ func (h *house) dispatcher(typ string, change func(*outbox.Dispatcher)) {
 	h.must(err)
 }
 
+// holds makes a type whose calls go out, and are not answered before release.
+func (h *house) holds(typ string) (called <-chan struct{}, release func()) {
+	h.t.Helper()
+	calls, answer := make(chan struct{}, 1), make(chan struct{})
+	worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/dispatch/") {
+			select {
+			case calls <- struct{}{}:
+			default:
+			}
+			<-answer
+		}
+		h.fake.ServeHTTP(w, r)
+	}))
+	h.t.Cleanup(worker.Close)
+	release = sync.OnceFunc(func() { close(answer) })
+	h.t.Cleanup(release)
+	h.dispatcher(typ, func(d *outbox.Dispatcher) { d.WorkerURL = worker.URL })
+	return calls, release
+}
+
 func (h *house) sender(pool string, accounts ...string) {
 	h.t.Helper()
 	for _, a := range accounts {
@@ -147,6 +176,9 @@ func (h *house) post(queue, typ string, uids ...string) []outbox.ID {
 			Poster: outbox.SystemOf(typ), Data: json.RawMessage(`{}`)})
 	}
 	out, err := h.s.Ingest(h.ctx, subs, false)
+	for end := time.Now().Add(soon); fault.KindOf(err) == fault.Retry && time.Now().Before(end); {
+		out, err = h.s.Ingest(h.ctx, subs, false) // as the answer tells a client
+	}
 	h.must(err)
 	var ids []outbox.ID
 	for _, a := range out {

@@ -42,6 +42,9 @@ func (h *house) within(what string, met func() bool) {
 	}
 }
 
+// taken is the TTL of nodes that panic: what a panic interrupts may be theirs by its row until that is over.
+const taken = 2 * time.Second
+
 // A panic at the beginning of anything that a process runs by itself ends that, and nothing else: it is begun anew, and
 // what was posted goes out once. (Tests that provoke panics run alone.)
 func TestAPanicAnywhereLosesNothing(t *testing.T) {
@@ -68,7 +71,7 @@ func TestAPanicAnywhereLosesNothing(t *testing.T) {
 				ids = append(ids, h.post(fmt.Sprint("q", q), "T", uids...)...)
 			}
 			armed.Store(2)
-			h.engine("n", func(c *parts) { withTools(h)(c); c.Loops = &safe.Loops{} })
+			h.engine("n", func(c *parts) { withTools(h)(c); c.Loops, c.TTL = &safe.Loops{}, taken })
 			h.await(ids, 60*time.Second, outbox.DONE)
 			if place == "practice of a connection" { // of processes alone, whose pools practise
 				return
@@ -125,6 +128,7 @@ func TestAFlightThatPanicsGivesItsQueueUp(t *testing.T) {
 	var stop func()
 	stop = h.engine("n", func(c *parts) {
 		w.Worker, c.Worker, c.Loops = c.Worker, w, &safe.Loops{}
+		c.TTL = taken
 	})
 	ids := append(h.post("q", "T", "a", "b", "c"), h.post("r", "T", "d")...)
 	ids = append(ids, h.post("chain", "CHAIN", "e")...)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg/peers"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
+	"github.com/postern-dev/postern/internal/sequencer"
 )
 
 // How a node follows what peers have: it looks each second for peers at which something is open, has each for its TTL
@@ -86,6 +88,13 @@ func (p *Peers) deliver(ctx context.Context, l *pg.Lease, call remote.Call) (a o
 			brings["inputs"] = json.RawMessage(inputs)
 		}
 	}
+	answers, err := store.AnswersAt(ctx, m)
+	if err != nil {
+		return unclearAt(err)
+	}
+	if answers != nil {
+		brings["reply_to"] = answers
+	}
 	body, err := remote.Plain(brings)
 	if err != nil {
 		return unclearAt(err)
@@ -93,7 +102,7 @@ func (p *Peers) deliver(ctx context.Context, l *pg.Lease, call remote.Call) (a o
 	got := p.ask(ctx, peer, remote.PeerCall{
 		Verb: remote.PeerMessages, Key: call.Token(), Body: body, Timeout: call.Timeout,
 	})
-	a = got.Answer
+	a = brought(got.Answer, time.Now())
 	switch a.Class {
 	case "":
 		err = store.AtPeer(ctx, m.ID, nil)
@@ -103,6 +112,19 @@ func (p *Peers) deliver(ctx context.Context, l *pg.Lease, call remote.Call) (a o
 	}
 	if err != nil {
 		return unclearAt(err)
+	}
+	return a
+}
+
+// brought is an answer of a peer as the core takes it. A transaction that carries a message ends when the peer has it,
+// or has refused it for good: the core gives up what it cannot read, and what a retry does not help, and then nothing
+// would bring the message any more.
+func brought(a outbox.Answer, now time.Time) outbox.Answer {
+	switch {
+	case a.Class == outbox.ClassRetry:
+		a.Class, a.Scope, a.Until, a.After = outbox.ClassBlocked, outbox.ScopeQueue, now.Add(a.After), 0
+	case a.Class == outbox.ClassAmbiguous && sequencer.Mute(a):
+		a.Code, a.Message = "peer_unclear", "what came back is no answer of a peer ("+a.Code+"): "+a.Message
 	}
 	return a
 }
@@ -130,6 +152,8 @@ func (p *Peers) ask(ctx context.Context, peer *peers.Peer, call remote.PeerCall)
 	code, message := got.Code, got.Message
 	switch {
 	case got.Class == outbox.ClassBlocked:
+	case got.Installation == "" && call.Verb == remote.PeerFollow && peer.RefusedCode == "":
+		// it hears and does not answer: why of what is open there names that
 	case got.Installation == "": // no peer has answered: its last refusal stays
 		return got
 	default: // it has taken the call, whatever it made of it
@@ -207,7 +231,9 @@ func (p *Peers) follow(ctx context.Context, f messages.Following) {
 				p.Log.Warn("follow messages at a peer", "peer", f.Peer, "error", err)
 			}
 			pause(ctx, nil, followRetry)
-			return
+			if last == (uuid.UUID{}) {
+				return
+			}
 		case n == 0 && after == uuid.UUID{}:
 			return
 		}
@@ -243,6 +269,15 @@ func waitFor(asked, stop int, after uuid.UUID, wait time.Duration) time.Duration
 	return wait
 }
 
+// roomOver is how many bytes an answer of a peer may have, 0 for as many as over HTTP. Over a Mycelium network its node
+// takes 2 MiB of it, in two layers of base64.
+func roomOver(url string) int {
+	if outbox.IsMycelium(url) {
+		return 700 << 10
+	}
+	return 0
+}
+
 // lost has messages delivered again, in their order: one for which that fails keeps those behind it.
 func (p *Peers) lost(ctx context.Context, f messages.Following, ids []uuid.UUID) error {
 	for _, id := range ids {
@@ -253,8 +288,50 @@ func (p *Peers) lost(ctx context.Context, f messages.Following, ids []uuid.UUID)
 	return nil
 }
 
+// followAnswer is what a peer answers to a question about messages.
+type followAnswer struct {
+	Words   []messages.Word `json:"words"`
+	Unknown []uuid.UUID     `json:"unknown"`
+	Life    int64           `json:"life"`    // of its store; an older version says none
+	Stopped []uuid.UUID     `json:"stopped"` // of these nothing is left to say; an older version says none: it is all
+}
+
+// hear takes what a peer answers. A message that was stopped, and whose word is not taken, is told to stop again. kept
+// says that what the peer has lost could not all be posted again: those behind it wait for that, to keep their order.
+func (p *Peers) hear(ctx context.Context, f messages.Following, peer *peers.Peer, said followAnswer) (kept bool,
+	err error) {
+	store := p.Store.Messages
+	failed := 0
+	take := func(one error) bool { // one that cannot be taken keeps few others from it
+		if one != nil {
+			err, failed = one, failed+1
+		}
+		return failed < 3 && ctx.Err() == nil
+	}
+	take(store.Lives(ctx, peer, said.Life))
+	untold := map[uuid.UUID]bool{}
+	goesOn := true
+	for _, w := range said.Words {
+		before := failed
+		if goesOn {
+			goesOn = take(store.Hear(ctx, f, w))
+		}
+		if !goesOn || failed > before {
+			untold[w.ID] = true
+		}
+	}
+	lost := p.lost(ctx, f, said.Unknown)
+	take(lost)
+	stopped := slices.DeleteFunc(said.Stopped, func(id uuid.UUID) bool { return untold[id] })
+	if len(stopped) > 0 {
+		take(store.Stopped(ctx, f, stopped))
+	}
+	return lost != nil, err
+}
+
 // followOnce asks a peer about the messages that are open there behind an id, and takes what it says. It returns how
-// many these were, and behind which the next question goes on; none: from the first on.
+// many these were, and behind which the next question goes on, also where some could not be taken; none: from the first
+// on.
 func (p *Peers) followOnce(ctx context.Context, f messages.Following, after uuid.UUID, wait time.Duration) (n int,
 	last uuid.UUID, err error) {
 	store := p.Store.Messages
@@ -266,16 +343,20 @@ func (p *Peers) followOnce(ctx context.Context, f messages.Following, after uuid
 		return 0, last, err
 	}
 	stop, abort, err := store.ToStop(ctx, f)
-	if err != nil || len(asked)+len(stop) == 0 {
-		return 0, last, err
-	}
-	wait = waitFor(len(asked), len(stop), after, wait)
-	peer, err := p.Store.Installations.Peer(ctx, f.Context, f.Peer)
 	if err != nil {
 		return 0, last, err
 	}
+	peer, err := p.Store.Installations.Peer(ctx, f.Context, f.Peer)
+	restored := err == nil && peer.ToldLife != 0 && peer.ToldLife != peer.OwnLife
+	if err != nil || len(asked)+len(stop) == 0 && !restored {
+		return 0, last, err
+	}
+	if wait = waitFor(len(asked), len(stop), after, wait); restored {
+		wait = 0
+	}
 	body, err := json.Marshal(map[string]any{
-		"open": asked, "stop": stop, "abort": abort, "wait": outbox.Duration(wait).String(),
+		"open": asked, "stop": stop, "abort": abort, "wait": outbox.Duration(wait).String(), "life": peer.OwnLife,
+		"room": roomOver(peer.URL),
 	})
 	if err != nil {
 		return 0, last, err
@@ -286,31 +367,13 @@ func (p *Peers) followOnce(ctx context.Context, f messages.Following, after uuid
 	if got.Class != "" {
 		return 0, last, &errPeer{got.Code, got.Message}
 	}
-	var said struct {
-		Words   []messages.Word `json:"words"`
-		Unknown []uuid.UUID     `json:"unknown"`
-	}
+	said := followAnswer{Stopped: stop}
 	if err := json.Unmarshal(got.Body, &said); err != nil {
 		return 0, last, &errPeer{"answer_invalid", err.Error()}
 	}
-	failed := 0
-	take := func(one error) bool { // one that cannot be taken keeps few others from it
-		if one != nil {
-			err, failed = one, failed+1
-		}
-		return failed < 3 && ctx.Err() == nil
-	}
-	for n := 0; n < len(said.Words) && take(store.Hear(ctx, f, said.Words[n])); n++ {
-	}
-	take(p.lost(ctx, f, said.Unknown))
-	if len(stop) > 0 {
-		take(store.Stopped(ctx, f, stop))
-	}
-	if err != nil {
-		return 0, last, err
-	}
-	if len(asked) == messages.MaxAsked {
+	kept, err := p.hear(ctx, f, peer, said)
+	if len(asked) == messages.MaxAsked && !kept {
 		last = asked[len(asked)-1].ID
 	}
-	return len(asked) + len(stop), last, nil
+	return len(asked) + len(stop), last, err
 }

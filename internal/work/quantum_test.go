@@ -27,16 +27,33 @@ func TestAQuantumIsOfCalls(t *testing.T) {
 			_, err := h.s.Pool().Exec(h.ctx, fmt.Sprintf(`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(%f); RETURN NULL; END $$;
 				CREATE TRIGGER slow AFTER INSERT ON postern.outcome EXECUTE FUNCTION slow()`, c.commit.Seconds()))
 			h.must(err)
-			ids := h.post("first", "T", "1", "2", "3", "4", "5", "6")
-			ids = append(ids, h.post("second", "T", "other")...)
-			h.engine("n1", func(c *parts) { c.Concurrency = 1 })
-			h.await(ids, 20*time.Second, outbox.DONE)
-			at := slices.IndexFunc(h.fake.Calls(dispatches), func(s remotetest.Seen) bool {
-				return s.Queue == "second"
-			})
-			if keeps := at == 6; keeps != c.keeps {
-				t.Errorf("the other queue was called after %d of the first", at)
+			for round := 0; ; round++ {
+				keeps := h.keepsItsPlace(round)
+				if keeps == c.keeps {
+					return
+				}
+				if keeps || round == 20 { // calls may take long though their worker is quick: where the machine is busy
+					t.Fatalf("a queue keeps its place: %t", keeps)
+				}
 			}
 		})
 	}
+}
+
+// keepsItsPlace says whether six transactions of one queue are called before that of another.
+func (h *house) keepsItsPlace(round int) bool {
+	h.t.Helper()
+	before := len(h.fake.Calls(dispatches))
+	var uids []string
+	for i := range 6 {
+		uids = append(uids, fmt.Sprint(round, "-", i))
+	}
+	first, second := fmt.Sprint("first-", round), fmt.Sprint("second-", round)
+	ids := append(h.post(first, "T", uids...), h.post(second, "T", fmt.Sprint(round, "-other"))...)
+	stop := h.engine(fmt.Sprint("n", round), func(c *parts) { c.Concurrency = 1 })
+	h.await(ids, soon, outbox.DONE)
+	stop()
+	return slices.IndexFunc(h.fake.Calls(dispatches)[before:], func(s remotetest.Seen) bool {
+		return s.Queue == second
+	}) == 6
 }

@@ -66,7 +66,7 @@ func TestANodeThatStartsWarnsOfEachAddressThatItMayNotCall(t *testing.T) {
 		p.Reach, p.Types = client.Reach(), []string{"OPEN", "SHUT", "NAMED", "INSIDE"}
 	})
 	const flag = "--worker-allow-cidr"
-	for end := time.Now().Add(20 * time.Second); len(log.lines(flag)) < 3 && time.Now().Before(end); {
+	for end := time.Now().Add(soon); len(log.lines(flag)) < 3 && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	stop()
@@ -82,7 +82,7 @@ func TestANodeThatStartsWarnsOfEachAddressThatItMayNotCall(t *testing.T) {
 	if all := log.lines(flag); len(all) != 3 {
 		t.Errorf("%q", all)
 	}
-	nodes, err := h.s.Nodes(h.ctx, 0, 10)
+	nodes, err := h.s.Nodes(h.ctx, nil, 0, 10)
 	h.must(err)
 	if len(nodes) != 1 || strings.Join(nodes[0].AllowCIDR, ",") != "10.1.0.0/16" {
 		t.Errorf("the row of the node says %+v", nodes)

@@ -44,7 +44,7 @@ func TestWhatIsSentAgainInVainWaitsAsBlocked(t *testing.T) {
 	}
 	_, err := h.s.PauseQueue(h.ctx, h.by, "q", true)
 	h.must(err)
-	time.Sleep(time.Second) // a call that is out may end
+	h.within("no call of it is out", func() bool { return h.held() == 0 })
 	n := calls()
 	time.Sleep(10 * time.Second)
 	if more := calls() - n; more > 0 {
@@ -54,6 +54,13 @@ func TestWhatIsSentAgainInVainWaitsAsBlocked(t *testing.T) {
 	_, err = h.s.PauseQueue(h.ctx, h.by, "q", false)
 	h.must(err)
 	h.await(bad, time.Minute, outbox.DONE)
+}
+
+// held counts the queues that nodes hold.
+func (h *house) held() (n int) {
+	h.t.Helper()
+	h.must(h.s.Pool().QueryRow(h.ctx, `SELECT count(*) FROM postern.queue WHERE node_id IS NOT NULL`).Scan(&n))
+	return n
 }
 
 // Where the last answers of several queues came to nothing so, the gate closes, and one call goes out at a time.
@@ -68,11 +75,12 @@ func TestAnswersThatTellNothingCloseTheGate(t *testing.T) {
 		ids = append(ids, h.post(fmt.Sprint("q", i), "T", fmt.Sprint("t", i))...)
 	}
 	h.within("the gate closes", func() bool { return h.failures("T") > 0 })
-	time.Sleep(3 * time.Second) // calls that are out end
-	n := len(h.fake.Calls(all))
+	h.within("calls that are out end", func() bool { return h.held() <= 1 })
+	n, since := len(h.fake.Calls(all)), time.Now()
 	time.Sleep(10 * time.Second)
-	if more := len(h.fake.Calls(all)) - n; more > 12 {
-		t.Errorf("%d calls within ten seconds while the gate is closed", more)
+	more, seconds := len(h.fake.Calls(all))-n, time.Since(since).Seconds()
+	if float64(more) > 1.2*seconds {
+		t.Errorf("%d calls within %.0f seconds while the gate is closed", more, seconds)
 	}
 	h.fake.Script(all, remotetest.Done("ok"))
 	h.await(ids, 90*time.Second, outbox.DONE)

@@ -22,9 +22,9 @@ func TestAJobOfRiverDispatches(t *testing.T) {
 	for i := range 200 {
 		ids = append(ids, h.post(fmt.Sprint("q-", i%20), "mint", fmt.Sprint(i))...)
 	}
-	h.await(ids, 10*time.Second, outbox.DONE)
+	h.await(ids, soon, outbox.DONE)
 	running, all := 0, 0
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) { // River notes the ends of jobs now and then
+	for end := time.Now().Add(soon); ; time.Sleep(50 * time.Millisecond) { // River notes the ends of jobs now and then
 		h.must(h.db.Pool.QueryRow(h.ctx, `SELECT count(*) FILTER (WHERE state = 'running' AND queue = 'node_' || (SELECT node_id FROM postern.node)), count(*)
 			FROM river.river_job WHERE kind = 'dispatch'`).Scan(&running, &all))
 		if running == 1 {
@@ -92,7 +92,7 @@ func TestWhatJobsWouldDispatchGoesOutWithoutThem(t *testing.T) {
 				for i := range 30 {
 					uids = append(uids, fmt.Sprint(round, "-", i))
 				}
-				h.await(h.post(fmt.Sprint("q", round), "mint", uids...), 4*time.Second, outbox.DONE)
+				h.await(h.post(fmt.Sprint("q", round), "mint", uids...), 30*time.Second, outbox.DONE)
 			}
 			var jobs int
 			h.must(h.db.Pool.QueryRow(h.ctx, `SELECT count(*) FROM river.river_job WHERE kind = 'dispatch'`).Scan(&jobs))

@@ -17,6 +17,9 @@ type System struct {
 	Loops []Loop // run in every process that dispatches
 	Jobs  []Job  // run in one of them at a time, by River
 
+	// First does what comes before this process claims anything, also once a quarantine is over. Nothing is claimed
+	// until it succeeds.
+	First func(context.Context) error
 	// Sweep does what must be done now and then by somebody. It runs with the core's own sweep, every ten seconds.
 	Sweep func(context.Context) error
 	// Round does everything that can be done now, and returns how much that was. It stands in for the loops where a

@@ -2,6 +2,7 @@ package work_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -56,4 +57,50 @@ func TestASystemNeedsNoChangeElsewhere(t *testing.T) {
 	if turns.Load() != 3 || ended.Load() != 1 {
 		t.Errorf("the loop turned %d times and ended %d times, want 3 and 1", turns.Load(), ended.Load())
 	}
+}
+
+// Nothing is claimed, and no timer taken, before the systems have done what comes first: at the start, and once a
+// quarantine is over.
+func TestNothingIsClaimedBeforeWhatComesFirst(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	var may atomic.Bool
+	var tried, calls atomic.Int32
+	h.dispatcher("TOY", func(d *outbox.Dispatcher) { d.WorkerURL = "toy:" })
+	e := work.New(work.Config{Store: h.s, Worker: remote.Mux{}, NodeName: "toy", TTL: 2 * time.Second})
+	e.Add(work.System{
+		Name: "toy",
+		First: func(context.Context) error {
+			if tried.Add(1); may.Load() {
+				return nil
+			}
+			return errors.New("not yet")
+		},
+		Workers: map[string]work.Call{
+			"toy:": func(context.Context, *pg.Lease, remote.Call) outbox.Answer {
+				calls.Add(1)
+				return outbox.Answer{Result: outbox.Result{Done: []byte(`"played"`)}}
+			},
+		},
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- e.Run(ctx) }()
+	for n, uid := range []string{"at the start", "behind a quarantine"} {
+		may.Store(false)
+		if n > 0 {
+			h.enter(pg.Quarantine{})
+			h.release(pg.Quarantine{})
+		}
+		before := tried.Load()
+		ids := h.post("q", "TOY", uid)
+		h.within("a try", func() bool { return tried.Load() > before+3 })
+		if got := calls.Load(); got != int32(n) {
+			t.Errorf("%s: %d calls before", uid, got)
+		}
+		may.Store(true)
+		h.await(ids, time.Minute, outbox.DONE)
+	}
+	stop()
+	h.must(<-over)
 }

@@ -17,12 +17,12 @@ func TestAPostGoesOutWithoutAClaim(t *testing.T) {
 	h := newHouse(t)
 	h.dispatcher("T", nil)
 	h.fake.Script(remotetest.Match{Op: remotetest.OpDispatch}, remotetest.Done(map[string]any{"ok": true}))
-	stop := h.engine("n1", func(c *parts) { c.Store, c.TTL = h.s, time.Minute })
-	for taken, end := false, time.Now().Add(20*time.Second); !taken; time.Sleep(10 * time.Millisecond) { // from its first claim on
+	stop := h.engine("n1", func(c *parts) { c.Store = h.s })
+	for taken, end := false, time.Now().Add(soon); !taken; time.Sleep(10 * time.Millisecond) { // from its first claim on
 		if time.Now().After(end) {
 			t.Fatal("nothing is taken")
 		}
-		h.await(h.post("q", "T", time.Now().String()), 10*time.Second, outbox.DONE)
+		h.await(h.post("q", "T", time.Now().String()), soon, outbox.DONE)
 		tx, err := h.s.Pool().Begin(h.ctx)
 		h.must(err)
 		_, err = tx.Exec(h.ctx, `SET LOCAL lock_timeout = '2s'; SET LOCAL idle_in_transaction_session_timeout = '1min'; LOCK TABLE postern.ready IN ACCESS EXCLUSIVE MODE`)
@@ -80,7 +80,7 @@ func TestPostsDoNotStarveWhoWaits(t *testing.T) {
 			}
 			other := &house{t: t, db: h.db, s: h.store(), fake: h.fake, by: h.by, ctx: h.ctx}
 			for i := range 20 {
-				other.await(other.post("foreign", "T", fmt.Sprint("f", i)), 5*time.Second, outbox.DONE)
+				other.await(other.post("foreign", "T", fmt.Sprint("f", i)), 30*time.Second, outbox.DONE)
 			}
 		})
 	}

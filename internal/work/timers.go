@@ -67,6 +67,9 @@ func (e *Engine) TimersOnce(ctx, calls context.Context) (pg.Woken, error) {
 // wake has flights start for what is due and needs one.
 func (e *Engine) wake(ctx, calls context.Context) (pg.Woken, error) {
 	defer e.holdings.end(e.holdings.begin())
+	if err := e.first(ctx); err != nil {
+		return pg.Woken{}, err
+	}
 	w, err := e.Store.Wake(ctx, *e.node.Load(), e.room().Total, dueAtOnce)
 	e.doubt(err)
 	if err == nil && len(w.Leases) > 0 {

@@ -85,7 +85,6 @@ func TestTheUsualLogTellsOfAWorkerAndNotOfItsTransactions(t *testing.T) {
 	h.fake.Refuse()
 	stop := h.engine("n1", func(c *parts) {
 		j.at(slog.LevelInfo)(c)
-		c.TTL = time.Minute // a slow machine is not what is told of here
 	})
 	var ids []outbox.ID
 	for _, q := range []string{"q1", "q2", "q3", "q4"} {

@@ -243,8 +243,8 @@ func TestAnEndpointThatFailsHoldsBackItsQueueOnly(t *testing.T) {
 	h.engine("n1", nil)
 	start := time.Now()
 	ids := append(h.post("q", "T", "good", "bad", "after"), h.post("r", "T", "other")...)
-	h.await(ids, 20*time.Second, outbox.DONE)
-	if took := time.Since(start); took > 10*time.Second {
+	h.await(ids, soon, outbox.DONE)
+	if took := time.Since(start); took > 18*time.Second { // one that hangs is given up after 20 s
 		t.Errorf("dispatch waited %s for endpoints", took)
 	}
 	h.until("what picky takes", func() bool {

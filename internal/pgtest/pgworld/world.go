@@ -89,9 +89,12 @@ func (w *World) Lines(sql string, args ...any) (list []string) {
 	return list
 }
 
+// Begin begins a transaction that the server does not end while its process gets no processor.
 func (w *World) Begin(db *pgxpool.Pool, o ...pgx.TxOptions) pgx.Tx {
 	w.T.Helper()
 	tx, err := db.BeginTx(w.Ctx, append(o, pgx.TxOptions{})[0])
+	w.Must(err)
+	_, err = tx.Exec(w.Ctx, `SET LOCAL idle_in_transaction_session_timeout = '1min'`)
 	w.Must(err)
 	w.T.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
