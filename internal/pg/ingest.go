@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,6 +45,7 @@ type Submission struct {
 	schema []byte // the schema that Judge compared data with
 	misfit error  // the misfit that it found
 	unread error  // why nothing can be made of what was staged
+	reread bool   // the configuration was read again for a type or a sender that this process did not know
 }
 
 // Accepted is what became of a submission: a transaction (new or known), or a fault.
@@ -91,7 +93,7 @@ func (s *Store) Ingest(ctx context.Context, subs []*Submission, atomic bool) (ou
 
 // ingest stores what it can in one commit, and returns the indexes of those that must wait for it.
 func (s *Store) ingest(ctx context.Context, subs []*Submission, deps *dependencies, atomic bool) (out []Accepted, again []int, err error) {
-	reread := false // a type or sender that we have not heard of may be new
+	reread := slices.ContainsFunc(subs, func(sub *Submission) bool { return sub.reread })
 	in := &ingest{}
 	defer func() { in.taking.end(in.now(), err) }()
 	err = s.Run(ctx, func(t *db.Txn) error {
@@ -403,6 +405,9 @@ func (in *ingest) wanted(sub *Submission) (d *Dispatcher, senderID int32, err er
 	unknown := d == nil || d.Removed || sub.Sender != "" && view.accounts[sub.ContextID][sub.Sender] == 0
 	if unknown && !*in.reread {
 		*in.reread = true
+		for _, other := range in.subs { // also where a joint transaction runs all of it again
+			other.reread = true
+		}
 		return nil, 0, &dispatcherMissing{in.s, sub.Type}
 	}
 	if d == nil || d.Removed {

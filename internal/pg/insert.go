@@ -77,15 +77,11 @@ func (s *Store) insert(ctx context.Context, subs []*Submission) (out []Accepted,
 	if err := s.EnsureQueues(ctx, subs); err != nil {
 		return nil, err
 	}
-	for try := 1; ; try++ {
-		err = s.Together(ctx, nil, all)
-		if errors.Is(err, errNotPlaced) {
-			return out, nil
-		}
-		if fault.CodeOf(err) != "broken" || try == db.Attempts {
-			return out, err
-		}
+	err = db.Again(func() error { return s.Together(ctx, nil, all) })
+	if errors.Is(err, errNotPlaced) {
+		err = nil
 	}
+	return out, err
 }
 
 var errNotPlaced = fault.New(fault.Conflict, "wrong_state", "one of them has no place")

@@ -33,15 +33,13 @@ func (s *Store) MoveTo(ctx context.Context, by pgdb.By, id outbox.ID, queue stri
 	if err := s.EnsureQueues(ctx, []*Submission{{ContextID: by.Context, Queue: queue}}); err != nil {
 		return r, err
 	}
-	for try := 1; ; try++ {
-		err = s.Together(ctx, nil, func(ctx context.Context) (err error) {
+	err = pgdb.Again(func() error {
+		return s.Together(ctx, nil, func(ctx context.Context) (err error) {
 			r, err = s.moveTo(ctx, by, id, queue, to)
 			return err
 		})
-		if fault.CodeOf(err) != "broken" || try == pgdb.Attempts {
-			return r, err
-		}
-	}
+	})
+	return r, err
 }
 
 func (s *Store) moveTo(ctx context.Context, by pgdb.By, id outbox.ID, queue string, to *Place) (r LeverResult, err error) {

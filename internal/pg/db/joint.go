@@ -74,6 +74,15 @@ func (db *DB) Together(ctx context.Context, lock func(*Txn, *pgx.Batch), fn func
 	return Known(t.Commit(ctx, &pgx.Batch{}))
 }
 
+// Again runs what does something Together, and once more where the database broke that off, for Attempts times.
+func Again(together func() error) (err error) {
+	for try := 1; ; try++ {
+		if err = together(); fault.CodeOf(err) != "broken" || try == Attempts {
+			return err
+		}
+	}
+}
+
 // Db is where the store reads: the pool, or the transaction that it has joined.
 func (db *DB) Db(ctx context.Context) Querier {
 	if j := JointOf(ctx); j != nil && j.conn != nil {

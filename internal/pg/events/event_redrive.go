@@ -50,7 +50,7 @@ func (s *Store) onEvent(ctx context.Context, contextID int32, id uuid.UUID, queu
 	if db.JointOf(ctx) != nil { // a bulk or a dry run
 		return locked(ctx)
 	}
-	for try := 1; ; try++ {
+	return db.Again(func() error {
 		var ids []outbox.ID
 		if queue != "" {
 			if err := s.EnsureQueues(ctx, []*pg.Submission{{ContextID: contextID, Queue: queue}}); err != nil {
@@ -58,10 +58,8 @@ func (s *Store) onEvent(ctx context.Context, contextID int32, id uuid.UUID, queu
 			}
 			ids = append(ids, outbox.ID{Queue: s.QueueID(contextID, queue)})
 		}
-		if err := s.Together(ctx, ids, locked); fault.CodeOf(err) != "broken" || try == db.Attempts {
-			return err
-		}
-	}
+		return s.Together(ctx, ids, locked)
+	})
 }
 
 // redrivesNoEvent refuses to redrive what belongs to an event, beside which its tool would be called, or its workflow
