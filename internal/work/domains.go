@@ -92,7 +92,7 @@ func (d *Domains) self() int64 {
 
 // stepped notes what a step of this process has left to do.
 func (d *Domains) stepped(out domains.Stepped) {
-	if out.Posts > 0 {
+	if out.Posts > 0 || out.Still { // also to hold back what is posted
 		d.mu.Lock()
 		d.posts[out.Domain] = true
 		d.mu.Unlock()

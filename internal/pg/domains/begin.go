@@ -18,7 +18,8 @@ import (
 // quarantine of the store, before this process claims. Where it finds all others dead, it has the domain wait for the
 // greetings; another process that begins meanwhile waits for the row of the seat, reads that, and holds back the same.
 // So the first claim of each process comes behind a commit that suspends what the core had of the domain. Once the
-// others have greeted, PostActivities resumes it; where they know more than this store, the domain recalls it.
+// others have greeted, PostActivities resumes it; where they know more than this store, the domain recalls it. A domain
+// that learns of a loss later is still from then on: PostActivities holds back what has not gone out.
 func (s *Store) Begin(ctx context.Context) error {
 	rows, err := s.Db(ctx).Query(ctx, `SELECT d.domain_id, d.context_id
 		FROM postern.domain d
@@ -49,7 +50,7 @@ func (s *Store) Begin(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.holdBack(ctx, halted)
+	return s.holdBack(ctx, halted, true)
 }
 
 // untilGreeted is why a transaction is suspended at a start.
@@ -60,91 +61,87 @@ func ofStart(contextID int32) db.By {
 	return db.By{Context: contextID, Via: "domains", Reason: untilGreeted}
 }
 
-// holdBack suspends what the core has of domains that are still, or whose step failed. The activity is marked first:
-// one whose process ends in between is resumed for nothing. One that is marked is suspended all the same, since the
-// process that marked it may have ended, or may not have suspended it yet.
-func (s *Store) holdBack(ctx context.Context, halted []int32) error {
-	rows, err := s.Db(ctx).Query(ctx, `SELECT a.domain_id, d.context_id, a.work_uid, a.uid
+// holdBack suspends what the core has of domains that are still, or whose step failed. again: also what is held back
+// already, since a person may have resumed it.
+func (s *Store) holdBack(ctx context.Context, halted []int32, again bool) error {
+	rows, err := s.Db(ctx).Query(ctx, `SELECT a.domain_id, d.context_id, a.n, a.uid
 		FROM postern.coord_state s
 		JOIN postern.domain d ON d.domain_id = s.domain_id
 		JOIN postern.coord_activity a ON a.domain_id = s.domain_id
-		WHERE (s.still OR (s.image->>'Paused')::boolean OR d.domain_id = ANY ($1))
+		WHERE (s.still OR d.domain_id = ANY ($1))
 			AND d.removed_at IS NULL
 			AND a.ended_at IS NULL
 			AND a.posted_at IS NOT NULL
-		ORDER BY a.n`, halted)
+			AND NOT a.recalled
+			AND ($2 OR NOT a.held_back)
+		ORDER BY a.n`, halted, again)
 	if err != nil {
 		return db.Known(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*activity, error) {
 		a := &activity{}
-		return a, row.Scan(&a.domain, &a.context, &a.workUID, &a.uid)
+		return a, row.Scan(&a.domain, &a.context, &a.n, &a.uid)
 	})
 	if err != nil {
 		return db.Known(err)
 	}
 	for _, a := range list {
-		if err := s.mark(ctx, a, true); err != nil {
-			return err
-		}
-		id, err := s.ByUID(ctx, a.context, a.uid)
-		if fault.KindOf(err) == fault.NotFound {
-			continue
-		}
-		if err == nil {
-			err = s.suspendOne(ctx, a, id)
-		}
-		if err != nil {
+		if err := s.suspendOne(ctx, a); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// suspendOne suspends one. It takes the mark back where the transaction has ended, or an operator has suspended it and
-// resumes it himself. A suspension of another process that begins has our reason, and keeps the mark.
-func (s *Store) suspendOne(ctx context.Context, a *activity, id outbox.ID) error {
-	by := ofStart(a.context)
-	r, err := s.Store.Suspend(ctx, by, id)
-	switch {
-	case err == nil && r.Changed: // another process may have let it go behind the mark
-		return s.mark(ctx, a, true)
-	case err != nil && fault.KindOf(err) != fault.Conflict:
-		return err
-	}
-	return s.unmark(ctx, a, id)
-}
-
-// unmark takes a mark back unless the transaction is suspended for our reason: a process that begins at this moment may
-// have suspended it again.
-func (s *Store) unmark(ctx context.Context, a *activity, id outbox.ID) error {
-	_, err := s.Exec(ctx, `UPDATE postern.coord_activity
-		SET held_back = false
-		WHERE domain_id = $1 AND work_uid = $2 AND NOT EXISTS (SELECT
-			FROM postern.mark m
-			WHERE (m.queue_id, m.seq, m.kind) = ($3, $4, 'suspended') AND m.reason = $5)`,
-		a.domain, a.workUID, id.Queue, id.Seq, untilGreeted)
-	return err
-}
-
-// mark writes whether an activity is held back.
-func (s *Store) mark(ctx context.Context, a *activity, heldBack bool) error {
-	_, err := s.Exec(ctx, `UPDATE postern.coord_activity SET held_back = $3 WHERE domain_id = $1 AND work_uid = $2`,
-		a.domain, a.workUID, heldBack)
-	return err
+// suspendOne suspends one. It is not held back where it has ended, or an operator has suspended it and resumes it
+// himself.
+func (s *Store) suspendOne(ctx context.Context, a *activity) error {
+	return s.onCore(ctx, a, func(ctx context.Context, id outbox.ID, heldBack bool) (bool, error) {
+		r, err := s.Store.Suspend(ctx, ofStart(a.context), id)
+		return err == nil && (r.Changed || heldBack), err
+	})
 }
 
 // letGo resumes what was held back.
 func (s *Store) letGo(ctx context.Context, a *activity) error {
-	id, err := s.ByUID(ctx, a.context, a.uid)
-	if err == nil {
-		_, err = s.Store.Resume(ctx, ofStart(a.context), id)
+	return s.onCore(ctx, a, func(ctx context.Context, id outbox.ID, _ bool) (bool, error) {
+		_, err := s.Store.Resume(ctx, ofStart(a.context), id)
+		return false, err
+	})
+}
+
+// onCore changes what the core has of an activity, and notes whether that is held back, in one commit.
+//
+// Why none stands suspended without its mark, nor goes out with it: both change together. A process that suspends waits
+// for another one that lets go, on the row of the activity, and the other way round; the last one leaves both as they
+// belong together, and a domain that goes on lets go of all that is marked.
+func (s *Store) onCore(
+	ctx context.Context, a *activity, change func(context.Context, outbox.ID, bool) (bool, error),
+) error {
+	heldBack := false
+	lock := func(_ *db.Txn, b *pgx.Batch) {
+		b.Queue(`SELECT a.held_back FROM postern.coord_activity a WHERE a.domain_id = $1 AND a.n = $2 FOR UPDATE`,
+			a.domain, a.n).Query(func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&heldBack}, func() error { return nil })
+			return err
+		})
 	}
-	switch kind := fault.KindOf(err); {
-	case kind == fault.NotFound:
-		return s.mark(ctx, a, false)
-	case err != nil && kind != fault.Conflict:
+	all := func(ctx context.Context) error {
+		marked := false
+		id, err := s.ByUID(ctx, a.context, a.uid)
+		if err == nil {
+			marked, err = change(ctx, id, heldBack)
+		}
+		if kind := fault.KindOf(err); err != nil && kind != fault.Conflict && kind != fault.NotFound {
+			return err
+		}
+		_, err = s.Exec(ctx, `UPDATE postern.coord_activity SET held_back = $3 WHERE domain_id = $1 AND n = $2`,
+			a.domain, a.n, marked)
 		return err
 	}
-	return s.unmark(ctx, a, id)
+	err := db.Again(func() error { return s.DB.Together(ctx, lock, all) })
+	if err == nil {
+		s.RingHere()
+	}
+	return err
 }

@@ -351,3 +351,67 @@ func TestAPausedDomainWaitsOnceItGoesOn(t *testing.T) {
 	}
 	w.goesOutGreeted(next, n)
 }
+
+// A domain that learns of its loss behind the wait for the greetings holds back what the core has of it, until an
+// operator lets it go on: then it is taken back.
+func TestWhatTheCoreHasIsHeldBackOnceALossIsKnown(t *testing.T) {
+	w, next, n := posted(t)
+	w.Later(3 * time.Second) // in which the life that is lost used beats
+	w.Must(next.Domains.Begin(w.Ctx))
+	var image []byte
+	for still := true; still; w.Scan(`SELECT still, image FROM postern.coord_state`, &still, &image) {
+		w.Later(3 * time.Second)
+		w.Must(w.turn(w.Ctx, next, n))
+	}
+	var d coord.Domain
+	w.Must(json.Unmarshal(image, &d))
+	w.arrives(domains.Parcel{Message: coord.Message{Kind: coord.Greeting, Beat: 1, Echo: d.Seat.GapTo,
+		Seen: d.Seat.GapTo - 1, SeenInstall: d.Seat.Install}})
+	w.Must(w.turn(w.Ctx, next, n))
+	if found := w.claims(next, n); found != 0 {
+		t.Fatalf("%d go out behind the news of a loss", found)
+	}
+	w.Exec(`UPDATE postern.store SET life = life + 1`) // as the end of a quarantine behind a loss
+	w.Must(next.Domains.Begin(w.Ctx))
+	_, err := next.Domains.PostActivities(w.Ctx, 0)
+	w.Must(err)
+	w.Same(w.Lines(`SELECT state FROM postern.outcome`), "CANCELLED")
+}
+
+// A public transaction that is held back while its work ends is taken back, and does not stand suspended.
+func TestWhatEndsWhileItIsHeldBackIsTakenBack(t *testing.T) {
+	w, next, n := posted(t)
+	w.Must(next.Domains.Begin(w.Ctx))
+	w.Exec(`UPDATE postern.coord_activity SET ended_at = clock_timestamp()`)
+	w.greeted(next, n)
+	w.Same(w.Lines(`SELECT state FROM postern.outcome`), "CANCELLED")
+	w.Same(w.Lines(`SELECT held_back::text FROM postern.coord_activity`), "false")
+}
+
+// A suspension and its mark are one commit, and so is their end: a process that lets go waits for one that suspends.
+func TestWhatIsHeldBackIsMarkedInOneCommit(t *testing.T) {
+	w, next, n := posted(t)
+	w.Exec(`ALTER TABLE postern.coord_activity ADD CONSTRAINT planted CHECK (NOT held_back) NOT VALID`)
+	w.Exec(`UPDATE postern.coord_state SET still = true`)
+	if _, err := next.Domains.PostActivities(w.Ctx, 0); err == nil {
+		t.Fatal("it is marked against the schema")
+	}
+	w.Same(w.Lines(`SELECT reason FROM postern.mark WHERE kind = 'suspended'`))
+	w.Exec(`ALTER TABLE postern.coord_activity DROP CONSTRAINT planted`)
+	_, waited := w.Beside(func() error {
+		_, err := w.S.Domains.PostActivities(w.Ctx, 0)
+		return err
+	}, func() string {
+		w.Must(next.Domains.HoldsBackLate(w.Ctx, w.ID, func() {}))
+		return ""
+	})
+	if !waited {
+		t.Error("two suspend at once")
+	}
+	w.Exec(`UPDATE postern.coord_state SET still = false`)
+	_, err := next.Domains.PostActivities(w.Ctx, 0)
+	w.Must(err)
+	if found := w.claims(next, n); found != 1 {
+		t.Errorf("%d go out", found)
+	}
+}

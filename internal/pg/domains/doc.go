@@ -27,12 +27,15 @@
 // A domain's row, then those of its peers, or its row of coord_state, then the rest. A claim of calls locks rows of
 // coord_call alone, and one of messages rows of coord_out; both skip locked ones. The door of peers locks the rows of
 // domains, for share, and then rows of coord_in, in the order of their slots. No lock of a seat is held together with
-// one of a queue: activities are posted, and words read, outside of steps.
+// one of a queue: activities are posted, and words read, outside of steps. A post locks the row of its activity, then
+// queues; a step that ends the activity waits for that row.
 //
 // # Failures
 //
 //   - A process dies between the commit of a step and its posts: the next look finds activities without posted_at, and
-//     posts them under the same uids. One that was posted is known to the core.
+//     posts them. A post and its posted_at are one commit.
+//   - A process sleeps behind a refusal of the core, and another one posts meanwhile: the step takes no refusal of an
+//     activity that is posted.
 //   - A process dies with a call: its lease ends, and another process calls under the same key.
 //   - A process sleeps and answers a call that was leased to another meanwhile: its fence is an older one, and what it
 //     says changes nothing.

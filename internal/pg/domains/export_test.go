@@ -40,17 +40,10 @@ func (s *Store) KeepsImage(ctx context.Context, id int32) (known bool, changed [
 // HoldsBackLate suspends the one activity as a process does that has read its list before another one let it go.
 func (s *Store) HoldsBackLate(ctx context.Context, contextID int32, letGo func()) error {
 	a := &activity{context: contextID}
-	if err := s.Pool().QueryRow(ctx, `SELECT domain_id, work_uid, uid FROM postern.coord_activity`).
-		Scan(&a.domain, &a.workUID, &a.uid); err != nil {
-		return err
-	}
-	if err := s.mark(ctx, a, true); err != nil {
+	if err := s.Pool().QueryRow(ctx, `SELECT domain_id, n, uid FROM postern.coord_activity`).
+		Scan(&a.domain, &a.n, &a.uid); err != nil {
 		return err
 	}
 	letGo()
-	id, err := s.ByUID(ctx, a.context, a.uid)
-	if err != nil {
-		return err
-	}
-	return s.suspendOne(ctx, a, id)
+	return s.suspendOne(ctx, a)
 }

@@ -25,6 +25,7 @@ import (
 type Word struct {
 	UID, State, Nonce, Hash string
 	Ended                   bool
+	refused                 bool // the core was not given it: a step takes that unless it was posted meanwhile
 }
 
 // activity is a public transaction that is to be posted, or called back.
@@ -37,29 +38,33 @@ type activity struct {
 	actor           string
 	prepared        []byte
 	posted          bool
-	recalled        bool
+	recalled        bool // also one that has ended while it was held back
 	heldBack        bool
 }
 
 // A domain that waits to know what was lost, or is paused, posts nothing.
 const activitiesSQL = `SELECT a.domain_id, d.context_id, a.n, a.intent_id::text, a.work_uid, a.uid, a.depends_on,
-		coalesce(i.actor, ''), p.data, a.posted_at IS NOT NULL, a.recalled, a.held_back
+		coalesce(i.actor, ''), p.data, a.posted_at IS NOT NULL, a.recalled OR a.ended_at IS NOT NULL, a.held_back
 	FROM postern.coord_activity a
 	JOIN postern.domain d ON d.domain_id = a.domain_id
 	JOIN postern.coord_payload p ON (p.domain_id, p.intent_id, p.generation, p.part, p.name, p.party)
 		= (a.domain_id, a.intent_id, a.generation, 'prepared', '', '')
 	LEFT JOIN postern.coord_intent i ON (i.domain_id, i.intent_id) = (a.domain_id, a.intent_id)
-	WHERE a.ended_at IS NULL AND (a.posted_at IS NULL OR a.recalled OR a.held_back) AND ($1 = 0 OR a.domain_id = $1)
+	WHERE (a.ended_at IS NULL OR a.recalled OR a.held_back)
+		AND CASE WHEN a.posted_at IS NULL THEN a.ended_at IS NULL ELSE a.recalled OR a.held_back END
+		AND ($1 = 0 OR a.domain_id = $1)
 		AND d.removed_at IS NULL AND NOT d.paused
-		AND (a.recalled OR NOT EXISTS (SELECT FROM postern.coord_state s
-			WHERE s.domain_id = a.domain_id AND (s.still OR (s.image->>'Paused')::boolean)))
+		AND (a.recalled OR NOT EXISTS (SELECT FROM postern.coord_state s WHERE s.domain_id = a.domain_id AND s.still))
 	ORDER BY a.error <> '', a.n -- what the core has refused takes no place from others
 	LIMIT 100`
 
 // PostActivities posts to the core the public transactions of a domain, or of all (0), that steps have dispatched, in
 // the order of the steps: so one is known to the core before those that depend on it. It returns what the core has
-// refused for good, by domain. Two processes at once post one transaction, since the uid is the same.
+// refused for good, by domain. Those of a domain that is still are held back first.
 func (s *Store) PostActivities(ctx context.Context, id int32) (map[int32][]Event, error) {
+	if err := s.holdBack(ctx, nil, false); err != nil {
+		return nil, err
+	}
 	rows, err := s.Db(ctx).Query(ctx, activitiesSQL, id)
 	if err != nil {
 		return nil, db.Known(err)
@@ -85,7 +90,7 @@ func (s *Store) PostActivities(ctx context.Context, id int32) (map[int32][]Event
 		}
 		if word != nil {
 			refused[a.domain] = append(refused[a.domain], Event{Event: coord.Event{Core: word},
-				Word: &Word{UID: a.workUID, State: word.State, Ended: true}})
+				Word: &Word{UID: a.workUID, State: word.State, Ended: true, refused: true}})
 		}
 	}
 	return refused, errors.Join(slices.Collect(maps.Values(failed))...)
@@ -110,27 +115,76 @@ func (s *Store) postActivity(ctx context.Context, a *activity) (*coord.CoreWord,
 	sub := &pg.Submission{Held: true, ContextID: a.context, UID: a.uid, Hash: hash[:], Actor: a.actor,
 		Poster: outbox.ByAdmin,
 		Type:   p.Type, Data: p.Data, DependsOn: a.dependsOn}
-	_, err := s.activities.Submit(ctx, sub)
+	return s.put(ctx, a, sub)
+}
+
+// toPostSQL locks an activity that is to be posted now.
+const toPostSQL = `SELECT a.n
+	FROM postern.coord_activity a
+	WHERE a.domain_id = $1 AND a.n = $2 AND a.ended_at IS NULL AND a.posted_at IS NULL AND NOT a.recalled
+		AND NOT EXISTS (SELECT FROM postern.coord_state s WHERE s.domain_id = a.domain_id AND s.still)
+	FOR UPDATE`
+
+// put posts one, and notes that in the same commit.
+//
+// Why posted_at is the truth, also in a store that went back in time: there is no commit with one and without the
+// other. Why two processes post it once, and a refusal stands beside no post: both lock the row first, and the second
+// one reads it as the first has left it. Why none is posted behind its end: a step that ends it writes this row, and
+// this statement waits for that. Queues are locked behind the row; a lock of a queue waits for none of a row here.
+func (s *Store) put(ctx context.Context, a *activity, sub *pg.Submission) (word *coord.CoreWord, err error) {
+	open := false
+	lock := func(_ *db.Txn, b *pgx.Batch) {
+		b.Queue(toPostSQL, a.domain, a.n).Query(func(rows pgx.Rows) error { open = rows.Next(); return nil })
+	}
+	all := func(ctx context.Context) (err error) {
+		if word = nil; open {
+			word, err = s.putOpen(ctx, a, sub)
+		}
+		return err
+	}
+	err = db.Again(func() error {
+		err := s.DB.Together(ctx, lock, all)
+		if strings.HasPrefix(db.SQLState(err), "22") { // a value that the database cannot store
+			word, err = reverted(a, "data holds a value that the database cannot store"), nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.RingHere()
+	return word, nil
+}
+
+// putOpen posts one whose row is locked. A refusal writes nothing but its error.
+func (s *Store) putOpen(ctx context.Context, a *activity, sub *pg.Submission) (*coord.CoreWord, error) {
+	out, err := s.Ingest(ctx, []*pg.Submission{sub}, false)
+	if err == nil {
+		err = out[0].Err
+	}
 	switch f := fault.As(err); {
 	case err == nil:
-		_, err = s.Exec(ctx, `UPDATE postern.coord_activity SET posted_at = coalesce($3::timestamptz,
-			clock_timestamp()), error = ''
-			WHERE domain_id = $1 AND work_uid = $2 AND posted_at IS NULL`, a.domain, a.workUID, s.Clock())
-		s.RingHere()
+		_, err = s.Exec(ctx, `UPDATE postern.coord_activity
+			SET posted_at = coalesce($3::timestamptz, clock_timestamp()), error = ''
+			WHERE domain_id = $1 AND n = $2 AND ended_at IS NULL`, a.domain, a.n, s.Clock())
 		return nil, err
 	case f.Kind == fault.Retry, f.Kind == fault.Internal:
 		return nil, err
 	case about(f, "/depends_on"):
 		return s.behind(ctx, a, f)
 	case f.Kind == fault.Invalid && f.Code != "unknown_type" && !about(f, "/type"):
-		return &coord.CoreWord{ID: a.id, UID: a.workUID, State: coord.CoreReverted, Retry: true,
-			Reason: "the public transaction was refused: " + f.Detail}, nil
+		return reverted(a, f.Detail), nil
 	default: // it may be posted once somebody has put the dispatcher, or resumed it
-		_, err = s.Exec(ctx, `UPDATE postern.coord_activity SET error = $3 WHERE domain_id = $1 AND work_uid = $2`,
-			a.domain,
-			a.workUID, f.Detail)
+		_, err = s.Exec(ctx, `UPDATE postern.coord_activity SET error = $3
+			WHERE domain_id = $1 AND n = $2 AND ended_at IS NULL`, a.domain, a.n, f.Detail)
 		return nil, err
 	}
+}
+
+// reverted is the word of one that the core does not take.
+func reverted(a *activity, why string) *coord.CoreWord {
+	return &coord.CoreWord{ID: a.id, UID: a.workUID, State: coord.CoreReverted, Retry: true,
+		Reason: "the public transaction was refused: " + why}
 }
 
 // about says whether a refusal is about a field.
@@ -146,9 +200,9 @@ func about(f *fault.Error, field string) bool {
 // Where that commits meanwhile, this finds the producer open, and the next post finds it ended.
 func (s *Store) behind(ctx context.Context, a *activity, f *fault.Error) (*coord.CoreWord, error) {
 	tag, err := s.Exec(ctx, `UPDATE postern.coord_activity a SET error = $3
-		WHERE a.domain_id = $1 AND a.work_uid = $2 AND EXISTS (SELECT FROM postern.coord_activity p
+		WHERE a.domain_id = $1 AND a.n = $2 AND a.ended_at IS NULL AND EXISTS (SELECT FROM postern.coord_activity p
 			WHERE p.domain_id = a.domain_id AND p.uid = ANY (a.depends_on) AND p.ended_at IS NULL)`, a.domain,
-		a.workUID, f.Detail)
+		a.n, f.Detail)
 	if err != nil || tag.RowsAffected() > 0 {
 		return nil, err
 	}
@@ -171,8 +225,8 @@ func (s *Store) recall(ctx context.Context, a *activity) error {
 			return err
 		}
 	}
-	_, err = s.Exec(ctx, `UPDATE postern.coord_activity SET recalled = false WHERE domain_id = $1 AND work_uid = $2`,
-		a.domain, a.workUID)
+	_, err = s.Exec(ctx, `UPDATE postern.coord_activity SET recalled = false WHERE domain_id = $1 AND n = $2`,
+		a.domain, a.n)
 	return err
 }
 

@@ -3,7 +3,9 @@ package domains_test
 import (
 	"testing"
 
+	"github.com/postern-dev/postern/internal/coord"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg/domains"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
@@ -32,5 +34,83 @@ func TestARejectedAttemptSaysNothingOfThoseBeforeIt(t *testing.T) {
 			}
 			w.Same(w.Lines(`SELECT state FROM postern.coord_activity`), want)
 		})
+	}
+}
+
+// newUnposted has one intent whose public transaction is to be posted.
+func newUnposted(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.post("one")
+	for n := 0; n == 0; _, n = w.publics() {
+		w.Must(w.steps(w.Ctx, w.S, w.node))
+	}
+	return w
+}
+
+// A public transaction is posted in the commit that notes it: no backup, and no standby, has one without the other.
+func TestAPostIsNotedInItsCommit(t *testing.T) {
+	w := newUnposted(t)
+	w.Exec(`ALTER TABLE postern.coord_activity ADD CONSTRAINT planted CHECK (posted_at IS NULL) NOT VALID`)
+	if _, err := w.S.Domains.PostActivities(w.Ctx, 0); err == nil {
+		t.Fatal("it is noted against the schema")
+	}
+	if n, _ := w.publics(); n != 0 {
+		t.Errorf("%d are posted, and not noted", n)
+	}
+	w.Exec(`ALTER TABLE postern.coord_activity DROP CONSTRAINT planted`)
+	w.finish()
+	w.Same(w.receipts(), "success ")
+}
+
+// Two processes post one once, and one of them does not write an error to what the other has posted.
+func TestTwoProcessesPostOnce(t *testing.T) {
+	w := newUnposted(t)
+	o := w.Other()
+	_, waited := w.Beside(func() error {
+		_, err := w.S.Domains.PostActivities(w.Ctx, 0)
+		return err
+	}, func() string { w.posts(o.S); return "" })
+	if n, _ := w.publics(); n != 1 || !waited {
+		t.Errorf("%d are posted; waited: %v", n, waited)
+	}
+	w.Same(w.Lines(`SELECT (posted_at IS NOT NULL) || ' ' || error FROM postern.coord_activity`), "true ")
+}
+
+// One that has ended is not posted by a process that has read it before.
+func TestWhatHasEndedIsNotPosted(t *testing.T) {
+	w := newUnposted(t)
+	o := w.Other()
+	var id, uid string
+	w.Scan(`SELECT intent_id, work_uid FROM postern.coord_activity`, &id, &uid)
+	_, waited := w.Beside(func() error {
+		_, err := w.S.Domains.Step(w.Ctx, w.id(), []domains.Event{{
+			Event: coord.Event{Core: &coord.CoreWord{ID: id, UID: uid, State: coord.CoreUndone}},
+			Word:  &domains.Word{UID: uid, State: coord.CoreUndone, Ended: true}}})
+		return err
+	}, func() string { w.posts(o.S); return "" })
+	if n, _ := w.publics(); n != 0 || !waited {
+		t.Errorf("%d are posted; waited: %v", n, waited)
+	}
+}
+
+// A refusal counts for nothing where another process posts before a step takes it: the intent is not assembled anew
+// beside it.
+func TestAnOldRefusalOfWhatIsPostedChangesNothing(t *testing.T) {
+	w, a := newDependent(t)
+	w.Exec(`UPDATE postern.coord_activity SET ended_at = clock_timestamp() WHERE intent_id = $1::text::uuid`, a.ID)
+	refused := w.posts(w.S)
+	if len(refused) != 1 || refused[0].Core.State != coord.CoreUndone {
+		t.Fatalf("%+v", refused)
+	}
+	w.Exec(`UPDATE postern.coord_activity SET ended_at = NULL`)
+	w.Exec(`UPDATE postern.coord_payload SET data = '{"type": "TOK", "data": {}}' WHERE part = 'prepared'`)
+	w.posts(w.S)
+	_, err := w.S.Domains.Step(w.Ctx, w.id(), refused)
+	w.Must(err)
+	w.finish()
+	w.Same(w.receipts(), "success ", "success ")
+	if n, _ := w.publics(); n != 2 {
+		t.Errorf("%d public transactions of two intents", n)
 	}
 }

@@ -217,8 +217,10 @@ func (s *Store) stepNow(ctx context.Context, id int32, take taking) (out Stepped
 			out.kinds = append(out.kinds, e.Message.Kind)
 		}
 		all, out.read, out.More = slices.Concat(all, brought), numbers, take.most > 0 && len(numbers) == take.most
-		all, err = s.fenced(ctx, t, h, all)
-		if err != nil {
+		if all, err = s.fenced(ctx, t, h, all); err != nil {
+			return err
+		}
+		if all, err = s.unposted(ctx, t, h, all); err != nil {
 			return err
 		}
 		return s.decide(ctx, t, h, b, all, &out)
@@ -385,6 +387,39 @@ func (s *Store) fenced(ctx context.Context, t *db.Txn, h *seat, events []Event) 
 		}
 		fence, there := fences[e.Answer.Key]
 		return !there || fence != e.Fence
+	}), nil
+}
+
+// unposted leaves out refusals of public transactions that were posted since, or have ended.
+//
+// Why none that is refused is posted behind its refusal: this statement locks the row that put locks. Either put has
+// posted it before, or it waits, and finds the end that this step writes.
+func (s *Store) unposted(ctx context.Context, t *db.Txn, h *seat, events []Event) ([]Event, error) {
+	refused := func(e Event) bool { return e.Word != nil && e.Word.refused }
+	uids := []string{}
+	for _, e := range events {
+		if refused(e) {
+			uids = append(uids, e.Word.UID)
+		}
+	}
+	if len(uids) == 0 {
+		return events, nil
+	}
+	open := []string{}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT a.work_uid
+		FROM postern.coord_activity a
+		WHERE a.domain_id = $1 AND a.work_uid = ANY ($2) AND a.ended_at IS NULL AND a.posted_at IS NULL
+		ORDER BY a.n
+		FOR UPDATE`, h.id, uids).Query(func(rows pgx.Rows) (err error) {
+		open, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	if err := t.Send(ctx, b); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(events), func(e Event) bool {
+		return refused(e) && !slices.Contains(open, e.Word.UID)
 	}), nil
 }
 

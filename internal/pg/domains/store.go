@@ -29,9 +29,8 @@ type Store struct {
 
 	reads      *reads.Store
 	deliveries *deliveries.Store
-	seats      sync.Map     // *kept by domain
-	lines      sync.Map     // chan struct{} by domain: one request at a time waits for its seat
-	activities *pg.Ingester // public transactions
+	seats      sync.Map // *kept by domain
+	lines      sync.Map // chan struct{} by domain: one request at a time waits for its seat
 }
 
 // Kinds that most installations have none of: a domain that does not rest, and one that has other nodes.
@@ -42,9 +41,9 @@ const (
 
 // New registers domains with a store that has not started.
 func New(core *pg.Store, r *reads.Store, told *deliveries.Store) *Store {
-	s := &Store{Store: core, reads: r, deliveries: told, activities: pg.NewIngester(core)}
+	s := &Store{Store: core, reads: r, deliveries: told}
 	core.Make(domainsMade(s))
-	core.RegisterKind(Domains, `EXISTS (SELECT FROM postern.coord_state WHERE due IS NOT NULL)
+	core.RegisterKind(Domains, `EXISTS (SELECT FROM postern.coord_state WHERE due IS NOT NULL OR still)
 		OR EXISTS (SELECT FROM postern.coord_call WHERE kind <> 'height')
 		OR EXISTS (SELECT FROM postern.coord_in WHERE error = '')`)
 	core.RegisterKind(Nodes, `EXISTS (SELECT FROM postern.domain d
