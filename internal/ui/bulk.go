@@ -76,8 +76,12 @@ func (l *listPage) offer(v *visit, path string, query url.Values, a *answer, fil
 		}
 		if o.Said != nil && v.Given["body"] != "" {
 			o.Body = o.Said.onward(v.Given["body"]) // the same filter as was tried
-			if o.Said.Dry && o.Said.OK && (o.Said.IDs != "" || o.Said.None) {
+			ids, tried := v.Given["ids"]
+			switch {
+			case o.Said.OK && o.Said.Dry && (o.Said.IDs != "" || o.Said.None):
 				o.Tried = o.Said
+			case !o.Said.OK && tried: // the form is shown again with what it had
+				o.Tried = &said{IDs: ids, Most: v.Given["most"], Next: v.Given["next"], None: ids == ""}
 			}
 		}
 		o.Bulk = "no filter"

@@ -2,6 +2,7 @@ package ui_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 )
@@ -63,13 +64,53 @@ func TestABulkWhoseTryFoundNothingActsOnNothing(t *testing.T) {
 		t.Fatalf("try: %s", tried.text)
 	}
 	h.api("POST", "/transactions/"+id+"/suspend", `{}`)
-	form = tried.form(lever)
-	form.Set("do", "do")
-	if done := b.post(page, form); done.status != 422 || !strings.Contains(done.text, "its try found nothing") {
-		t.Errorf("do: %d %s", done.status, done.text)
+	for range 2 {
+		form = tried.form(lever)
+		form.Set("do", "do")
+		tried = b.post(page, form)
+		if tried.status != 422 || !strings.Contains(tried.text, "its try found nothing") {
+			t.Errorf("do: %d %s", tried.status, tried.text)
+		}
 	}
 	if state := h.api("GET", "/transactions/"+id, "")["state"]; state != "WAITING" {
 		t.Errorf("it is %v", state)
+	}
+}
+
+// A bulk that was tried, and whose lever or whose next try was refused, still acts on what its try found.
+func TestABulkThatWasRefusedActsOnWhatItsTryFound(t *testing.T) {
+	h := newHouse(t, "none")
+	b := h.browser()
+	h.api("PUT", "/dispatchers/PAY", `{"worker_url": "noop:"}`)
+	post := func(queue, uid string) string {
+		return fmt.Sprint(h.api("POST", "/transactions",
+			fmt.Sprintf(`{"queue": %q, "type": "PAY", "uid": %q, "data": {}}`, queue, uid))["id"])
+	}
+	for _, queue := range []string{"other", "line"} {
+		h.api("PUT", "/queues/"+queue, `{}`)
+		h.api("POST", "/queues/"+queue+"/pause", `{}`)
+	}
+	other := post("other", "a")
+	post("line", "b")
+	const page, lever = "/ui/c/default/transactions?queue=line", "POST /transactions:suspend"
+	press := func(s seen, do, reason string) seen {
+		form := s.form(lever)
+		form.Set("do", do)
+		form.Set("reason", reason)
+		return b.post(page, form)
+	}
+	s := press(b.get(page), "try", "")
+	h.api("POST", "/transactions/"+other+"/move", `{"queue": "line"}`)
+	for _, do := range []string{"do", "try"} {
+		if s = press(s, do, strings.Repeat("r", 9000)); s.status != http.StatusUnprocessableEntity {
+			t.Fatalf("%s: %d %s", do, s.status, s.text)
+		}
+	}
+	if s = press(s, "do", ""); s.status != 200 || !strings.Contains(s.text, "<dt>matched</dt><dd><bdi>1</bdi>") {
+		t.Errorf("do: %d %s", s.status, s.text)
+	}
+	if h.api("GET", "/transactions/"+other, "")["suspended"] == true {
+		t.Error("it has acted on what was not tried")
 	}
 }
 
