@@ -1,6 +1,8 @@
 package ui
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"maps"
@@ -35,10 +37,10 @@ func (v *visit) redirect(w http.ResponseWriter) bool {
 		delete(given, own)
 	}
 	url := v.r.URL.RequestURI()
-	text := (&told{url, v.Said, given}).text()
+	text := v.sealed(&told{url, v.Said, given})
 	if text == "" { // the audit has the reason, and the number of those that were refused is a fact
 		brief.Refused = nil
-		text = (&told{url, &brief, map[string]string{"body": given["body"]}}).text()
+		text = v.sealed(&told{url, &brief, map[string]string{"body": given["body"]}})
 	}
 	if text == "" {
 		return false
@@ -48,13 +50,27 @@ func (v *visit) redirect(w http.ResponseWriter) bool {
 	return true
 }
 
-// text is the value of the cookie; "": it would be too long.
-func (t *told) text() string {
+// sealed is the value of the cookie; "": it would be too long.
+func (v *visit) sealed(t *told) string {
 	text, err := json.Marshal(t)
+	text = append(v.seal(text), text...)
 	if err != nil || base64.RawURLEncoding.EncodedLen(len(text))+len(toldCookie) > toldMost {
 		return ""
 	}
 	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// seal is a MAC: a page of another port or of another name of this site may set the cookie, too. Its key is that of the
+// session, which each process knows. Without sign-in it is that of this process, and no other one believes the cookie:
+// there any page of this site may have drawn what names the browser.
+func (v *visit) seal(text []byte) []byte {
+	key := v.ui.key
+	if v.who != nil {
+		key = v.cookie
+	}
+	h := hmac.New(sha256.New, []byte(key))
+	h.Write(text)
+	return h.Sum(nil)
 }
 
 // hear takes up what came of a lever before the redirect to this page. It is shown once.
@@ -65,7 +81,8 @@ func (v *visit) hear(w http.ResponseWriter) {
 	}
 	var t told
 	text, err := base64.RawURLEncoding.DecodeString(c.Value)
-	if err != nil || json.Unmarshal(text, &t) != nil || t.URL != v.r.URL.RequestURI() || t.Said == nil {
+	if err != nil || len(text) < sha256.Size || !hmac.Equal(text[:sha256.Size], v.seal(text[sha256.Size:])) ||
+		json.Unmarshal(text[sha256.Size:], &t) != nil || t.URL != v.r.URL.RequestURI() || t.Said == nil {
 		return
 	}
 	v.Said, v.Given = t.Said, t.Given

@@ -1,10 +1,15 @@
 package ui_test
 
 import (
+	"bytes"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/pgtest"
 )
 
 // A lever whose form would pull it again is answered with a redirect, so that a reload reads a page. The page says once
@@ -69,6 +74,60 @@ func TestWhatCameOfABulkIsSaidHoweverLongItIs(t *testing.T) {
 				t.Errorf("%s with a reason of %d: the next part does not follow", most, len(reason))
 			}
 		}
+	}
+}
+
+// What came of a lever is believed of a process of ours alone: a cookie that another page of this site has planted is
+// not shown, and changes no form. Where there is a session, each process shows it, to that session.
+func TestAPlantedCookieIsNotBelieved(t *testing.T) {
+	for _, auth := range []string{"none", "required"} {
+		t.Run(auth, func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.New(t)
+			h := houseOn(t, db, auth, time.Second)
+			b, other := h.browser(), h.browser()
+			if auth == "required" {
+				b.signIn(h.root)
+				other.signIn(h.root)
+			}
+			const page, lever = "/ui/c/default/transactions?queue=line", "POST /transactions:suspend"
+			h.api("PUT", "/queues/line", `{}`)
+			form := b.get(page).form(lever)
+			form.Set("do", "do")
+			if s := b.send(page, form); s.status != http.StatusSeeOther {
+				t.Fatalf("do: %d %s", s.status, s.text)
+			}
+			kept := b.client.Jar.(*jar).cookies
+			told := *kept["postern_ui_told"]
+			shows := func(by *browser, value string, want bool) {
+				t.Helper()
+				planted := told
+				planted.Value = value
+				by.client.Jar.(*jar).cookies[told.Name] = &planted
+				s := by.get(page)
+				if is := strings.Contains(s.text, `class="said `); s.status != 200 || is != want {
+					t.Errorf("%d, and it says what came of it: %v, want %v", s.status, is, want)
+				}
+				if body := s.form(lever).Get("body"); !strings.Contains(body, `["line"]`) {
+					t.Errorf("the form would act on %s", body)
+				}
+			}
+			text, err := base64.RawURLEncoding.DecodeString(told.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := bytes.Index(text, []byte(`{"URL"`))
+			foreign := bytes.Replace(text, []byte(`[\"line\"]`), []byte(`[\"else\"]`), 1)
+			if at < 0 || bytes.Equal(foreign, text) {
+				t.Fatalf("%s has no filter", text)
+			}
+			shows(b, base64.RawURLEncoding.EncodeToString(foreign), false)
+			shows(b, base64.RawURLEncoding.EncodeToString(foreign[at:]), false)
+			shows(b, "", false)
+			shows(other, told.Value, auth == "none")
+			shows(&browser{houseOn(t, db, auth, time.Second), b.client}, told.Value, auth == "required")
+			shows(b, told.Value, true)
+		})
 	}
 }
 

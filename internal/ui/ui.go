@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"crypto/rand"
 	"embed"
 	"html/template"
 	"io/fs"
@@ -42,6 +43,7 @@ type UI struct {
 	contract contract
 	sessions memory
 	live     live
+	key      string // of this process
 
 	templates func() map[string]*template.Template
 }
@@ -60,7 +62,7 @@ func New(c Config) *UI {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	u := &UI{Config: c, mux: http.NewServeMux()}
+	u := &UI{Config: c, mux: http.NewServeMux(), key: rand.Text()}
 	u.live.ui = u
 	u.templates = sync.OnceValue(u.parse)
 	files, err := fs.Sub(assets, "assets")
