@@ -101,7 +101,7 @@ func (s *Store) Follow(ctx context.Context, holder string, until time.Duration) 
 				told_life = CASE WHEN x.idle THEN -1 ELSE p.told_life END
 			FROM (
 				SELECT p.peer_id, n.now, p.stop_told_at > n.now - interval '30 days'
-					AND p.followed_until < n.now - interval '1 minute' AS idle
+					AND coalesce(p.followed_until, '-infinity') < n.now - interval '1 minute' AS idle
 				FROM postern.peer p
 				CROSS JOIN (SELECT coalesce($3::timestamptz, clock_timestamp()) AS now) n
 				WHERE p.url <> ''
@@ -112,7 +112,7 @@ func (s *Store) Follow(ctx context.Context, holder string, until time.Duration) 
 						OR EXISTS (SELECT `+toStopSQL+` AND m.context_id = p.context_id AND m.peer = p.name)
 						OR p.told_life <> (SELECT x.life FROM postern.store x)
 						OR p.stop_told_at > n.now - interval '30 days'
-							AND p.followed_until < n.now - interval '1 minute')
+							AND coalesce(p.followed_until, '-infinity') < n.now - interval '1 minute')
 				ORDER BY p.peer_id
 				FOR UPDATE OF p SKIP LOCKED) x
 			WHERE p.peer_id = x.peer_id

@@ -70,4 +70,8 @@ func TestARestoredStoreAsksThePeersThatKnewIt(t *testing.T) {
 	follows(1) // once a minute, since it may be restored
 	knows()
 	follows(0)
+	w.Must(s.Unfollow(w.Ctx, "one")) // as a process that stops does
+	follows(1)
+	knows()
+	follows(0)
 }
