@@ -98,7 +98,7 @@ func (a *API) followed(ctx context.Context, who *knownCaller) (int, any, error) 
 	if err := a.Store.Messages.Stop(ctx, who.context, who.peer.Name, in.Stop, in.Abort); err != nil {
 		return 0, nil, err
 	}
-	if err := a.Store.Messages.Lives(ctx, who.peer, in.Life); err != nil {
+	if err := a.Store.Installations.Lives(ctx, who.peer, in.Life); err != nil {
 		return 0, nil, err
 	}
 	words, stopped, err := a.Store.Messages.WordsOfStopped(ctx, who.context, who.peer.Name, in.Stop, in.Room)

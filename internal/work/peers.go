@@ -1,6 +1,7 @@
 package work
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -308,7 +309,7 @@ func (p *Peers) hear(ctx context.Context, f messages.Following, peer *peers.Peer
 		}
 		return failed < 3 && ctx.Err() == nil
 	}
-	take(store.Lives(ctx, peer, said.Life))
+	take(p.Store.Installations.Lives(ctx, peer, said.Life))
 	untold := map[uuid.UUID]bool{}
 	goesOn := true
 	for _, w := range said.Words {
@@ -324,7 +325,7 @@ func (p *Peers) hear(ctx context.Context, f messages.Following, peer *peers.Peer
 	take(lost)
 	stopped := slices.DeleteFunc(said.Stopped, func(id uuid.UUID) bool { return untold[id] })
 	if len(stopped) > 0 {
-		take(store.Stopped(ctx, f, stopped))
+		take(store.Stopped(ctx, f, stopped, cmp.Or(said.Life, peer.Life)))
 	}
 	return lost != nil, err
 }

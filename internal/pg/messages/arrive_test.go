@@ -207,20 +207,14 @@ func TestOneCallStopsSoManyMessages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	f := w.far()
-	id := w.toFar("hello")
-	w.Exec(`UPDATE postern.message
-		SET was = status, status = 'error', error_code = 'timeout', ended_at = created_at, due_at = NULL`)
-	w.Exec(`INSERT INTO postern.message
-		SELECT (jsonb_populate_record(m, jsonb_build_object('message_id', gen_random_uuid()))).*
-		FROM postern.message m, generate_series(1, 150)
-		WHERE m.message_id = $1`, id)
+	w.crowd()
 	for _, want := range []int{100, 51, 0} {
 		stop, _, err := w.S.Messages.ToStop(w.Ctx, f)
 		w.Must(err)
 		if len(stop) != want {
 			t.Errorf("%d are to be stopped, want %d", len(stop), want)
 		}
-		w.Must(w.S.Messages.Stopped(w.Ctx, f, stop))
+		w.Must(w.S.Messages.Stopped(w.Ctx, f, stop, 0))
 	}
 }
 

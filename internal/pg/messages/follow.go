@@ -109,7 +109,7 @@ func (s *Store) Follow(ctx context.Context, holder string, until time.Duration) 
 					AND (p.followed_by = $1 OR p.followed_until IS NULL OR p.followed_until <= n.now)
 					AND (EXISTS (SELECT FROM postern.message m WHERE m.context_id = p.context_id
 							AND m.peer = p.name AND m.ended_at IS NULL AND m.delivered_at IS NOT NULL)
-						OR EXISTS (SELECT `+toStopSQL+` AND m.context_id = p.context_id AND m.peer = p.name)
+						OR EXISTS (SELECT `+toStopSQL+` p.life_at AND m.context_id = p.context_id AND m.peer = p.name)
 						OR p.told_life <> (SELECT x.life FROM postern.store x)
 						OR p.stop_told_at > n.now - interval '30 days'
 							AND coalesce(p.followed_until, '-infinity') < n.now - interval '1 minute')
@@ -132,18 +132,20 @@ func (s *Store) Follow(ctx context.Context, holder string, until time.Duration) 
 }
 
 // toStopSQL finds messages that have ended here in error, and that a peer may still have open: all that were let go to
-// it. A process may die between the post of the transaction that carries one and its note.
+// it. A process may die between the post of the transaction that carries one and its note. What the peer was told to
+// stop before the time that follows it may have forgotten: since then its store has another life.
 const toStopSQL = `FROM postern.message m
-	WHERE m.status = 'error' AND m.stop_told_at IS NULL AND m.routed_at IS NOT NULL
-		AND m.context_id IS NOT NULL AND m.peer IS NOT NULL`
+	WHERE m.status = 'error' AND m.routed_at IS NOT NULL AND m.context_id IS NOT NULL AND m.peer IS NOT NULL
+		AND coalesce(m.stop_told_at, '-infinity') <`
 
 // ToStop lists messages that a peer is to stop, and among them those whose jobs it is to stop, too: they carry jobs of
 // this installation.
 func (s *Store) ToStop(ctx context.Context, f Following) (stop, abort []uuid.UUID, err error) {
 	rows, err := s.Db(ctx).Query(ctx, `SELECT m.message_id, m.carries_job `+toStopSQL+`
+				(SELECT p.life_at FROM postern.peer p WHERE p.context_id = $1 AND p.name = $2)
 			AND m.context_id = $1
 			AND m.peer = $2
-		ORDER BY m.message_id
+		ORDER BY coalesce(m.stop_told_at, '-infinity'), m.message_id
 		LIMIT $3`, f.Context, f.Peer, stoppedAtOnce)
 	if err != nil {
 		return nil, nil, db.Known(err)
@@ -159,13 +161,21 @@ func (s *Store) ToStop(ctx context.Context, f Following) (stop, abort []uuid.UUI
 	return stop, abort, db.Known(err)
 }
 
-// Stopped notes that a peer has been told to stop messages.
-func (s *Store) Stopped(ctx context.Context, f Following, ids []uuid.UUID) error {
+// Stopped notes that a peer has been told to stop messages, in the life that its store had when it said so.
+//
+// Of this and the note of another life (peers.Store.Lives) the second one waits for the row of the peer. Behind that
+// note it is a life before, and nothing is noted: the peer is told anew. In front of it the time here is below that of
+// the life, and the same holds; both times only rise, whatever a clock does.
+func (s *Store) Stopped(ctx context.Context, f Following, ids []uuid.UUID, life int64) error {
 	_, err := s.Exec(ctx, `WITH p AS (
-			UPDATE postern.peer SET stop_told_at = coalesce($4::timestamptz, clock_timestamp())
-			WHERE context_id = $1 AND name = $2)
-		UPDATE postern.message SET stop_told_at = coalesce($4::timestamptz, clock_timestamp())
-		WHERE message_id = ANY ($3) AND context_id = $1 AND peer = $2`, f.Context, f.Peer, ids, s.Clock())
+			UPDATE postern.peer
+			SET stop_told_at = greatest(coalesce($4::timestamptz, clock_timestamp()), stop_told_at, life_at)
+			WHERE context_id = $1 AND name = $2 AND life IS NOT DISTINCT FROM nullif($5::bigint, 0)
+			RETURNING stop_told_at)
+		UPDATE postern.message m
+		SET stop_told_at = p.stop_told_at
+		FROM p
+		WHERE m.message_id = ANY ($3) AND m.context_id = $1 AND m.peer = $2`, f.Context, f.Peer, ids, s.Clock(), life)
 	return err
 }
 

@@ -1,8 +1,14 @@
 package messages_test
 
 import (
+	"cmp"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/postern-dev/postern/internal/pg/messages"
 )
 
 // A peer whose store was restored may have forgotten what it was told to stop: it is told once more.
@@ -11,32 +17,122 @@ func TestARestoredPeerIsToldOnceMoreWhatToStop(t *testing.T) {
 	w := newWorld(t)
 	s := w.S.Messages
 	f := w.far()
-	lives := func(life int64) {
-		t.Helper()
-		p, err := w.S.Installations.Peer(w.Ctx, f.Context, f.Peer)
-		w.Must(err)
-		w.Must(s.Lives(w.Ctx, p, life))
-	}
 	tells := func(want int) {
 		t.Helper()
 		stop, _, err := s.ToStop(w.Ctx, f)
 		if w.Must(err); len(stop) != want {
 			t.Errorf("it is told to stop %v, want %d", stop, want)
 		}
-		w.Must(s.Stopped(w.Ctx, f, stop))
+		w.Must(s.Stopped(w.Ctx, f, stop, w.lives(f, 0)))
 	}
 	id := w.toFar("hello")
 	_, err := s.Cancel(w.Ctx, w.By, id)
 	w.Must(err)
-	lives(5)
+	w.lives(f, 5)
 	tells(1)
-	lives(5)
-	lives(0) // an older program does not say
+	w.lives(f, 5)
+	w.lives(f, 0) // an older program does not say
 	tells(0)
-	lives(6)
+	w.lives(f, 6)
 	tells(1)
-	lives(6)
+	w.lives(f, 6)
 	tells(0)
+}
+
+// lives says that the store of a peer has a life, 0: nothing, and returns the one that it has.
+func (w *world) lives(f messages.Following, life int64) int64 {
+	w.T.Helper()
+	p, err := w.S.Installations.Peer(w.Ctx, f.Context, f.Peer)
+	w.Must(err)
+	w.Must(w.S.Installations.Lives(w.Ctx, p, life))
+	return cmp.Or(life, p.Life)
+}
+
+// crowd makes more messages to the peer far that have ended here in error than it is told to stop at once.
+func (w *world) crowd() {
+	w.T.Helper()
+	id := w.toFar("hello")
+	w.Exec(`UPDATE postern.message
+		SET was = status, status = 'error', error_code = 'timeout', ended_at = created_at, due_at = NULL`)
+	w.Exec(`INSERT INTO postern.message
+		SELECT (jsonb_populate_record(m, jsonb_build_object('message_id', gen_random_uuid()))).*
+		FROM postern.message m, generate_series(1, 150)
+		WHERE m.message_id = $1`, id)
+}
+
+// However many messages a peer was told to stop, the note of its other life writes none of them. A peer that says
+// another life before it was told of all is told of all anew, and one that says the same goes on where it was.
+func TestTheNoteOfAnotherLifeWritesNoMessage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.S.Messages
+	f := w.far()
+	w.crowd()
+	tells := func(life int64, want ...int) {
+		t.Helper()
+		for _, n := range want {
+			was := w.Lines(`SELECT xmin::text FROM postern.message ORDER BY message_id`)
+			w.lives(f, life)
+			if is := w.Lines(`SELECT xmin::text FROM postern.message ORDER BY message_id`); !slices.Equal(is, was) {
+				t.Errorf("life %d has written messages", life)
+			}
+			stop, _, err := s.ToStop(w.Ctx, f)
+			if w.Must(err); len(stop) != n {
+				t.Errorf("in life %d it is told to stop %d, want %d", life, len(stop), n)
+			}
+			w.Must(s.Stopped(w.Ctx, f, stop, life))
+		}
+	}
+	tells(5, 100, 51, 0)
+	tells(6, 100)
+	tells(7, 100, 51, 0)
+}
+
+// What a peer was told to stop in a life before is told anew, in whichever order two sessions note that and the other
+// life of the peer, and where the clock has gone back.
+func TestWhatWasToldInALifeBeforeIsToldAnew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.S.Messages
+	f := w.far()
+	w.crowd()
+	tells := func(want int) []uuid.UUID {
+		t.Helper()
+		stop, _, err := s.ToStop(w.Ctx, f)
+		if w.Must(err); len(stop) != want {
+			t.Errorf("it is told to stop %d, want %d", len(stop), want)
+		}
+		return stop
+	}
+	w.lives(f, 5)
+	for life := int64(5); life < 7; life++ {
+		w.Must(s.Stopped(w.Ctx, f, tells(100), life))
+		left := tells(51)
+		w.At(w.Now.Add(-time.Hour))
+		p, err := w.S.Installations.Peer(w.Ctx, f.Context, f.Peer)
+		w.Must(err)
+		both := []func() error{
+			func() error { return s.Stopped(w.Ctx, f, left, life) }, // the peer was asked before
+			func() error { return w.S.Installations.Lives(w.Ctx, p, life+1) },
+		}
+		if life == 6 {
+			slices.Reverse(both)
+		}
+		hold := w.Begin(w.S.Pool())
+		_, err = hold.Exec(w.Ctx, `SELECT FROM postern.peer FOR UPDATE`)
+		w.Must(err)
+		done := make(chan error, 2)
+		for i, note := range both {
+			go func() { done <- note() }()
+			w.UntilBlocked(i + 1)
+		}
+		w.Must(hold.Rollback(w.Ctx))
+		w.Must(<-done)
+		w.Must(<-done)
+	}
+	for _, want := range []int{100, 51, 0} {
+		w.Must(s.Stopped(w.Ctx, f, tells(want), 7))
+	}
 }
 
 // A store that was restored asks the peers that knew it before, also where it has nothing open there: they hear of it.
@@ -52,11 +148,7 @@ func TestARestoredStoreAsksThePeersThatKnewIt(t *testing.T) {
 			t.Errorf("it follows %v %v, want %d", list, err, want)
 		}
 	}
-	knows := func() {
-		p, err := w.S.Installations.Peer(w.Ctx, f.Context, f.Peer)
-		w.Must(err)
-		w.Must(s.Lives(w.Ctx, p, 5))
-	}
+	knows := func() { w.lives(f, 5) }
 	follows(0)
 	knows()
 	follows(0)
@@ -66,7 +158,7 @@ func TestARestoredStoreAsksThePeersThatKnewIt(t *testing.T) {
 	follows(0)
 	w.Later(3 * time.Minute)
 	follows(0)
-	w.Must(s.Stopped(w.Ctx, f, nil))
+	w.Must(s.Stopped(w.Ctx, f, nil, 5))
 	follows(1) // once a minute, since it may be restored
 	knows()
 	follows(0)
