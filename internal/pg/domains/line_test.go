@@ -15,6 +15,8 @@ func TestRequestsWaitForASeatInLine(t *testing.T) {
 	_, err := tx.Exec(w.Ctx, `SELECT FROM postern.coord_state FOR UPDATE`)
 	w.Must(err)
 	waiting := func() (n int) {
+		_, err := tx.Exec(w.Ctx, `SELECT pg_stat_clear_snapshot()`) // else it sees no session that connects later
+		w.Must(err)
 		w.Must(tx.QueryRow(w.Ctx, `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n))
 		return n
