@@ -162,7 +162,7 @@ func (w *world) findsWhatIsStagedAlone(t *testing.T, c *pgx.Conn) {
 	}
 }
 
-// "what is held could not be known": what is held while no worker lied is found, and what /why does not name.
+// "what is held could not be known": what is held though no call of it met a lie is found, and what /why does not name.
 func TestWhatIsHeldWithoutNeedIsFound(t *testing.T) {
 	says := `{"state": "DISPATCHING", "blockers": [{"kind": "outcome_unknown"}]}`
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, says) }))
@@ -171,21 +171,26 @@ func TestWhatIsHeldWithoutNeedIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	lie := call{UID: "u1", Mode: "lie", Did: "done"}
 	for _, one := range []struct {
-		lied int
+		call call
 		says string
 		want int
 	}{
-		{1, says, 0},
-		{0, says, 1},
-		{1, `{"state": "DISPATCHING", "blockers": [{"kind": "unclaimed"}]}`, 1},
-		{1, `{"state": "DONE"}`, 0},
+		{lie, says, 0},
+		{call{UID: "u1", Did: "done"}, says, 1},
+		{call{UID: "u2", Mode: "lie", Did: "done"}, says, 1},
+		{call{UID: "u1", Mode: "slow", Did: "done"}, says, 1},
+		{call{UID: "u1", Mode: "lie", Did: "stale"}, says, 1}, // it was told so
+		{lie, `{"state": "DISPATCHING", "blockers": [{"kind": "unclaimed"}]}`, 1},
+		{lie, `{"state": "DONE"}`, 0},
 	} {
 		says = one.says
-		w := &world{client: c, counts: map[string]int{"worker-lie": one.lied}, wrong: map[string][]string{}}
+		w := &world{client: c, wrong: map[string][]string{}, worker: &worker{calls: []call{one.call}},
+			counts: map[string]int{"worker-lie": 1, "restore": 1}}
 		w.checkHeld(t.Context(), "1", "u1")
 		if len(w.wrong["what is held could not be known"]) != one.want {
-			t.Errorf("%s, %d lies: it finds %v", one.says, one.lied, w.wrong)
+			t.Errorf("%s, called as %+v: it finds %v", one.says, one.call, w.wrong)
 		}
 	}
 }

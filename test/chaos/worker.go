@@ -150,6 +150,14 @@ func (w *worker) executed(uid string) bool {
 		func(c call) bool { return c.UID == uid && (c.Did == "done" || c.Did == "sent") })
 }
 
+// lied says whether a call of a transaction was answered with a lie.
+func (w *worker) lied(uid string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.calls,
+		func(c call) bool { return c.UID == uid && c.Mode == "lie" && c.Did != "stale" })
+}
+
 // instead answers in the worker's place, as what stands before it would, and says whether it did.
 func (w *worker) instead(mode string, out http.ResponseWriter, r *http.Request) bool {
 	switch mode {

@@ -350,7 +350,8 @@ func (w *world) findOut(ctx context.Context) {
 	}
 }
 
-// checkHeld: what waits for a word of an operator has a /why that says so, and a worker that has lied.
+// checkHeld: what waits for a word of an operator has a /why that says so, and a worker that has lied about it. Nothing
+// else makes an outcome unknown here: the worker answers each question, and a restore makes none of its answers a lie.
 func (w *world) checkHeld(ctx context.Context, id, uid string) {
 	const invariant = "what is held could not be known"
 	y, err := w.why(ctx, w.client.apis[0], id)
@@ -360,8 +361,8 @@ func (w *world) checkHeld(ctx context.Context, id, uid string) {
 	case !terminal[y.State] && !y.Moving && !y.names("outcome_unknown"):
 		w.violate(invariant, "%s is held, and /why names %v", uid, y.Blockers)
 	}
-	if w.counts["worker-lie"]+w.counts["restore"] == 0 {
-		w.violate(invariant, "%s is held, and no worker has lied", uid)
+	if !w.worker.lied(uid) {
+		w.violate(invariant, "%s is held, and no call of it was answered with a lie", uid)
 	}
 }
 
