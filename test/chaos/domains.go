@@ -272,9 +272,13 @@ func endorserSlow(ctx context.Context, w *world, r *rand.Rand) {
 		w.missed("there is no domain")
 		return
 	}
+	before := w.domain.tokens.delayedSoFar()
 	w.domain.tokens.slow(time.Second + time.Duration(r.Int64N(int64(time.Second))))
 	wait(ctx, 5*time.Second)
 	w.domain.tokens.slow(0)
+	if w.domain.tokens.delayedSoFar() == before {
+		w.missed("nothing was to be endorsed")
+	}
 }
 
 // reorg takes the last two blocks out of the ledger.
@@ -285,7 +289,9 @@ func reorg(_ context.Context, w *world, _ *rand.Rand) {
 	}
 	a, err := http.Post(w.domain.ledger+"/reorg", "application/json", strings.NewReader(`{"depth": 2}`))
 	if err == nil {
-		a.Body.Close()
+		if a.Body.Close(); a.StatusCode != http.StatusOK {
+			err = fmt.Errorf("the ledger answers a reorg with %d", a.StatusCode)
+		}
 	}
 	w.must(err)
 }

@@ -41,11 +41,14 @@ func poisons(r *rand.Rand) map[string]string {
 }
 
 func poisonPosts(ctx context.Context, w *world, r *rand.Rand) {
-	bodies := poisons(r)
+	bodies, answered := poisons(r), 0
 	for _, name := range slices.Sorted(maps.Keys(bodies)) {
 		body := bodies[name]
 		uid := fmt.Sprintf("poison-%s-%d", name, r.Uint32())
 		status, answer := w.client.send(ctx, w.client.apis[r.IntN(len(w.client.apis))], uid, []byte(body))
+		if status > 0 {
+			answered++
+		}
 		if status >= 500 && !retryable(answer) {
 			w.client.fault("poison %s is answered %d %.200s", name, status, answer)
 		}
@@ -64,10 +67,14 @@ func poisonPosts(ctx context.Context, w *world, r *rand.Rand) {
 		}
 		if a, err := w.client.http.Do(q); err == nil {
 			a.Body.Close()
+			answered++
 			if a.StatusCode < 400 {
 				w.client.fault("an endless body is answered %d", a.StatusCode)
 			}
 		}
+	}
+	if answered == 0 {
+		w.missed("nothing was answered")
 	}
 }
 

@@ -186,7 +186,24 @@ func pool(ctx context.Context, w *world, r *rand.Rand) {
 }
 
 func riverDelete(ctx context.Context, w *world, _ *rand.Rand) {
-	w.must(w.pg.exec(ctx, `DELETE FROM river.river_job`))
+	w.changes(ctx, `DELETE FROM river.river_job`)
+}
+
+// changes runs a statement until it has changed rows, for some seconds: those of River come and go.
+func (w *world) changes(ctx context.Context, sql string) {
+	for end := time.Now().Add(3 * time.Second); ; {
+		n, err := w.pg.changeIn(ctx, "postern", sql)
+		if n > 0 {
+			return
+		}
+		if w.must(err); err != nil {
+			return
+		}
+		if time.Now().After(end) || !wait(ctx, 10*time.Millisecond) {
+			w.missed("there was no such row")
+			return
+		}
+	}
 }
 
 // must notes an error of the fault that is under way, which has broken nothing then.
@@ -198,14 +215,15 @@ func (w *world) must(err error) {
 
 // riverDouble inserts each job once more, under a number of its own and without the key that would refuse it.
 func riverDouble(ctx context.Context, w *world, _ *rand.Rand) {
-	w.must(w.pg.exec(ctx, `DO $$
-		DECLARE cols text;
-		BEGIN
-			SELECT string_agg(quote_ident(column_name), ', ') INTO cols FROM information_schema.columns
-			WHERE table_schema = 'river' AND table_name = 'river_job' AND is_generated = 'NEVER'
-				AND column_name NOT IN ('id', 'unique_key', 'unique_states');
-			EXECUTE format('INSERT INTO river.river_job (%s) SELECT %s FROM river.river_job WHERE state IN (''available'', ''scheduled'', ''retryable'') LIMIT 500', cols, cols);
-		END $$`))
+	cols, err := w.query(ctx, `SELECT string_agg(quote_ident(column_name), ', ') FROM information_schema.columns
+		WHERE table_schema = 'river' AND table_name = 'river_job' AND is_generated = 'NEVER'
+			AND column_name NOT IN ('id', 'unique_key', 'unique_states')`)
+	if err != nil {
+		w.must(err)
+		return
+	}
+	w.changes(ctx, fmt.Sprintf(`INSERT INTO river.river_job (%s) SELECT %s FROM river.river_job
+		WHERE state IN ('available', 'scheduled', 'retryable') LIMIT 500`, cols, cols))
 }
 
 // poisonRows inserts staged rows past postern.submit and past the trigger that judges rows, as a superuser may: each

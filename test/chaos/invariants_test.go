@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -53,7 +54,7 @@ func TestEachInvariantOfTheRowsFindsWhatIsWrong(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Cleanup(func() { pg.stop(context.Background(), "immediate") })
-	w := &world{bin: buildPostern(t), dir: t.TempDir()}
+	w := &world{bin: buildPostern(t), dir: t.TempDir(), pg: pg}
 	url := fmt.Sprintf("postgres://postern@127.0.0.1:%d/postern?sslmode=disable", pg.port)
 	if out, err := w.postern("DATABASE_URL="+url, "migrate", "up"); err != nil {
 		t.Fatalf("%v %s", err, out)
@@ -63,9 +64,9 @@ func TestEachInvariantOfTheRowsFindsWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close(t.Context())
-	w.pg = pg
 	w.findsWhatIsWrittenToAnOldPrimary(t)
 	w.findsWhatIsStagedAlone(t, c)
+	w.findsThatRiverHasNoRow(t, c)
 	look := func(rows string) (found []string) {
 		t.Helper()
 		if _, err := c.Exec(t.Context(), "BEGIN; "+loosen+someTasks+someEnd+someQueue+someSender+rows); err != nil {
@@ -159,6 +160,33 @@ func (w *world) findsWhatIsStagedAlone(t *testing.T, c *pgx.Conn) {
 		if c.Exec(t.Context(), "ROLLBACK"); err != nil || found != one.found {
 			t.Errorf("%s: it finds %d, want %d %v", one.rows, found, one.found, err)
 		}
+	}
+}
+
+// Faults of River have broken nothing where it has no row.
+func (w *world) findsThatRiverHasNoRow(t *testing.T, c *pgx.Conn) {
+	t.Helper()
+	look := func(rows int, do func(context.Context, *world, *rand.Rand)) {
+		t.Helper()
+		if _, err := c.Exec(t.Context(), `DELETE FROM river.river_job`); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Exec(t.Context(), `INSERT INTO river.river_job (kind, max_attempts, args, state, unique_key)
+			SELECT 'k', 1, '{}', 'available', 'k' FROM generate_series(1, $1)`, rows); err != nil {
+			t.Fatal(err)
+		}
+		do(t.Context(), w, nil)
+		if why := w.brokeNothing(); (why == "") != (rows > 0) || len(w.troubles) > 0 {
+			t.Errorf("of %d rows it says %q %v", rows, why, w.troubles)
+		}
+	}
+	for rows := range 2 {
+		look(rows, riverDelete)
+		look(rows, riverDouble)
+	}
+	n, err := w.query(t.Context(), `SELECT count(*)::text FROM river.river_job`)
+	if err != nil || n != "2" {
+		t.Errorf("one row doubled is %s, want 2 %v", n, err)
 	}
 }
 

@@ -123,10 +123,21 @@ func lineDoes(most time.Duration, how func(*line, *rand.Rand)) func(context.Cont
 			w.missed("there is no line")
 			return
 		}
+		before := l.touched()
 		how(l, r)
 		wait(ctx, time.Second+time.Duration(r.Int64N(int64(most))))
 		l.heal()
+		if l.touched() == before {
+			w.missed("nothing came along the line")
+		}
 	}
+}
+
+// touched is how much has come to harm in it so far: requests that came twice or late, and bytes in its front.
+func (l *line) touched() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.doubled + l.held + l.front.touchedSoFar()
 }
 
 func lineDrops(requests, answers bool) func(context.Context, *world, *rand.Rand) {

@@ -273,7 +273,7 @@ func restoreOf(far bool) func(context.Context, *world, *rand.Rand) {
 		w.pair.restored = true
 		began := time.Now()
 		went := at.goBack(ctx, w.pair.back)
-		if !went {
+		if w.missedAt(at); !went {
 			w.missed("no backup was taken")
 		}
 		if !went || far {

@@ -262,13 +262,19 @@ func (p *postgres) await(ctx context.Context, d time.Duration) (err error) {
 func (p *postgres) exec(ctx context.Context, sql string) error { return p.execIn(ctx, "postern", sql) }
 
 func (p *postgres) execIn(ctx context.Context, database, sql string) error {
+	_, err := p.changeIn(ctx, database, sql)
+	return err
+}
+
+// changeIn is exec in a database, and returns how many rows it has changed.
+func (p *postgres) changeIn(ctx context.Context, database, sql string) (int64, error) {
 	c, err := pgx.Connect(ctx, p.urlOf(database))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer c.Close(ctx)
-	_, err = c.Exec(ctx, sql)
-	return err
+	done, err := c.Exec(ctx, sql)
+	return done.RowsAffected(), err
 }
 
 // backup copies the running server into the data directory of another.

@@ -21,6 +21,7 @@ type proxy struct {
 	commits  int           // how many commits are still to be broken
 	lose     bool          // the commit gets to the server and its answer is lost; false: it does not get there
 	broken   int           // commits that were broken
+	touched  int           // how often it has swallowed or delayed what it read
 }
 
 // pipe is one connection through the proxy. What it swallows it has read, and it goes nowhere.
@@ -82,10 +83,12 @@ func (p *proxy) back(l *pipe) {
 			p.mu.Lock()
 			delay := p.delay
 			p.mu.Unlock()
+			p.touch(delay > 0)
 			time.Sleep(delay)
 			l.mu.Lock()
 			swallow := l.answers
 			l.mu.Unlock()
+			p.touch(swallow)
 			if !swallow {
 				l.give(l.client, buf[:n])
 			}
@@ -111,6 +114,7 @@ func (p *proxy) forward(l *pipe) {
 			if commits && p.breaks(l, buf[:n]) {
 				return
 			}
+			p.touch(swallow)
 			if !swallow {
 				l.give(l.server, buf[:n])
 			}
@@ -119,6 +123,16 @@ func (p *proxy) forward(l *pipe) {
 			return
 		}
 	}
+}
+
+// touch counts what was read, if that was swallowed or delayed.
+func (p *proxy) touch(was bool) {
+	if !was {
+		return
+	}
+	p.mu.Lock()
+	p.touched++
+	p.mu.Unlock()
 }
 
 // breaks resets a connection at a commit, if one is to be broken: before the server has it, or behind that.
@@ -193,6 +207,13 @@ func (p *proxy) brokenSoFar() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.broken
+}
+
+// touchedSoFar is how often it has swallowed or delayed what it read.
+func (p *proxy) touchedSoFar() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.touched
 }
 
 // hole swallows for good what established connections send, what they are sent, or both, and returns of how many. New

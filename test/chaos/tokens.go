@@ -58,6 +58,7 @@ type tokens struct {
 
 	mu       sync.Mutex
 	delay    time.Duration // of an endorsement
+	delayed  int           // endorsements
 	coins    map[string]coin
 	reserved map[string]string // coins, and the intent that was last assembled with them
 	answers  map[string]any    // of assemblies, by key
@@ -96,6 +97,13 @@ func (t *tokens) slow(d time.Duration) {
 	t.mu.Lock()
 	t.delay = d
 	t.mu.Unlock()
+}
+
+// delayedSoFar is how many endorsements it has delayed.
+func (t *tokens) delayedSoFar() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.delayed
 }
 
 // follow reads the events of the ledger to their end. A page begins with the event of its cursor. t.mu is held.
@@ -255,6 +263,9 @@ func (t *tokens) usable(a assembly) (list []coin) {
 func (t *tokens) endorse(out http.ResponseWriter, r *http.Request) {
 	t.mu.Lock()
 	delay := t.delay
+	if delay > 0 {
+		t.delayed++
+	}
 	t.mu.Unlock()
 	time.Sleep(delay)
 	var c struct {

@@ -290,6 +290,16 @@ func (w *world) brokeNothing() (why string) {
 	return why
 }
 
+// missedAt says of the fault that is under way that it has broken nothing, if that was said at another installation.
+func (w *world) missedAt(at *world) {
+	if at == w {
+		return
+	}
+	if why := at.brokeNothing(); why != "" {
+		w.missed(why)
+	}
+}
+
 // violate keeps a violation that shows at once.
 func (w *world) violate(invariant, format string, args ...any) {
 	w.mu.Lock()
