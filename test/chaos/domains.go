@@ -235,13 +235,11 @@ func (d *domain) heal(ctx context.Context) {
 	d.tokens.slow(0)
 }
 
-func (d *domain) end() {
+func (d *domain) end(within time.Duration) (hung []string) {
 	for _, side := range d.sides[1:] {
-		side.end()
+		hung = append(hung, side.end(within)...)
 	}
-	for _, p := range d.servers {
-		p.end()
-	}
+	return append(hung, endAll(d.servers, within)...)
 }
 
 // killNode has all processes of an installation die again and again for some seconds. If it coordinates, another one

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"syscall"
 	"time"
@@ -101,13 +100,18 @@ func killWork(ctx context.Context, w *world, r *rand.Rand) { w.kill(ctx, w.any(r
 
 func killServe(_ context.Context, w *world, r *rand.Rand) { w.hit(w.any(r, "serve"), syscall.SIGKILL) }
 
-// hit sends a process a signal. One that is just started anew is not hit, and has broken nothing.
+// hit sends a process a signal. One that is just started anew is not hit, and has broken nothing. One that is told to
+// end has to.
 func (w *world) hit(p *process, s syscall.Signal) bool {
-	hit := p.signal(s)
-	if !hit {
+	before := p.starts()
+	if !p.signal(s) {
 		w.missed(p.name + " did not run")
+		return false
 	}
-	return hit
+	if s == syscall.SIGTERM {
+		w.background(func(ctx context.Context) { w.awaitAnew(ctx, p, before, endsWithin) })
+	}
+	return true
 }
 
 // hitProxies does something to the connections of processes, and to how many is what do returns.
@@ -167,12 +171,22 @@ func rolling(ctx context.Context, w *world, _ *rand.Rand) {
 // anew stops a process and waits until it is started again, and says whether it was.
 func (w *world) anew(ctx context.Context, p *process) bool {
 	before := p.starts()
-	if !p.signal(syscall.SIGTERM) {
-		return false
-	}
-	for end := time.Now().Add(20 * time.Second); p.starts() == before; wait(ctx, 50*time.Millisecond) {
+	return p.signal(syscall.SIGTERM) && w.awaitAnew(ctx, p, before, endsWithin)
+}
+
+// endsWithin is for how long a process may go on that was told to end: Kubernetes kills it then unless it is told
+// otherwise. Its grace is 2 s. It has to end also behind a black hole, without a database, and with what is left of
+// this time once it was frozen.
+const endsWithin = 30 * time.Second
+
+// awaitAnew waits until a process that was told to end is started again, and says whether it was.
+func (w *world) awaitAnew(ctx context.Context, p *process, before int, within time.Duration) bool {
+	for end := time.Now().Add(within); p.starts() == before; {
 		if time.Now().After(end) {
-			w.must(fmt.Errorf("%s has not ended 20 s behind a SIGTERM", p.name))
+			w.violate("every process ends when it is told to", "%s has not ended %s after a SIGTERM", p.name, within)
+			return false
+		}
+		if !wait(ctx, 50*time.Millisecond) {
 			return false
 		}
 	}

@@ -161,12 +161,16 @@ func fail(code int, err error) {
 }
 
 // chaos is one run.
-func chaos(ctx context.Context, o options) (*result, error) {
+func chaos(ctx context.Context, o options) (out *result, err error) {
 	w, err := begin(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	defer w.end()
+	defer func() {
+		if hung := w.end(endsWithin); out != nil {
+			out.checkEnd(hung)
+		}
+	}()
 	w.client.doubly = !o.plain
 	began := time.Now()
 	switch o.load {
@@ -206,7 +210,7 @@ func chaos(ctx context.Context, o options) (*result, error) {
 	}
 	w.awaitEnd(ctx, healed, healed.Add(o.settle))
 	settled := time.Since(healed)
-	out, err := w.judge(ctx, o, healed.Sub(began), settled)
+	out, err = w.judge(ctx, o, healed.Sub(began), settled)
 	if err != nil {
 		before := strings.Join(w.troubles, "; ")
 		err = fmt.Errorf("%w (logs: %s; what the harness could not do before: %s)", err, w.dir, before)
@@ -311,6 +315,15 @@ func (out *result) checkProcesses(say found) {
 	}
 	for kind, n := range out.late {
 		say("every process works in the end", "%d did not within %s of %q", n, within, kind)
+	}
+}
+
+// checkEnd: each process has ended by itself at the end of the run.
+func (out *result) checkEnd(hung []string) {
+	const invariant = "every process ends when it is told to"
+	for _, log := range hung {
+		out.Violations[invariant] = append(out.Violations[invariant],
+			fmt.Sprintf("it had to be killed %s after a SIGTERM: %s", endsWithin, log))
 	}
 }
 

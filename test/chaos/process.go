@@ -92,8 +92,8 @@ func (p *process) signal(s syscall.Signal) bool {
 	return p.cmd != nil && p.cmd.Process != nil && p.cmd.ProcessState == nil && p.cmd.Process.Signal(s) == nil
 }
 
-// end stops the process for good.
-func (p *process) end() {
+// end stops the process for good, and says whether it ended within a time when it was told to.
+func (p *process) end(within time.Duration) bool {
 	p.mu.Lock()
 	p.over = true
 	p.mu.Unlock()
@@ -101,9 +101,11 @@ func (p *process) end() {
 	p.signal(syscall.SIGTERM)
 	select {
 	case <-p.ended:
-	case <-time.After(20 * time.Second):
+		return true
+	case <-time.After(within):
 		p.signal(syscall.SIGKILL)
 		<-p.ended
+		return false
 	}
 }
 

@@ -76,7 +76,7 @@ func begin(ctx context.Context, o options) (w *world, err error) {
 		idle:  o.idle, drips: o.drips}
 	defer func(made *world) {
 		if err != nil {
-			made.end()
+			made.end(endsWithin)
 		}
 	}(w)
 	if w.bin, err = filepath.Abs(o.bin); err != nil {
@@ -376,22 +376,30 @@ func (w *world) checkHeld(ctx context.Context, id, uid string) {
 	}
 }
 
-func (w *world) end() {
+// end ends everything, and returns the processes that did not end within a time when they were told to.
+func (w *world) end(within time.Duration) (hung []string) {
 	if w.pair != nil {
-		w.pair.far.end()
+		hung = w.pair.far.end(within)
 	}
 	if w.domain != nil {
-		w.domain.end()
+		hung = append(hung, w.domain.end(within)...)
 	}
-	for _, p := range slices.Concat(w.runners, w.processes) {
-		if p.ended != nil {
-			p.end()
-		}
-	}
+	hung = append(hung, endAll(slices.Concat(w.runners, w.processes), within)...)
 	for _, pg := range []*postgres{w.pg, w.other} {
 		if pg != nil {
 			pg.stop(context.Background(), "immediate")
 			pg.unmount()
 		}
 	}
+	return hung
+}
+
+// endAll ends processes, one after the other, and returns the logs of those that had to be killed.
+func endAll(list []*process, within time.Duration) (hung []string) {
+	for _, p := range list {
+		if p.ended != nil && !p.end(within) {
+			hung = append(hung, filepath.Join(p.dir, p.name+".log"))
+		}
+	}
+	return hung
 }
