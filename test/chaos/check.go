@@ -25,8 +25,16 @@ type evidence struct {
 	calls []call
 	rows  []row
 	quiet []span          // in which nothing may be called
-	late  []span          // in which a process that was frozen may call though its lease has ended
+	late  []thaw          // in which a process that was frozen may call though its lease has ended
 	later map[string]bool // callbacks that were tried, and have a time for their next try
+
+	callers map[lease][]string // the processes that the rows name for a lease
+}
+
+// lease is that of a transaction.
+type lease struct {
+	uid   string
+	fence int64
 }
 
 // found is where violations go, by the name of the invariant.
@@ -219,9 +227,23 @@ func (e *evidence) begun() []call {
 	return calls
 }
 
-// isLate says whether a process that was frozen may have made this call too late.
+// isLate says whether a process that was frozen may have made this call too late. Where no row names the process of a
+// call, each may be it.
 func (e *evidence) isLate(c call) bool {
-	return slices.ContainsFunc(e.late, func(s span) bool { return c.At.After(s.from) && c.At.Before(s.to) })
+	callers := e.callers[lease{c.UID, c.Fence}]
+	return slices.ContainsFunc(e.late, func(s thaw) bool {
+		return c.At.After(s.from) && c.At.Before(s.to) && (len(callers) == 0 || slices.Contains(callers, s.process))
+	})
+}
+
+// countLate returns how many calls a process that was frozen may have made too late.
+func (e *evidence) countLate() (n int) {
+	for _, c := range e.begun() {
+		if e.isLate(c) {
+			n++
+		}
+	}
+	return n
 }
 
 // checkFences: fences never fall but in a call that is late; and nothing is called while the store is in quarantine.
@@ -311,6 +333,27 @@ func readLater(ctx context.Context, c *pgx.Conn) (later map[string]bool, err err
 		later[uid] = true
 	}
 	return later, err
+}
+
+// readCallers reads which processes had transactions under which fences.
+func readCallers(ctx context.Context, c *pgx.Conn) (callers map[lease][]string, err error) {
+	rows, err := c.Query(ctx, `SELECT t.uid, x.fence, n.name
+		FROM (SELECT queue_id, seq, day, fence, node_id FROM postern.attempt
+			UNION SELECT queue_id, seq, day, fence, node_id FROM postern.outcome WHERE fence IS NOT NULL) x
+		JOIN postern.task t USING (queue_id, seq, day)
+		JOIN postern.node n ON n.node_id = x.node_id
+		WHERE t.uid IS NOT NULL`)
+	if err != nil {
+		return nil, err
+	}
+	callers = map[lease][]string{}
+	var l lease
+	var name string
+	_, err = pgx.ForEachRow(rows, []any{&l.uid, &l.fence, &name}, func() error {
+		callers[l] = append(callers[l], name)
+		return nil
+	})
+	return callers, err
 }
 
 // invariants are asked of the rows alone. postern verify asks more; these stand here once more, in words of their own.

@@ -127,11 +127,31 @@ func TestTheCheckerKnowsWhatMayBeLate(t *testing.T) {
 			e.calls[4].Sender, e.calls[4].Queue = "s", "r"
 		},
 	} {
-		e := good()
-		spoil(e)
-		e.late = []span{{e.calls[3].At, e.calls[5].At}}
-		e.checkFences(func(invariant, _ string, _ ...any) { t.Errorf("%s: it finds %q", name, invariant) })
-		e.checkSenders(func(invariant, _ string, _ ...any) { t.Errorf("%s: it finds %q", name, invariant) })
+		for _, one := range []struct {
+			from, to int      // the calls around which the process goes on
+			callers  []string // by the rows
+			late     bool
+			counted  int // calls that may be late, this one or another
+		}{
+			{3, 5, nil, true, 1},
+			{3, 5, []string{"work-1"}, true, 1},
+			{3, 5, []string{"work-2", "work-1"}, true, 1},
+			{3, 5, []string{"work-2"}, false, 0},
+			{5, 6, []string{"work-1"}, false, 0}, // it stands still
+			{0, 4, []string{"work-1"}, false, 1}, // and had time to see that its lease has ended
+		} {
+			e := good()
+			spoil(e)
+			e.callers = map[lease][]string{{"b", e.calls[4].Fence}: one.callers}
+			e.late = []thaw{{"work-1", span{e.calls[one.from].At, e.calls[one.to].At}}}
+			found := 0
+			say := func(string, string, ...any) { found++ }
+			e.checkFences(say)
+			e.checkSenders(say)
+			if n := e.countLate(); (found == 0) != one.late || n != one.counted {
+				t.Errorf("%s, %+v: it finds %d, and counts %d", name, one, found, n)
+			}
+		}
 	}
 	for name, spoil := range map[string]func(*call){
 		"a lie":  func(c *call) { c.Mode = "lie" },

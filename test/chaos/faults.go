@@ -141,14 +141,17 @@ func (w *world) kill(ctx context.Context, p *process) {
 	}
 }
 
+// freeze stops a process for longer than its lease. Its first calls behind that may be late. While it stands it calls
+// nothing, and a call that it sent before gets to the worker before another process has its queue.
 func freeze(ctx context.Context, w *world, r *rand.Rand) {
-	p, from := w.any(r, "work"), time.Now()
+	p := w.any(r, "work")
 	if !w.hit(p, syscall.SIGSTOP) {
 		return
 	}
 	wait(ctx, w.ttl+time.Duration(r.Int64N(int64(w.ttl*3/2)))) // beyond the lease
+	goes := time.Now()
 	p.signal(syscall.SIGCONT)
-	w.frozen = append(w.frozen, span{from, time.Now().Add(w.ttl)})
+	w.thawed = append(w.thawed, thaw{p.name, span{goes, time.Now().Add(w.ttl)}})
 }
 
 // rolling stops each process in turn, and waits until it is there again. No release has been made, so that what comes

@@ -35,6 +35,7 @@ type result struct {
 	Asked        int                 `json:"asked"`
 	Stale        int                 `json:"stale_calls_refused"`  // by the worker
 	Late         int                 `json:"stale_writes_refused"` // by the fence in the row
+	Exempt       int                 `json:"calls_exempt"`         // from the checks of fences and senders
 	Violations   map[string][]string `json:"violations"`
 	Stalled      []string            `json:"stalled_queues"`
 	Standing     int                 `json:"standing_on_purpose"`
@@ -264,8 +265,12 @@ func (w *world) judge(ctx context.Context, o options, took, settled time.Duratio
 		return out, w.judgeAll(ctx, c, out, say)
 	}
 	e := &evidence{later: later, posts: w.client.posts, calls: w.worker.calls, rows: rows, quiet: w.quiet,
-		late: w.frozen}
+		late: w.thawed}
+	if e.callers, err = readCallers(ctx, c); err != nil {
+		return nil, err
+	}
 	e.check(say)
+	out.Exempt = e.countLate()
 	out.Stalled = w.checkStanding(ctx, w.client.apis[0], rows, say)
 	if w.worker.canary > 0 {
 		say("no redirect is followed", "%d requests", w.worker.canary)

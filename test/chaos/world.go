@@ -51,7 +51,7 @@ type world struct {
 	largest  map[string]int
 	wrong    map[string][]string // violations that show while faults happen
 	quiet    []span              // in which the worker may not be called
-	frozen   []span              // in which a process stood still, and a lease longer
+	thawed   []thaw              // in which a process that was frozen may call late
 	probes   int
 	found    int    // by an operator, of what was held
 	lastOpen string // what a look at what has not ended found last, and when
@@ -61,6 +61,12 @@ type world struct {
 }
 
 type span struct{ from, to time.Time }
+
+// thaw is the time of a lease behind the moment at which a process that stood still goes on.
+type thaw struct {
+	process string
+	span
+}
 
 // begin starts everything and tells Postern of the types.
 func begin(ctx context.Context, o options) (w *world, err error) {
