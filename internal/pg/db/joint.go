@@ -74,10 +74,13 @@ func (db *DB) Together(ctx context.Context, lock func(*Txn, *pgx.Batch), fn func
 	return Known(t.Commit(ctx, &pgx.Batch{}))
 }
 
-// Again runs what does something Together, and once more where the database broke that off, for Attempts times.
+// Again runs what does something Together, and once more where the database broke that off, for Attempts times. It does
+// not run again where a statement has waited for a lock as long as it may: it would wait as long once more.
 func Again(together func() error) (err error) {
 	for try := 1; ; try++ {
-		if err = together(); fault.CodeOf(err) != "broken" || try == Attempts {
+		err = together()
+		state := SQLState(err)
+		if fault.CodeOf(err) != "broken" || try == Attempts || state == "55P03" || state == "57014" {
 			return err
 		}
 	}

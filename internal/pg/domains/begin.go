@@ -2,6 +2,7 @@ package domains
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 
@@ -61,8 +62,9 @@ func ofStart(contextID int32) db.By {
 	return db.By{Context: contextID, Via: "domains", Reason: untilGreeted}
 }
 
-// holdBack suspends what the core has of domains that are still, or whose step failed. again: also what is held back
-// already, since a person may have resumed it.
+// holdBack suspends what the core has of domains that are still, or whose step failed. Those that have
+// ended or are suspended already it leaves alone, unless again says that this process begins: a person may have resumed
+// one. One that fails keeps no other.
 func (s *Store) holdBack(ctx context.Context, halted []int32, again bool) error {
 	rows, err := s.Db(ctx).Query(ctx, `SELECT a.domain_id, d.context_id, a.n, a.uid
 		FROM postern.coord_state s
@@ -73,7 +75,13 @@ func (s *Store) holdBack(ctx context.Context, halted []int32, again bool) error 
 			AND a.ended_at IS NULL
 			AND a.posted_at IS NOT NULL
 			AND NOT a.recalled
-			AND ($2 OR NOT a.held_back)
+			AND ($2 OR EXISTS (SELECT
+				FROM postern.idempotency i
+				WHERE (i.context_id, i.key) = (d.context_id, a.uid)
+					AND NOT EXISTS (SELECT FROM postern.outcome o
+						WHERE (o.queue_id, o.seq, o.day) = (i.queue_id, i.seq, i.day))
+					AND NOT EXISTS (SELECT FROM postern.mark m
+						WHERE (m.queue_id, m.seq, m.kind) = (i.queue_id, i.seq, 'suspended'))))
 		ORDER BY a.n`, halted, again)
 	if err != nil {
 		return db.Known(err)
@@ -85,12 +93,11 @@ func (s *Store) holdBack(ctx context.Context, halted []int32, again bool) error 
 	if err != nil {
 		return db.Known(err)
 	}
+	var all []error
 	for _, a := range list {
-		if err := s.suspendOne(ctx, a); err != nil {
-			return err
-		}
+		all = append(all, s.suspendOne(ctx, a))
 	}
-	return nil
+	return errors.Join(all...)
 }
 
 // suspendOne suspends one. It is not held back where it has ended, or an operator has suspended it and resumes it

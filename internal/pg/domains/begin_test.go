@@ -415,3 +415,32 @@ func TestWhatIsHeldBackIsMarkedInOneCommit(t *testing.T) {
 		t.Errorf("%d go out", found)
 	}
 }
+
+// What an operator has suspended, and what has ended, is left alone however often a domain that is still is looked at.
+func TestADomainThatIsStillWritesNothingAgain(t *testing.T) {
+	w := newPair(t)
+	w.post("one")
+	w.post("two")
+	for posted := 0; posted < 2; posted, _ = w.publics() {
+		w.Must(w.turn(w.Ctx, w.S, w.node))
+	}
+	for _, l := range w.Claim(w.node, pgworld.Everything())[:1] {
+		w.Settle(w.Answer(l, outbox.Answer{Result: outbox.Result{Done: json.RawMessage(`{}`)}}))
+	}
+	open := w.Lines(`SELECT uid FROM postern.coord_activity a WHERE NOT EXISTS (SELECT FROM postern.idempotency i
+		JOIN postern.outcome o USING (queue_id, seq, day) WHERE i.key = a.uid)`)
+	id, err := w.S.ByUID(w.Ctx, w.ID, open[0])
+	w.Must(err)
+	_, err = w.S.Suspend(w.Ctx, w.By, id)
+	w.Must(err)
+	w.Exec(`UPDATE postern.coord_state SET still = true`)
+	const written = `SELECT count(*) || ' ' || (SELECT string_agg(xmin::text, ' ' ORDER BY n)
+			FROM postern.coord_activity)
+		FROM postern.audit`
+	before := w.Lines(written)
+	for range 3 {
+		_, err := w.S.Domains.PostActivities(w.Ctx, 0)
+		w.Must(err)
+	}
+	w.Same(w.Lines(written), before...)
+}

@@ -62,9 +62,7 @@ const activitiesSQL = `SELECT a.domain_id, d.context_id, a.n, a.intent_id::text,
 // the order of the steps: so one is known to the core before those that depend on it. It returns what the core has
 // refused for good, by domain. Those of a domain that is still are held back first.
 func (s *Store) PostActivities(ctx context.Context, id int32) (map[int32][]Event, error) {
-	if err := s.holdBack(ctx, nil, false); err != nil {
-		return nil, err
-	}
+	held := s.holdBack(ctx, nil, false)
 	rows, err := s.Db(ctx).Query(ctx, activitiesSQL, id)
 	if err != nil {
 		return nil, db.Known(err)
@@ -93,7 +91,7 @@ func (s *Store) PostActivities(ctx context.Context, id int32) (map[int32][]Event
 				Word: &Word{UID: a.workUID, State: word.State, Ended: true, refused: true}})
 		}
 	}
-	return refused, errors.Join(slices.Collect(maps.Values(failed))...)
+	return refused, errors.Join(held, errors.Join(slices.Collect(maps.Values(failed))...))
 }
 
 // postActivity posts one public transaction, or takes it back. A word is what the core says at once.

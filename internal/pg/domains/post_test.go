@@ -114,3 +114,16 @@ func TestAnOldRefusalOfWhatIsPostedChangesNothing(t *testing.T) {
 		t.Errorf("%d public transactions of two intents", n)
 	}
 }
+
+// A value that the database cannot store is refused for good, and holds up nothing.
+func TestAValueThatCannotBeStoredIsRefused(t *testing.T) {
+	w := newUnposted(t)
+	w.Exec(`UPDATE postern.coord_payload SET data = '{"type": "TOK", "data": {"a": "\u0000"}}' WHERE part = 'prepared'`)
+	refused := w.posts(w.S)
+	if len(refused) != 1 || refused[0].Core.State != coord.CoreReverted {
+		t.Errorf("%+v", refused)
+	}
+	if n, _ := w.publics(); n != 0 {
+		t.Errorf("%d are posted", n)
+	}
+}
