@@ -45,7 +45,7 @@ func TestTheGraceOfAHelloRunsWhileItIsSaid(t *testing.T) {
 	waits := func(p *pair) bool { return !p.nodes["a"].Seat.HelloAt.IsZero() }
 	grace := Defaults("a", "b").grace()
 	for name, quiet := range map[string]func(*pair){
-		"paused, and nobody looks": func(p *pair) {
+		"paused, and no process takes a step": func(p *pair) {
 			p.step("a", []Event{{Started: true}, {Hushed: true}})
 			p.now = p.now.Add(3 * grace)
 		},

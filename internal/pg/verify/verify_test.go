@@ -84,7 +84,7 @@ func TestEachInvariantSeesWhatItIsFor(t *testing.T) {
 			`INSERT INTO postern.ready (lane, prio, since, queue_id) SELECT lane, prio, entered_at, queue_id FROM postern.queue WHERE queue_id = ` + flying},
 		{"states pass in time", "a call that its node does not end",
 			`UPDATE postern.queue SET entered_at = now() - interval '14 min' WHERE queue_id = ` + flying},
-		{"states pass in time", "a timer that nobody looks at",
+		{"states pass in time", "a timer that no process looks at",
 			`UPDATE postern.timer SET due_at = now() - interval '4 min' WHERE queue_id = ` + waiting},
 		{"work is in hand", "a paused queue that stands in its lane",
 			`UPDATE postern.queue SET paused = true WHERE queue_id = ` + lone},
