@@ -82,7 +82,10 @@ func New(ctx context.Context, cfg Config, role Role, log *slog.Logger) (_ *App, 
 	}
 	log = slog.New(a.outage.handler())
 	a.log = log
-	a.deaf = safe.Hear(a.panicked)
+	if cfg.MetricsListen != "off" && cfg.MetricsListen != "" {
+		a.metrics = telemetry.New()
+	}
+	a.deaf = safe.Hear(a.panicked) // from here on a panic reads log and metrics: neither is written again
 	defer func() {
 		if err != nil {
 			a.Close()

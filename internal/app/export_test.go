@@ -12,6 +12,9 @@ import (
 // Handler answers as the API does, without a listener; the process must serve.
 func (a *App) Handler() http.Handler { return a.api.Handler() }
 
+// Measured answers as the address of the metrics does, without a listener; the process must have metrics.
+func (a *App) Measured() http.Handler { return a.metricsServer.Handler }
+
 // Store is the database under the process.
 func (a *App) Store() *stores.Store { return a.store }
 

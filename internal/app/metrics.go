@@ -15,12 +15,12 @@ import (
 // share it too, so the second one takes another port.
 const metricsDefault = "127.0.0.1:9090"
 
-// measure makes the metrics of the process and listens for requests for them.
+// measure listens for requests for the metrics of the process, and has the store count for them.
 func (a *App) measure(version string) (err error) {
-	at := a.cfg.MetricsListen
-	if at == "off" || at == "" {
+	if a.metrics == nil {
 		return nil
 	}
+	at := a.cfg.MetricsListen
 	a.metricsAt, err = listen(at, "metrics-listen")
 	if err != nil && at == metricsDefault {
 		host, _, _ := net.SplitHostPort(at)
@@ -29,7 +29,6 @@ func (a *App) measure(version string) (err error) {
 	if err != nil {
 		return err
 	}
-	a.metrics = telemetry.New()
 	mux := http.NewServeMux()
 	mux.Handle("/", a.metrics.Handler(a.log))
 	a.probes(mux, version)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -60,5 +61,35 @@ func TestALoopThatPanicsDropsReadiness(t *testing.T) {
 	end()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// A piece of work that panics while a process starts is told to that process too, whatever it has built so far.
+func TestAPanicAtTheStartIsTold(t *testing.T) {
+	c, _, err := app.Load(app.Layers{Environ: map[string]string{"DATABASE_URL": pgtest.New(t).URL,
+		"POSTERN_METRICS_LISTEN": "127.0.0.1:0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for ctx.Err() == nil {
+			safe.Run("at the start", func() { panic("early") })
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	a, err := app.New(t.Context(), c, app.Role{Work: true}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	end()
+	<-over
+	w := httptest.NewRecorder()
+	a.Measured().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if !strings.Contains(w.Body.String(), `postern_panics_total{place="at the start"}`) {
+		t.Errorf("no panic is counted: %s", w.Body)
 	}
 }
