@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // Drainer moves the rows that postern.submit has staged into their queues, in the order in which they were staged.
@@ -311,6 +312,9 @@ func (d *Drainer) takeStaged(ctx context.Context, t *db.Txn, names []nameKey, sk
 		return nil, err
 	}
 	slices.SortFunc(rows, func(a, b stagedRow) int { return cmp.Compare(a.number, b.number) })
+	if twin.Planted("drained_backwards") {
+		slices.Reverse(rows)
+	}
 	return rows, nil
 }
 

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,9 +26,11 @@ type evidence struct {
 	posts []*post
 	calls []call
 	rows  []row
-	quiet []span          // in which nothing may be called
-	late  []thaw          // in which a process that was frozen may call though its lease has ended
-	later map[string]bool // callbacks that were tried, and have a time for their next try
+	quiet []span // in which nothing may be called
+	late  []thaw // in which a process that was frozen may call though its lease has ended
+
+	exempt map[*thaw]map[string]bool // by it, the tokens and fences of calls that would be wrong of another
+	later  map[string]bool           // callbacks that were tried, and have a time for their next try
 
 	callers map[lease][]string // the processes that the rows name for a lease
 }
@@ -53,6 +57,7 @@ func (e *evidence) check(say found) {
 	e.checkTokens(say)
 	e.checkQuestions(say)
 	e.checkExecuted(byUID, say)
+	e.checkAccepted(byUID, say)
 	e.checkOrder(say)
 	e.checkOneInFlight(say)
 	e.checkFences(say)
@@ -96,7 +101,7 @@ func (e *evidence) checkTokens(say found) {
 	}
 	owner, sender := map[string]string{}, map[string]string{}
 	for _, c := range e.calls {
-		if c.Did == "asked" || c.Did == "told" {
+		if c.asks() || c.Did == "told" {
 			continue
 		}
 		if u, known := owner[c.Token]; known && u != c.UID {
@@ -124,7 +129,7 @@ func (e *evidence) checkQuestions(say found) {
 	slices.SortStableFunc(calls, func(a, b call) int { return a.At.Compare(b.At) })
 	for _, c := range calls {
 		switch c.Did {
-		case "asked":
+		case "asked", "polled":
 			asked[c.Token] = c
 		case "told", "stale":
 		default:
@@ -164,6 +169,51 @@ func (e *evidence) checkExecuted(byUID map[string]row, say found) {
 			say("what is DONE was executed", "%s", uid)
 		}
 	}
+}
+
+// checkAccepted: of two posts to a queue, the one that was acknowledged before the other was sent for the first time
+// comes first. One by SQL has its place once it is drained: it comes behind each post that was acknowledged before it,
+// and before those by SQL that came later, while a post over HTTP may overtake it.
+func (e *evidence) checkAccepted(byUID map[string]row, say found) {
+	queues := map[string][]*post{}
+	for _, p := range e.posts {
+		if _, there := byUID[p.UID]; p.Queue != "" && p.Acked && !p.Repeated && there {
+			queues[p.Queue] = append(queues[p.Queue], p)
+		}
+	}
+	for queue, sent := range queues {
+		acked := slices.Clone(sent)
+		slices.SortFunc(acked, func(a, b *post) int { return a.AckedAt.Compare(b.AckedAt) })
+		slices.SortFunc(sent, func(a, b *post) int { return a.At.Compare(b.At) })
+		var last, lastHTTP *post // with the highest position among those that were acknowledged so far
+		next := 0
+		for _, b := range sent {
+			for ; next < len(acked) && acked[next].AckedAt.Before(b.At); next++ {
+				a := acked[next]
+				last = laterOf(byUID, last, a)
+				if !a.Staged {
+					lastHTTP = laterOf(byUID, lastHTTP, a)
+				}
+			}
+			before := lastHTTP
+			if b.Staged {
+				before = last
+			}
+			if before != nil && byUID[before.UID].position > byUID[b.UID].position {
+				say("positions follow acceptance", "in %s %s (%d) was acknowledged at %s, before %s (%d) was posted at %s",
+					queue, before.UID, byUID[before.UID].position, clock(before.AckedAt), b.UID, byUID[b.UID].position,
+					clock(b.At))
+			}
+		}
+	}
+}
+
+// laterOf returns which of two posts has the higher position.
+func laterOf(byUID map[string]row, a, b *post) *post {
+	if a != nil && byUID[a.UID].position > byUID[b.UID].position {
+		return a
+	}
+	return b
 }
 
 // checkOrder: in a queue, transactions are executed in the order of their positions.
@@ -222,39 +272,59 @@ func (e *evidence) checkOneInFlight(say found) {
 
 // begun lists the calls for transactions in the order in which they began: the log has each when it ends.
 func (e *evidence) begun() []call {
-	calls := slices.DeleteFunc(slices.Clone(e.calls), func(c call) bool { return c.Did == "told" || c.Did == "asked" })
+	calls := slices.DeleteFunc(slices.Clone(e.calls), func(c call) bool { return c.Did == "told" || c.asks() })
 	slices.SortStableFunc(calls, func(a, b call) int { return a.At.Compare(b.At) })
 	return calls
 }
 
-// isLate says whether a process that was frozen may have made this call too late. Where no row names the process of a
-// call, each may be it.
+// isLate says whether a process that was frozen may have made this call too late, and counts it then. Where no row names
+// the process of a call, each may be it.
 func (e *evidence) isLate(c call) bool {
 	callers := e.callers[lease{c.UID, c.Fence}]
-	return slices.ContainsFunc(e.late, func(s thaw) bool {
-		return c.At.After(s.from) && c.At.Before(s.to) && (len(callers) == 0 || slices.Contains(callers, s.process))
-	})
-}
-
-// countLate returns how many calls a process that was frozen may have made too late.
-func (e *evidence) countLate() (n int) {
-	for _, c := range e.begun() {
-		if e.isLate(c) {
-			n++
+	for i := range e.late {
+		t := &e.late[i]
+		if c.At.After(t.from) && c.At.Before(t.to) && (len(callers) == 0 || slices.Contains(callers, t.process)) {
+			if e.exempt == nil {
+				e.exempt = map[*thaw]map[string]bool{}
+			}
+			if e.exempt[t] == nil {
+				e.exempt[t] = map[string]bool{}
+			}
+			e.exempt[t][fmt.Sprint(c.Token, " under ", c.Fence)] = true
+			return true
 		}
 	}
-	return n
+	return false
 }
 
-// checkFences: fences never fall but in a call that is late; and nothing is called while the store is in quarantine.
+// lateAtMost is how many calls a process may make too late once it goes on: those that had looked at the lease, and had
+// not reached their worker, when it was stopped.
+const lateAtMost = 4
+
+// checkLate: a process that wakes up calls only what it was about to. It returns how many calls were late.
+func (e *evidence) checkLate(say found) (n, most int) {
+	for t, calls := range e.exempt {
+		n, most = n+len(calls), max(most, len(calls))
+		if len(calls) > lateAtMost {
+			say("what wakes up calls no more than it had begun", "%s made %d calls too late behind %s: %.300s", t.process,
+				len(calls), clock(t.from), strings.Join(slices.Sorted(maps.Keys(calls)), ", "))
+		}
+	}
+	return n, most
+}
+
+// checkFences: fences never fall but in a call that is late; and nothing leaves while the store is in quarantine, not
+// even a callback.
 func (e *evidence) checkFences(say found) {
-	fences := map[string]call{}
-	for _, c := range e.begun() {
+	for _, c := range e.calls {
 		for _, q := range e.quiet {
-			if c.At.After(q.from) && c.At.Before(q.to) {
-				say("nothing leaves a store that lost something", "%s of %s was called at %s", c.Token, c.UID, clock(c.At))
+			if !c.asks() && c.At.After(q.from) && c.At.Before(q.to) {
+				say("nothing leaves a store that lost something", "%s %s of %s was called at %s", c.Did, c.Token, c.UID, clock(c.At))
 			}
 		}
+	}
+	fences := map[string]call{}
+	for _, c := range e.begun() {
 		line := c.Queue
 		if line == "" {
 			line = c.UID
@@ -273,10 +343,11 @@ func (e *evidence) checkFences(say found) {
 func (e *evidence) checkSenders(say found) {
 	busy := map[string]call{}
 	for _, c := range e.begun() {
-		if c.Sender == "" || c.Did == "stale" || e.isLate(c) {
+		if c.Sender == "" || c.Did == "stale" {
 			continue
 		}
-		if before, some := busy[c.Sender]; some && c.At.Before(before.Done) && c.UID != before.UID {
+		if before, some := busy[c.Sender]; some && c.At.Before(before.Done) && c.UID != before.UID &&
+			!e.isLate(c) && !e.isLate(before) {
 			say("a sender serves one queue at a time", "%s is called for %s at %s, and for %s until %s", c.Sender,
 				c.UID, clock(c.At), before.UID, clock(before.Done))
 		}

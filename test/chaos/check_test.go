@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -110,10 +111,64 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		}},
 		{"one of a queue is under way", func(e *evidence) { e.calls[0].Done = e.calls[4].At.Add(1) }},
 		{"callbacks arrive", func(e *evidence) { e.calls[1].UID = "b" }},
+		{"nothing leaves a store that lost something", func(e *evidence) { // a callback does not, either
+			e.calls[1].At = e.calls[0].At.Add(time.Hour)
+			e.quiet = []span{{e.calls[1].At.Add(-1), e.calls[1].At.Add(1)}}
+		}},
+		{"positions follow acceptance", func(e *evidence) { accepted(e, false, false) }},
+		{"positions follow acceptance", func(e *evidence) { accepted(e, true, true) }},
+		{"positions follow acceptance", func(e *evidence) { accepted(e, false, true) }},
 	} {
 		e := good()
 		if c.spoil(e); look(e)[c.invariant] == 0 {
 			t.Errorf("it does not find that %q is violated: %v", c.invariant, look(e))
+		}
+	}
+}
+
+// accepted has b acknowledged before a, which comes first, is sent. Each is by SQL or over HTTP.
+func accepted(e *evidence, b, a bool) {
+	at := time.Now()
+	e.posts[1].AckedAt, e.posts[1].Staged = at, b
+	e.posts[0].At, e.posts[0].AckedAt, e.posts[0].Staged = at.Add(1), at.Add(2), a
+}
+
+// A post over HTTP may overtake one by SQL. What is posted again behind a restore, and what was not yet acknowledged,
+// may come anywhere.
+func TestTheCheckerKnowsWhatMayOvertake(t *testing.T) {
+	for name, spoil := range map[string]func(*evidence){
+		"one by SQL":                func(e *evidence) { accepted(e, true, false) },
+		"again behind a restore":    func(e *evidence) { accepted(e, false, false); e.posts[1].Repeated = true },
+		"acknowledged behind it":    func(e *evidence) { accepted(e, false, false); e.posts[1].AckedAt = e.posts[0].At.Add(1) },
+		"of which nothing is known": func(e *evidence) { accepted(e, false, false); e.posts[1].Acked = false },
+	} {
+		e := good()
+		spoil(e)
+		byUID := map[string]row{}
+		for _, r := range e.rows {
+			byUID[r.uid] = r
+		}
+		e.checkAccepted(byUID, func(invariant, format string, args ...any) {
+			t.Errorf("%s: it finds %q: "+format, append([]any{name, invariant}, args...)...)
+		})
+	}
+}
+
+// A process that wakes up may have been about to call a few workers, and no more.
+func TestTheCheckerCountsWhatIsLate(t *testing.T) {
+	for n, want := range map[int]int{lateAtMost: 0, lateAtMost + 1: 1} {
+		at := time.Now()
+		e := &evidence{late: []thaw{{"work-1", span{at, at.Add(time.Hour)}}}}
+		for i := range n {
+			q := fmt.Sprint("q", i)
+			e.calls = append(e.calls, call{At: at.Add(1), Token: q, UID: q, Queue: q, Fence: 2, Did: "done"},
+				call{At: at.Add(2), Token: q + "'", UID: q, Queue: q, Fence: 1, Did: "stale"})
+		}
+		found := 0
+		say := func(string, string, ...any) { found++ }
+		e.checkFences(say)
+		if all, most := e.checkLate(say); found != want || all != n || most != n {
+			t.Errorf("%d late calls: it finds %d, and counts %d, at most %d", n, found, all, most)
 		}
 	}
 }
@@ -131,14 +186,14 @@ func TestTheCheckerKnowsWhatMayBeLate(t *testing.T) {
 			from, to int      // the calls around which the process goes on
 			callers  []string // by the rows
 			late     bool
-			counted  int // calls that may be late, this one or another
+			counted  int // calls that were late
 		}{
 			{3, 5, nil, true, 1},
 			{3, 5, []string{"work-1"}, true, 1},
 			{3, 5, []string{"work-2", "work-1"}, true, 1},
 			{3, 5, []string{"work-2"}, false, 0},
 			{5, 6, []string{"work-1"}, false, 0}, // it stands still
-			{0, 4, []string{"work-1"}, false, 1}, // and had time to see that its lease has ended
+			{0, 4, []string{"work-1"}, false, 0}, // and had time to see that its lease has ended
 		} {
 			e := good()
 			spoil(e)
@@ -148,7 +203,7 @@ func TestTheCheckerKnowsWhatMayBeLate(t *testing.T) {
 			say := func(string, string, ...any) { found++ }
 			e.checkFences(say)
 			e.checkSenders(say)
-			if n := e.countLate(); (found == 0) != one.late || n != one.counted {
+			if n, _ := e.checkLate(say); (found == 0) != one.late || n != one.counted {
 				t.Errorf("%s, %+v: it finds %d, and counts %d", name, one, found, n)
 			}
 		}

@@ -254,12 +254,18 @@ func killNode(ctx context.Context, w *world, r *rand.Rand) {
 			return slices.ContainsFunc(w.others, func(o *world) bool { return coordinates(ctx, o) })
 		})
 	}
+	met := map[*process]bool{}
 	for end := time.Now().Add(time.Duration(3+r.IntN(6)) * time.Second); time.Now().Before(end); {
 		for _, p := range w.processes {
-			p.signal(syscall.SIGKILL)
+			met[p] = p.signal(syscall.SIGKILL) || met[p]
 		}
 		if !wait(ctx, 100*time.Millisecond) {
-			return
+			break
+		}
+	}
+	for p, hit := range met {
+		if !hit {
+			w.missed(p.name + " did not run")
 		}
 	}
 }

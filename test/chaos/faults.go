@@ -145,6 +145,8 @@ func (w *world) kill(ctx context.Context, p *process) {
 // nothing, and a call that it sent before gets to the worker before another process has its queue.
 func freeze(ctx context.Context, w *world, r *rand.Rand) {
 	p := w.any(r, "work")
+	had := w.released(ctx, p)
+	before, err := w.lives(ctx, p)
 	if !w.hit(p, syscall.SIGSTOP) {
 		return
 	}
@@ -152,6 +154,20 @@ func freeze(ctx context.Context, w *world, r *rand.Rand) {
 	goes := time.Now()
 	p.signal(syscall.SIGCONT)
 	w.thawed = append(w.thawed, thaw{p.name, span{goes, time.Now().Add(w.ttl)}})
+	if had == nil || err != nil {
+		w.missed(p.name + " had no queue")
+		return
+	}
+	wait(ctx, time.Second) // as others may be about to bury it
+	if after, err := w.lives(ctx, p); err != nil || after == before {
+		w.missed(p.name + " was not taken for dead")
+	}
+}
+
+// lives tells how often a process was taken for dead.
+func (w *world) lives(ctx context.Context, p *process) (string, error) {
+	return w.query(ctx, `SELECT coalesce(string_agg(concat_ws(' ', node_id, epoch, dead_at), ',' ORDER BY node_id), '')
+		FROM postern.node WHERE name = $1`, p.name)
 }
 
 // rolling stops each process in turn, and waits until it is there again. No release has been made, so that what comes

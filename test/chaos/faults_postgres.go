@@ -78,13 +78,24 @@ func noDisks(w *world) string {
 	return ""
 }
 
+// noRoom is how PostgreSQL tells in its log of a full disk.
+const noRoom = "No space left on device"
+
 // diskFull takes all room that data, or the log, have left, for a few seconds.
 func diskFull(which string) func(context.Context, *world, *rand.Rand) {
 	return func(ctx context.Context, w *world, _ *rand.Rand) {
 		filler := filepath.Join(w.pg.disks[which], "filler")
+		before := w.pg.said(noRoom)
 		w.must(fill(filler))
-		wait(ctx, 4*time.Second)
+		for end := time.Now().Add(4 * time.Second); time.Now().Before(end); wait(ctx, 500*time.Millisecond) {
+			soon, cancel := context.WithTimeout(ctx, time.Second)
+			w.pg.exec(soon, `SELECT pg_switch_wal()`) // to a new file of the log, for which there is no room
+			cancel()
+		}
 		os.Remove(filler)
+		if w.pg.said(noRoom) == before {
+			w.missed("PostgreSQL has not missed the room")
+		}
 		if w.pg.await(ctx, time.Second) != nil { // without room for its log the server ends
 			w.note(w.pg.start(ctx))
 		}

@@ -91,6 +91,18 @@ func newLedger(path string) (*ledger, error) {
 
 func (l *ledger) port() int { return l.listener.Addr().(*net.TCPAddr).Port }
 
+// begunSince lists the jobs that have begun since a time, at whatever installation.
+func (l *ledger) begunSince(from time.Time) (jobs []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.lines {
+		if s.What == "start" && s.At.After(from) {
+			jobs = append(jobs, s.Job)
+		}
+	}
+	return jobs
+}
+
 // hear writes what one execution says, syncs it, and answers with the nonce of the execution.
 func (l *ledger) hear(c net.Conn) {
 	defer c.Close()

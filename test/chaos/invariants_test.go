@@ -276,6 +276,11 @@ func TestWhatARunLeavesBehindIsJudged(t *testing.T) {
 		{"everything returns to its baseline", result{Before: usual, After: used(100, 60, 61)}, 0},
 		{"everything returns to its baseline", result{Before: usual, After: usage{Unread: []string{"serve-2"}}}, 0},
 		{"no process panics", result{Exits: map[string]int{"0": 3, "2": 1}}, 0},
+		{"", result{Alone: map[string]int{"exit code 3": 2}}, 0},
+		{"", result{Alone: map[string]int{"exit code 5 behind its start": 1}, Faults: map[string]int{"restore-far": 1}}, 0},
+		{"no process ends by itself", result{Alone: map[string]int{"exit code 5 behind its start": 1}}, 0},
+		{"no process ends by itself", result{Alone: map[string]int{"exit code 3 behind its start": 1}}, 0},
+		{"no process ends by itself", result{Alone: map[string]int{"exit code 1": 1}}, 0},
 		{"every process works in the end", result{late: map[string]int{"stop": 1}}, 0},
 	} {
 		found := ""

@@ -32,10 +32,11 @@ type result struct {
 	Ended        map[string]int      `json:"ended"`
 	Calls        int                 `json:"calls"`
 	Again        int                 `json:"double_invocations"`
-	Asked        int                 `json:"asked"`
+	Asked        int                 `json:"asked"`                // about a token: it may have been called or not
 	Stale        int                 `json:"stale_calls_refused"`  // by the worker
 	Late         int                 `json:"stale_writes_refused"` // by the fence in the row
 	Exempt       int                 `json:"calls_exempt"`         // from the checks of fences and senders
+	MostExempt   int                 `json:"calls_exempt_at_once"` // behind one freeze
 	Violations   map[string][]string `json:"violations"`
 	Stalled      []string            `json:"stalled_queues"`
 	Standing     int                 `json:"standing_on_purpose"`
@@ -48,6 +49,7 @@ type result struct {
 	After        usage               `json:"after"`
 	Largest      map[string]int      `json:"largest,omitempty"`
 	Exits        map[string]int      `json:"exits"`
+	Alone        map[string]int      `json:"exits_alone,omitempty"` // of these, ends of which no signal was the cause
 	Troubles     []string            `json:"troubles,omitempty"`
 	Dir          string              `json:"dir,omitempty"`
 	Flows        *flowCounts         `json:"flows,omitempty"`
@@ -270,7 +272,7 @@ func (w *world) judge(ctx context.Context, o options, took, settled time.Duratio
 		return nil, err
 	}
 	e.check(say)
-	out.Exempt = e.countLate()
+	out.Exempt, out.MostExempt = e.checkLate(say)
 	out.Stalled = w.checkStanding(ctx, w.client.apis[0], rows, say)
 	if w.worker.canary > 0 {
 		say("no redirect is followed", "%d requests", w.worker.canary)
@@ -313,8 +315,17 @@ func (out *result) checkBaseline(say found) {
 	}
 }
 
-// checkProcesses: none has panicked, and each one went on behind each fault.
+// checkProcesses: none has panicked, none ends by itself without need, and each one went on behind each fault.
 func (out *result) checkProcesses(say found) {
+	wentBack := false
+	for kind := range out.Faults {
+		wentBack = wentBack || strings.HasPrefix(kind, "restore") || kind == "failover" || kind == "standby-away"
+	}
+	for end, n := range out.Alone {
+		if !mayEnd(end, wentBack) {
+			say("no process ends by itself", "%d with %s", n, end)
+		}
+	}
 	if n := out.Exits["2"]; n > 0 {
 		say("no process panics", "%d ended with exit code 2", n)
 	}
@@ -355,7 +366,7 @@ func (w *world) checkLogs(say found) {
 func (w *world) count(ctx context.Context, c *pgx.Conn, rows []row) *result {
 	out := &result{Faults: w.counts, Failed: w.failed, Skipped: w.skipped, Storms: w.storms,
 		Posted: len(w.client.posts), Answers: w.client.counts, Ended: map[string]int{},
-		Exits: map[string]int{}, Troubles: w.troubles, Dir: w.dir, Standing: len(w.standing), Found: w.found,
+		Exits: map[string]int{}, Alone: map[string]int{}, Troubles: w.troubles, Dir: w.dir, Standing: len(w.standing), Found: w.found,
 		Recovery: recoveries(w.times, w.late), Before: w.before,
 		times: w.times, late: w.late, After: w.usage(ctx), Largest: w.largest}
 	for _, p := range w.client.posts {
@@ -375,7 +386,7 @@ func (w *world) count(ctx context.Context, c *pgx.Conn, rows []row) *result {
 		case "asked":
 			out.Asked++
 			continue
-		case "told":
+		case "polled", "told":
 			continue
 		case "again":
 			out.Again++
@@ -395,6 +406,9 @@ func (r *result) ended(w *world) {
 		p.mu.Lock()
 		for code, n := range p.exits {
 			r.Exits[fmt.Sprint(code)] += n
+		}
+		for _, end := range p.alone {
+			r.Alone[end]++
 		}
 		p.mu.Unlock()
 		p.eachProxy(func(x *proxy) { r.Commits += x.broken })

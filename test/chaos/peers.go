@@ -272,7 +272,7 @@ func restoreOf(far bool) func(context.Context, *world, *rand.Rand) {
 		}
 		w.pair.restored = true
 		began := time.Now()
-		went := at.goBack(ctx, w.pair.back)
+		went := at.goBack(ctx, w.pair.back, w.flows.ledger)
 		if w.missedAt(at); !went {
 			w.missed("no backup was taken")
 		}
@@ -284,8 +284,9 @@ func restoreOf(far bool) func(context.Context, *world, *rand.Rand) {
 	}
 }
 
-// goBack restores a backup that is as old as said, and releases the quarantine that follows.
-func (w *world) goBack(ctx context.Context, old time.Duration) bool {
+// goBack restores a backup that is as old as said, and releases the quarantine that follows. Until then no job of it
+// begins.
+func (w *world) goBack(ctx context.Context, old time.Duration, executed *ledger) bool {
 	backup := w.backup(ctx)
 	if backup == nil {
 		return false
@@ -295,12 +296,19 @@ func (w *world) goBack(ctx context.Context, old time.Duration) bool {
 		return true
 	}
 	wait(ctx, w.ttl) // leases of the time before may still begin a call
+	quiet := time.Now()
 	for _, p := range w.processes {
 		w.note(p.await(30 * time.Second))
 	}
+	wait(ctx, 2*time.Second)
 	key := "POSTERN_API_KEY_FILE=" + filepath.Join(w.dir, "root.key")
 	_, err := w.postern(key, "quarantine", "reconcile", "--url", w.client.apis[0])
 	w.note(err)
+	began := executed.begunSince(quiet)
+	own, err := w.query(ctx, `SELECT coalesce(string_agg(job_id::text, ', '), '') FROM postern.job WHERE job_id = ANY ($1)`, began)
+	if w.note(err); own != "" {
+		w.violate("nothing leaves a store that lost something", "since %s these jobs have begun: %s", clock(quiet), own)
+	}
 	_, err = w.postern(key, "quarantine", "release", "--url", w.client.apis[0], "--anyway", "--reason", "asked")
 	w.note(err)
 	return true

@@ -160,6 +160,12 @@ func (p *postgres) data() string {
 	return filepath.Join(p.dir, "data")
 }
 
+// said is how often the log of the server has a text.
+func (p *postgres) said(text string) int {
+	log, _ := os.ReadFile(filepath.Join(p.dir, "log"))
+	return strings.Count(string(log), text)
+}
+
 // url is the database of Postern for the harness, whose sessions a superuser has.
 func (p *postgres) url() string { return p.urlOf("postern") }
 

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -25,6 +28,8 @@ type process struct {
 	over  bool
 	exits map[int]int
 	begun int
+	told  bool     // the one that runs was told to end, or was killed
+	alone []string // ends without that, each with its exit code and how far it had come
 	ended chan struct{}
 }
 
@@ -69,14 +74,19 @@ func (p *process) start() {
 			p.cmd = exec.Command(p.bin, p.args...)
 			p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = p.env, log, log
 			p.cmd.SysProcAttr = dieWithParent()
+			from, _ := log.Seek(0, io.SeekEnd)
 			err = p.cmd.Start()
 			p.begun++
+			p.told = false
 			cmd := p.cmd
 			p.mu.Unlock()
 			if err == nil {
 				cmd.Wait()
 				p.mu.Lock()
 				p.exits[cmd.ProcessState.ExitCode()]++
+				if !p.told && !p.over {
+					p.alone = append(p.alone, fmt.Sprintf("exit code %d%s", cmd.ProcessState.ExitCode(), p.came(from)))
+				}
 				p.mu.Unlock()
 			}
 			log.Close()
@@ -89,7 +99,29 @@ func (p *process) start() {
 func (p *process) signal(s syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.cmd != nil && p.cmd.Process != nil && p.cmd.ProcessState == nil && p.cmd.Process.Signal(s) == nil
+	if p.cmd == nil || p.cmd.Process == nil || p.cmd.ProcessState != nil || p.cmd.Process.Signal(s) != nil {
+		return false
+	}
+	p.told = p.told || s == syscall.SIGTERM || s == syscall.SIGKILL
+	return true
+}
+
+// began is how a log tells that its process has found its database fit, and begins.
+const began = `"msg":"metrics"`
+
+// came tells how far a process came whose log begins at a place: "" if it was still at its start.
+func (p *process) came(from int64) string {
+	text, err := os.ReadFile(filepath.Join(p.dir, p.name+".log"))
+	if err == nil && bytes.Contains(text[min(from, int64(len(text))):], []byte(began)) {
+		return " behind its start"
+	}
+	return ""
+}
+
+// mayEnd are ends of a process by itself that are right: one that finds no database at its start, and, behind a restore
+// or a failover, one that the database does not know any more.
+func mayEnd(end string, wentBack bool) bool {
+	return end == "exit code 3" || wentBack && strings.HasPrefix(end, "exit code 5")
 }
 
 // end stops the process for good, and says whether it ended within a time when it was told to.

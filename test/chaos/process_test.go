@@ -47,9 +47,39 @@ func (w *world) awaitBegun(n int) {
 	}
 }
 
+// A process that ends by itself is told apart from one that was killed, and so is how far it had come.
+func TestAProcessThatEndsByItselfIsSeen(t *testing.T) {
+	for _, c := range []struct {
+		script string
+		kill   bool
+		want   string
+	}{
+		{"echo begun; exit 3", false, "exit code 3"},
+		{`echo begun; echo '{"msg":"metrics"}'; exit 3`, false, "exit code 3 behind its start"},
+		{"echo begun; kill -KILL $$", false, "exit code -1"},
+		{"echo begun; exec sleep 1000", true, ""},
+	} {
+		w := &world{dir: t.TempDir(), life: t.Context()}
+		p := &process{name: "work-1", bin: "/bin/sh", dir: w.dir, args: []string{"-c", c.script}}
+		w.processes = []*process{p}
+		p.start()
+		w.awaitBegun(1)
+		if c.kill {
+			w.hit(p, syscall.SIGKILL)
+		}
+		w.awaitBegun(2)
+		w.end(time.Minute)
+		out := &result{Exits: map[string]int{}, Alone: map[string]int{}}
+		out.ended(w)
+		if (c.want == "") != (len(out.Alone) == 0) || c.want != "" && out.Alone[c.want] == 0 {
+			t.Errorf("%s: it finds %v of %v", c.script, out.Alone, out.Exits)
+		}
+	}
+}
+
 // A process that stands still calls nothing: it may call late from the moment at which it goes on.
 func TestAFrozenProcessMayBeLateOnceItGoesOn(t *testing.T) {
-	w := &world{dir: t.TempDir(), life: t.Context(), ttl: 50 * time.Millisecond}
+	w := &world{dir: t.TempDir(), life: t.Context(), ttl: 50 * time.Millisecond, pg: &postgres{port: 1}}
 	p := &process{name: "work-1", bin: "/bin/sh", dir: w.dir, args: []string{"-c", "echo begun; exec sleep 1000"}}
 	w.processes = []*process{p}
 	p.start()
@@ -58,6 +88,9 @@ func TestAFrozenProcessMayBeLateOnceItGoesOn(t *testing.T) {
 	freeze(t.Context(), w, rand.New(rand.NewPCG(1, 1)))
 	if w.end(time.Minute); len(w.thawed) != 1 {
 		t.Fatalf("one process went on, and it knows of %v", w.thawed)
+	}
+	if w.brokeNothing() == "" {
+		t.Error("it had no queue that could be taken from it, and the fault counts")
 	}
 	if s := w.thawed[0]; s.process != "work-1" || s.from.Sub(began) < w.ttl || s.to.Sub(s.from) < w.ttl {
 		t.Errorf("it may be late %v, frozen at %v", s, began)

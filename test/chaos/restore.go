@@ -62,7 +62,7 @@ func (w *world) putBack(ctx context.Context, backup *postgres) bool {
 	if w.quarantined(ctx) {
 		return true
 	}
-	w.violate("nothing leaves a store that lost something", "there is no quarantine half a minute after the restore")
+	w.violate("a restore is noticed", "there is no quarantine half a minute after it")
 	return false
 }
 

@@ -147,8 +147,12 @@ func (w *world) struck(p planned) *world {
 	return w.pair.far
 }
 
-// wait waits for d; false is the end of ctx.
+// wait waits for d; false is the end of ctx, also of one that has ended before. A fault that is due once the load has
+// ended would break what is idle.
 func wait(ctx context.Context, d time.Duration) bool {
+	if ctx.Err() != nil {
+		return false
+	}
 	select {
 	case <-ctx.Done():
 		return false

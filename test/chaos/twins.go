@@ -65,6 +65,11 @@ var twins = []twin{
 		caught: "positions are dense", faults: "-", o: options{seconds: 5, settle: 5 * time.Second},
 	},
 	{
+		name: "drained_backwards", planted: "what was staged by SQL is taken in last first",
+		caught: "positions follow acceptance", faults: "lock",
+		o: options{seconds: 12, every: 2 * time.Second, rate: 240, queues: 4},
+	},
+	{
 		name: "idle_by_not_exists", planted: "the end of a transaction does not look for what was posted behind it meanwhile",
 		caught: "nothing stands still", faults: "-", o: options{seconds: 8, settle: 8 * time.Second, queues: 4, worker: workerSettings{Takes: 20 * time.Millisecond}},
 	},
@@ -72,6 +77,12 @@ var twins = []twin{
 		name: "no_fence", planted: "an answer is recorded without a look at the fence",
 		caught: "a late process changes nothing", faults: "freeze",
 		o: options{seconds: 25, every: 1500 * time.Millisecond, settle: 20 * time.Second, queues: 150, worker: workerSettings{Takes: 700 * time.Millisecond, StatusLag: 4 * time.Second}},
+	},
+	{
+		name: "lease_trusted_for_ever", planted: "a process calls workers although its leases may have ended",
+		caught: "what wakes up calls no more than it had begun", faults: "freeze",
+		o: options{seconds: 20, every: 1500 * time.Millisecond, settle: 20 * time.Second, queues: 150,
+			worker: workerSettings{Takes: 300 * time.Millisecond}},
 	},
 	{
 		name: "hand_back_without_fence", planted: "a queue is handed back under whatever fence it has",
@@ -129,7 +140,12 @@ var twins = []twin{
 	},
 	{
 		name: "no_quarantine", planted: "a process does not notice that the database went back",
-		caught: "nothing leaves a store that lost something", faults: "restore", o: options{seconds: 8, every: 3 * time.Second, settle: 10 * time.Second},
+		caught: "a restore is noticed", faults: "restore", o: options{seconds: 8, every: 3 * time.Second, settle: 10 * time.Second},
+	},
+	{
+		name: "quarantine_unheeded", planted: "a quarantine that is there holds nothing back",
+		caught: "nothing leaves a store that lost something", faults: "restore", o: options{seconds: 12,
+			every: 3 * time.Second, settle: 10 * time.Second},
 	},
 	{
 		name: "hash_not_asked", planted: "a reconciliation does not ask about the hash that it has found",

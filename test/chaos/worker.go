@@ -25,14 +25,18 @@ type call struct {
 	Fence   int64     `json:"fence"`
 	N       int       `json:"n"`
 	Mode    string    `json:"mode,omitempty"` // how the worker behaved when it began, "" for well
-	// done, sent, failed, rejected: executed. again: answered from memory. stale: refused. asked: a question, Said is what it
-	// was told. told: a callback. nothing: it came, and was not executed.
+	// done, sent, failed, rejected: executed. again: answered from memory. stale: refused. asked: a question about a
+	// token, polled: one about a hash, whether it is included by now; Said is its answer. told: a callback. nothing: it
+	// came, and was not executed.
 	Did   string `json:"did"`
 	Said  string `json:"said,omitempty"`
 	Nonce int    `json:"nonce,omitempty"` // under which the sender executed it, counted from 1
 	// Acts are what it wants besides: messages of a batch, an event to be told of, or a call of a tool.
 	Acts []string `json:"acts,omitempty"`
 }
+
+// asks says whether it is a question.
+func (c call) asks() bool { return c.Did == "asked" || c.Did == "polled" }
 
 // executed says whether this call did what it was to do.
 func (c call) executed() bool {
@@ -307,9 +311,9 @@ func (w *worker) status(out http.ResponseWriter, r *http.Request) {
 	}
 	time.Sleep(w.settings.StatusLag)
 	w.mu.Lock()
-	token := q.Token
+	token, did := q.Token, "asked"
 	if q.Hash != "" {
-		token = strings.TrimPrefix(q.Hash, "0x")
+		token, did = strings.TrimPrefix(q.Hash, "0x"), "polled"
 	}
 	answer, said := `{"state":"unknown"}`, "unknown"
 	switch w.did[token] {
@@ -324,7 +328,7 @@ func (w *worker) status(out http.ResponseWriter, r *http.Request) {
 		answer = fmt.Sprintf(`{"state":"included","hash":%q,"nonce":%s,"block_height":"7","failure_reason":null}`,
 			"0x"+token, w.nonce(token))
 	}
-	w.log(call{At: time.Now(), Token: token, Did: "asked", Said: said})
+	w.log(call{At: time.Now(), Token: token, Did: did, Said: said})
 	w.mu.Unlock()
 	w.sync()
 	out.Header().Set("Content-Type", "application/json")
