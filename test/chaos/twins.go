@@ -79,12 +79,6 @@ var twins = []twin{
 		o: options{seconds: 25, every: 1500 * time.Millisecond, settle: 20 * time.Second, queues: 150, worker: workerSettings{Takes: 700 * time.Millisecond, StatusLag: 4 * time.Second}},
 	},
 	{
-		name: "lease_trusted_for_ever", planted: "a process calls workers although its leases may have ended",
-		caught: "what wakes up calls no more than it had begun", faults: "freeze",
-		o: options{seconds: 20, every: 1500 * time.Millisecond, settle: 20 * time.Second, queues: 150,
-			worker: workerSettings{Takes: 300 * time.Millisecond}},
-	},
-	{
 		name: "hand_back_without_fence", planted: "a queue is handed back under whatever fence it has",
 		caught: "TestNothingIsHandedBackThatWasNotMeant", pkg: "./internal/pg",
 	},
