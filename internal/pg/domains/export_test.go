@@ -3,6 +3,8 @@ package domains
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postern-dev/postern/internal/coord"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
@@ -22,6 +24,27 @@ func (s *Store) ImageNow(ctx context.Context, id int32, kept bool) (d *coord.Dom
 		return t.Rollback(ctx)
 	})
 	return d, permits, err
+}
+
+// StepBy takes a step that changes an image by hand, and keeps it.
+func (s *Store) StepBy(ctx context.Context, id int32, change func(*coord.Domain)) error {
+	return s.Run(ctx, func(t *db.Txn) error {
+		h, err := s.lock(ctx, t, id, true, nil)
+		if err != nil {
+			return err
+		}
+		st := &coord.Step{Domain: h.d.Clone()}
+		change(st.Domain)
+		b := &pgx.Batch{}
+		if err := h.write(b, st); err != nil {
+			return err
+		}
+		if err := t.Commit(ctx, b); err != nil {
+			return err
+		}
+		s.keep(h)
+		return nil
+	})
 }
 
 // KeepsImage says whether this process would read nothing but what has changed.

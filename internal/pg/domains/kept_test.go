@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/internal/coord"
 	"github.com/postern-dev/postern/internal/pg/domains"
 	"github.com/postern-dev/postern/internal/pg/stores"
 )
@@ -70,6 +72,41 @@ func TestAProcessReadsWhatTheStepsOfAnotherChanged(t *testing.T) {
 	}
 	if slices.ContainsFunc(w.receipts(), func(r string) bool { return r != "success " && r != "failure cancelled" }) {
 		t.Error(w.receipts())
+	}
+}
+
+// Each field that a permit may change after it was given is in its row: another process reads what the one that took
+// the step keeps.
+func TestEachFieldOfAPermitIsWritten(t *testing.T) {
+	w := newWorld(t)
+	w.post("a")
+	w.Exec(`INSERT INTO postern.coord_permit (domain_id, intent_id, n, generation, node, install, beat, given_at)
+		SELECT domain_id, intent_id, 1, 1, 'self', 1, 1, now() FROM postern.coord_intent`)
+	w.image(w.S, false)
+	third, stays := w.Another(2), []string{"ID", "Node", "GivenAt"}
+	for n := range reflect.TypeFor[coord.Permit]().NumField() {
+		name := reflect.TypeFor[coord.Permit]().Field(n).Name
+		if slices.Contains(stays, name) {
+			continue
+		}
+		w.Must(w.S.Domains.StepBy(w.Ctx, w.id(), func(d *coord.Domain) {
+			d.Permits[0].ClosedAt = w.Now // one that has ended is closed
+			switch v := reflect.ValueOf(d.Permits[0]).Elem().Field(n); v.Interface().(type) {
+			case time.Time:
+				v.Set(reflect.ValueOf(w.Now.Add(time.Second)))
+			case string:
+				v.SetString("other")
+			case int64:
+				v.SetInt(7)
+			case bool:
+				v.SetBool(true)
+			default:
+				t.Fatalf("%s is of a kind that this test does not change", name)
+			}
+		}))
+		if got, want := w.image(w.S, true), w.image(third, false); got != want {
+			t.Fatalf("%s was changed: it has\n%s\nand one that reads all\n%s", name, got, want)
+		}
 	}
 }
 

@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/internal/coord"
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/domains"
 )
 
 // An intent that is submitted under a uid after the store has lost rows may have been sent by this node in the time
@@ -46,6 +48,47 @@ func TestWhatIsSubmittedAgainAfterALossWaitsForAWord(t *testing.T) {
 	if got := strings.Join(w.receipts(), ", "); strings.Count(got, "success") != 2 {
 		t.Error(got)
 	}
+}
+
+// The word of a delegate shows which permit it had in a life that is lost: under another install than the one that was
+// presumed. Another process of this node knows that too, and takes what the delegate says of its end.
+func TestAPermitThatIsRecalledIsThatOfEachProcess(t *testing.T) {
+	w := newPair(t)
+	set := w.settings()
+	set.Static = "bob"
+	_, err := w.S.Domains.Put(w.Ctx, w.By, "tok", set, 0)
+	w.Must(err)
+	says := func(m coord.Message) {
+		t.Helper()
+		w.Later(time.Second)
+		m.Install, m.Beat = 2, w.Now.UnixMicro()
+		w.arrives(domains.Parcel{Message: m})
+		w.step()
+	}
+	says(coord.Message{Kind: coord.Heartbeat, State: coord.Active})
+	i := w.post("a")
+	said := coord.Entry{ID: i.ID, Generation: 1, Install: 1, State: coord.Dispatched} // of bob's life before
+	says(coord.Message{Kind: coord.DelegationResponse, IDs: []string{i.ID}})
+	w.Exec(`UPDATE postern.store SET life = life + 1`) // as the end of a quarantine behind a loss
+	w.step()
+	_, err = w.S.Domains.ReleaseDomain(w.Ctx, w.By, "tok", true)
+	w.Must(err)
+	permit := func(want string) {
+		t.Helper()
+		w.Same(w.Lines(`SELECT concat_ws(' ', node, generation, install, closed_by) FROM postern.coord_permit
+			WHERE node <> 'self'`), want)
+	}
+	permit("bob 0 2 presumed")
+	says(coord.Message{Kind: coord.Told, Entries: []coord.Entry{said}})
+	permit("bob 1 1 presumed")
+	second := w.Another(2)
+	if got, want := w.image(w.S, true), w.image(second, false); got != want {
+		t.Errorf("it has\n%s\nand one that reads all\n%s", got, want)
+	}
+	said.State, said.Outcome, said.Reason = coord.Reverted, coord.Failure, "refused for good"
+	w.S = second
+	says(coord.Message{Kind: coord.Told, Entries: []coord.Entry{said}})
+	w.Same(w.receipts(), "failure refused for good")
 }
 
 // A domain is not removed while a node is to be told of an end, or a permit may be used.

@@ -45,10 +45,10 @@ func (w *world) down() {
 	w.Exec(`UPDATE postern.coord_state SET lives = '{}'`)
 }
 
-// arrives has bob say something.
+// arrives has bob say something, under his first install unless it names another.
 func (w *world) arrives(p domains.Parcel) {
 	w.T.Helper()
-	p.Domain, p.From, p.To, p.Install = "tok", "bob", "self", 1
+	p.Domain, p.From, p.To, p.Install = "tok", "bob", "self", max(p.Install, 1)
 	raw, err := json.Marshal(p)
 	w.Must(err)
 	_, err = w.S.Domains.Arrive(w.Ctx, w.ID, "bob", []json.RawMessage{raw})

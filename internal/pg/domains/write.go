@@ -199,9 +199,9 @@ func (h *seat) writePermits(b *pgx.Batch, old, d *coord.Domain, _ map[string]coo
 		if *p != *old.Permits[n] {
 			h.wrote[p.ID] = true
 			b.Queue(`UPDATE postern.coord_permit
-				SET generation = $4, asked_at = $5, closed_at = $6, closed_by = $7, ended = $8
+				SET generation = $4, install = $5, beat = $6, asked_at = $7, closed_at = $8, closed_by = $9, ended = $10
 				WHERE domain_id = $1 AND intent_id = $2::text::uuid AND n = $3`, h.id, p.ID, h.permits[n], p.Generation,
-				db.Nullable(p.AskedAt), db.Nullable(p.ClosedAt), p.ClosedBy, p.Ended)
+				p.Install, p.Beat, db.Nullable(p.AskedAt), db.Nullable(p.ClosedAt), p.ClosedBy, p.Ended)
 		}
 	}
 	h.permits = slices.Clone(h.permits)
