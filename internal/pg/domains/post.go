@@ -294,6 +294,7 @@ func (w *coreRow) events() (list []Event) {
 	}
 	if w.nonce != "" && w.nonce != w.saidNonce {
 		say(coord.CoreWord{State: coord.CoreNonce}, false)
+		list[0].Word.Hash = w.saidHash // a step may take this word without the next, which has the new one
 	}
 	if w.hash != "" && w.hash != w.saidHash {
 		say(coord.CoreWord{State: coord.CoreSubmitted}, false)

@@ -37,6 +37,36 @@ func TestARejectedAttemptSaysNothingOfThoseBeforeIt(t *testing.T) {
 	}
 }
 
+// A process reads the words of a nonce and of a hash at once, and may end between them: the hash is read again, and the
+// receipt has it.
+func TestAHashIsReadAgainWhereOnlyItsNonceWasTaken(t *testing.T) {
+	w := newUnposted(t)
+	w.posts(w.S)
+	w.Must(w.core.Refresh(w.Ctx))
+	leases := w.Claim(w.node, pgworld.Everything())
+	w.Exec(`INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, nonce, hash)
+		SELECT i.queue_id, i.seq, i.day, 1, 0, 'dispatch', '7', '0x1'
+		FROM postern.coord_activity a
+		JOIN postern.idempotency i ON i.key = a.uid`)
+	words, err := w.S.Domains.Words(w.Ctx)
+	w.Must(err)
+	list := words[w.id()]
+	if len(list) != 2 || list[0].Core.State != coord.CoreNonce || list[1].Core.State != coord.CoreSubmitted {
+		t.Fatalf("%+v", list)
+	}
+	_, err = w.S.Domains.Step(w.Ctx, w.id(), list[:1])
+	w.Must(err)
+	for range 2 {
+		w.Must(w.turn(w.Ctx, w.S, w.node))
+	}
+	w.Same(w.Lines(`SELECT concat_ws(' ', state, nonce, hash) FROM postern.coord_activity`), "submitted 7 0x1")
+	for _, l := range leases {
+		w.Settle(w.Answer(l, pgworld.Done()))
+	}
+	w.finish()
+	w.Same(w.receipts(), "success 0x1")
+}
+
 // newUnposted has one intent whose public transaction is to be posted.
 func newUnposted(t *testing.T) *world {
 	t.Helper()
