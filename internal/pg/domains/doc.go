@@ -40,7 +40,7 @@
 //   - A process sleeps and answers a call that was leased to another meanwhile: its fence is an older one, and what it
 //     says changes nothing.
 //   - The event of a step violates what the schema keeps: the step runs again event by event, and the one that fails is
-//     put aside, with its error and an audit row.
+//     put aside, with its error and an audit row. A step that fails without any pauses its domain.
 //   - A message to another node is lost, comes late or twice: the machines expect nothing else. One that the schema
 //     refuses is put aside like an event.
 //   - A word is lost: the rows of the core say it again.

@@ -66,8 +66,9 @@ type Stepped struct {
 // process holds the seat. What the step says goes out afterwards: calls by whichever process claims them, public
 // transactions by PostActivities.
 //
-// A step whose events violate what the schema keeps runs again event by event, and the one that fails is put aside:
-// otherwise a single bad answer would stop its domain.
+// A step that violates what the schema keeps runs again without its events, and then event by event. The event that
+// fails is put aside: otherwise a single bad answer would stop its domain. One that fails without events pauses the
+// domain, and puts none aside.
 func (s *Store) Step(ctx context.Context, id int32, events []Event) (Stepped, error) {
 	return s.stepOf(ctx, id, events, false)
 }
@@ -84,10 +85,15 @@ func (s *Store) stepOf(ctx context.Context, id int32, events []Event, wait bool)
 		return out, err
 	}
 	messages := out.read
-	if len(events)+len(messages) == 0 {
+	if len(events)+len(messages) > 0 {
+		out, err = s.step(ctx, id, taking{wait: true})
+	}
+	if violated(err) {
 		return out, errors.Join(err, s.halt(ctx, id, err))
 	}
-	out = Stepped{Domain: id}
+	if err != nil {
+		return out, err
+	}
 	for _, e := range events {
 		one, err := s.step(ctx, id, taking{wait: true, events: []Event{e}})
 		switch {
@@ -423,16 +429,23 @@ func (s *Store) unposted(ctx context.Context, t *db.Txn, h *seat, events []Event
 	}), nil
 }
 
-// halt pauses a domain whose step fails without anything from outside, since it would fail for ever.
+// halt pauses a domain whose step fails without anything from outside, since it would fail for ever. One that is paused
+// still takes steps for what comes, and stays so.
 func (s *Store) halt(ctx context.Context, id int32, why error) error {
 	return s.Run(ctx, func(t *db.Txn) error {
 		d, err := s.byID(ctx, t, id)
 		if err != nil {
 			return err
 		}
+		halted := false
 		b := &pgx.Batch{}
-		b.Queue(`UPDATE postern.domain SET paused = true, version = version + 1 WHERE domain_id = $1 AND NOT paused`,
-			id)
+		b.Queue(`UPDATE postern.domain SET paused = true, version = version + 1
+			WHERE domain_id = $1 AND NOT paused
+			RETURNING true`, id).Query(func(rows pgx.Rows) error { halted = rows.Next(); return nil })
+		if err := t.Send(ctx, b); err != nil || !halted {
+			return err
+		}
+		b = &pgx.Batch{}
 		s.AuditIn(b, db.By{Context: d.context, Via: "domains", Reason: fault.Clip(why.Error())}, "pause",
 			"/domains/"+d.name)
 		return t.Commit(ctx, b)

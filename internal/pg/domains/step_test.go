@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/internal/coord"
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg/domains"
 	"github.com/postern-dev/postern/internal/pg/verify"
@@ -175,6 +176,33 @@ func TestAnEventThatTheSchemaRefusesIsPutAside(t *testing.T) {
 	if paused {
 		t.Error("the domain is paused")
 	}
+}
+
+// A step that the schema refuses whatever came pauses its domain once. Nothing that came is put aside: it is taken once
+// the domain goes on.
+func TestAStepThatFailsByItselfPutsNothingAside(t *testing.T) {
+	w := newPair(t)
+	w.core = w.Another(2)
+	w.post("one")
+	for posted := 0; posted == 0; posted, _ = w.publics() {
+		w.Must(w.turn(w.Ctx, w.S, w.node))
+	}
+	w.send()
+	w.arrives(domains.Parcel{Message: coord.Message{Kind: coord.Heartbeat, Beat: 5, State: coord.Idle}})
+	w.Exec(`ALTER TABLE postern.coord_state ADD CONSTRAINT planted CHECK (step < 0) NOT VALID`)
+	for range 3 {
+		if w.turn(w.Ctx, w.S, w.node) == nil {
+			t.Error("a step is taken against the schema")
+		}
+	}
+	w.Same(w.Lines(`SELECT action || ' ' || object FROM postern.audit WHERE via = 'domains'`), "pause /domains/tok")
+	w.Same(w.Lines(`SELECT error FROM postern.coord_activity UNION ALL SELECT error FROM postern.coord_in`), "", "")
+	w.Exec(`ALTER TABLE postern.coord_state DROP CONSTRAINT planted`)
+	_, err := w.S.Domains.SetPaused(w.Ctx, w.By, "tok", false)
+	w.Must(err)
+	w.finish()
+	w.Same(w.receipts(), "success ")
+	w.Same(w.Lines(`SELECT slot FROM postern.coord_in`))
 }
 
 var errKilled = errors.New("the process was killed")
