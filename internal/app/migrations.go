@@ -32,17 +32,18 @@ func (m Migrations) Name() string { return Masked(m.database) }
 
 // Up applies what is missing, a line of progress per step.
 func (m Migrations) Up(ctx context.Context, say func(string)) error {
-	return migrate.Up(ctx, m.database, say)
+	return db.Known(migrate.Up(ctx, m.database, say))
 }
 
 // Down takes everything back, and all data with it.
 func (m Migrations) Down(ctx context.Context, say func(string)) error {
-	return migrate.Down(ctx, m.database, say)
+	return db.Known(migrate.Down(ctx, m.database, say))
 }
 
 // Status lists what this program knows and what the database has.
 func (m Migrations) Status(ctx context.Context) ([]migrate.State, error) {
-	return migrate.Status(ctx, m.database)
+	all, err := migrate.Status(ctx, m.database)
+	return all, db.Known(err)
 }
 
 // Merge makes few wide partitions of many narrow ones, of the width, or of the one for the retention. It tells
@@ -67,5 +68,5 @@ func (m Migrations) Check(ctx context.Context) error {
 		return err
 	}
 	defer pool.Close()
-	return migrate.Check(ctx, pool)
+	return db.Known(migrate.Check(ctx, pool))
 }

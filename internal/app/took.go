@@ -13,12 +13,12 @@ import (
 )
 
 // step does one part of a start on a database. Where its time is over, the error says which part that was, and what
-// took it.
+// took it. A connection that was lost meanwhile is a database that is not there: the start is to be tried again.
 func step(ctx context.Context, database, what string, do func() error) error {
 	began := time.Now()
 	err := do()
 	if err == nil || !late(err) || ctx.Err() != nil {
-		return err
+		return db.Known(err)
 	}
 	return fault.New(fault.Retry, "database_unavailable",
 		"to %s in the database %s took longer than the start has for it, and was given up after %s: %s",
