@@ -167,6 +167,11 @@ func TestTheCheckerCountsWhatIsLate(t *testing.T) {
 		found := 0
 		say := func(string, string, ...any) { found++ }
 		e.checkFences(say)
+		say = func(invariant, _ string, _ ...any) {
+			if found++; invariant != "what wakes up calls no more than it had begun" {
+				t.Error(invariant)
+			}
+		}
 		if all, most := e.checkLate(say); found != want || all != n || most != n {
 			t.Errorf("%d late calls: it finds %d, and counts %d, at most %d", n, found, all, most)
 		}

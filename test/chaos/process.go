@@ -106,13 +106,18 @@ func (p *process) signal(s syscall.Signal) bool {
 	return true
 }
 
-// began is how a log tells that its process has found its database fit, and begins.
-const began = `"msg":"metrics"`
+// began is how a log tells that the start of its process is over: it answers, or its node is known to the database.
+func (p *process) began() []byte {
+	if strings.Contains(p.name, "work") {
+		return []byte(`"msg":"working"`)
+	}
+	return []byte(`"msg":"listening"`)
+}
 
 // came tells how far a process came whose log begins at a place: "" if it was still at its start.
 func (p *process) came(from int64) string {
 	text, err := os.ReadFile(filepath.Join(p.dir, p.name+".log"))
-	if err == nil && bytes.Contains(text[min(from, int64(len(text))):], []byte(began)) {
+	if err == nil && bytes.Contains(text[min(from, int64(len(text))):], p.began()) {
 		return " behind its start"
 	}
 	return ""

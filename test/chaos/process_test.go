@@ -55,7 +55,7 @@ func TestAProcessThatEndsByItselfIsSeen(t *testing.T) {
 		want   string
 	}{
 		{"echo begun; exit 3", false, "exit code 3"},
-		{`echo begun; echo '{"msg":"metrics"}'; exit 3`, false, "exit code 3 behind its start"},
+		{`echo begun; echo '{"msg":"working"}'; exit 3`, false, "exit code 3 behind its start"},
 		{"echo begun; kill -KILL $$", false, "exit code -1"},
 		{"echo begun; exec sleep 1000", true, ""},
 	} {
