@@ -27,7 +27,7 @@ func (s *Store) Expire(ctx context.Context) (n int, err error) {
 		codes = nil
 		var list []*Message
 		b := &pgx.Batch{}
-		b.Queue(`SELECT `+messageColumns+`
+		b.Queue(`SELECT `+briefColumns+`
 			FROM postern.message m
 			WHERE m.due_at <= coalesce($1::timestamptz, clock_timestamp())
 			ORDER BY m.due_at

@@ -235,11 +235,11 @@ func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverR
 	return r, err
 }
 
-// lock locks a message; nil: there is none.
+// lock locks a message, and reads it without its texts; nil: there is none.
 func (s *Store) lock(ctx context.Context, t *db.Txn, id uuid.UUID) (m *Message, now time.Time, err error) {
 	var list []*Message
 	b := &pgx.Batch{}
-	b.Queue(`SELECT `+messageColumns+`
+	b.Queue(`SELECT `+briefColumns+`
 		FROM postern.message m
 		WHERE m.message_id = $1
 		FOR UPDATE`, id).Query(collect(&list))

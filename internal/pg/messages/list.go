@@ -66,8 +66,8 @@ type Place struct {
 	ID uuid.UUID `json:"id"`
 }
 
-// List lists messages of a box of a context, the newest first, and says where the list goes on if it has looked at as
-// many as it may before it has found as many as it should: no index serves each filter.
+// List lists messages of a box of a context without their texts, the newest first, and says where the list goes on if
+// it has looked at as many as it may before it has found as many as it should: no index serves each filter.
 func (s *Store) List(ctx context.Context, contextID int32, f Filter) (list []*Message, next *Place, err error) {
 	after := f.After
 	if after == nil {
@@ -92,7 +92,7 @@ func (s *Store) List(ctx context.Context, contextID int32, f Filter) (list []*Me
 			AND ($7 = '' OR m.peer = $7)
 			AND ($8::bigint IS NULL OR m.ref = $8)
 			AND ($9::uuid IS NULL OR m.reply_to = $9)%s
-		LIMIT $10`, messageColumns, seen, order, f.Examined, order), contextID, after.At, after.ID, f.Status, f.Type,
+		LIMIT $10`, briefColumns, seen, order, f.Examined, order), contextID, after.At, after.ID, f.Status, f.Type,
 		f.Actor, f.Peer, f.Ref, f.ReplyTo, f.Limit)
 	if err != nil {
 		return nil, nil, db.Known(err)

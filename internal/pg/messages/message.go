@@ -63,22 +63,30 @@ type Message struct {
 // Tag rises with each step of a message, and whenever a receiver is handed it.
 func (m *Message) Tag() int64 { return int64(m.Steps) + m.Fence }
 
-const messageColumns = `m.message_id, coalesce(m.context_id, 0), coalesce(m.target_id, 0), coalesce(m.peer, ''),
+// messageColumns are all of a message. briefColumns leave out its texts, which may have many MiB, and bodyColumns all
+// of them but its body; of an envelope that is there both have one byte.
+const (
+	messageColumns = rowColumns + `, m.body, m.jobs, m.result, m.envelope`
+	briefColumns   = rowColumns + `, ''` + noTexts
+	bodyColumns    = rowColumns + `, m.body` + noTexts
+	noTexts        = `, NULL::jsonb, NULL::jsonb, CASE WHEN m.envelope IS NOT NULL THEN '\x00'::bytea END`
+)
+
+const rowColumns = `m.message_id, coalesce(m.context_id, 0), coalesce(m.target_id, 0), coalesce(m.peer, ''),
 	m.peer_message, m.to_context, coalesce(m.to_actor, ''), coalesce(m.topic, ''), m.actor, m.caller_key, m.ref,
-	m.reply_to, m.type, m.format, m.body, m.jobs, m.jobs_open, m.result, make_interval(secs => m.timeout),
-	make_interval(secs => m.timeout_ack), make_interval(secs => m.timeout_result), m.envelope, m.was, m.status, m.steps,
-	m.cursor, m.peer_steps, m.fence, m.lease_until, coalesce(m.receiver, ''), m.due_at, m.created_at, m.routed_at,
-	m.delivered_at, m.acked_at, m.ended_at, m.updated_at, m.error_code, m.error, m.body_hash,
-	coalesce(m.request_key, ''), m.peer_lines, m.carries_job, m.redelivered, m.handed,
-	m.handed_at`
+	m.reply_to, m.type, m.format, m.jobs_open, make_interval(secs => m.timeout), make_interval(secs => m.timeout_ack),
+	make_interval(secs => m.timeout_result), m.was, m.status, m.steps, m.cursor, m.peer_steps, m.fence,
+	m.lease_until, coalesce(m.receiver, ''), m.due_at, m.created_at, m.routed_at, m.delivered_at, m.acked_at,
+	m.ended_at, m.updated_at, m.error_code, m.error, m.body_hash, coalesce(m.request_key, ''), m.peer_lines,
+	m.carries_job, m.redelivered, m.handed, m.handed_at`
 
 func (m *Message) fields() []any {
 	return []any{&m.ID, &m.Context, &m.Target, &m.Peer, &m.PeerMessage, &m.ToContext, &m.ToActor, &m.Topic, &m.Actor,
-		&m.CallerKey, &m.Ref, &m.ReplyTo, &m.Type, &m.Format, &m.Body, (*[]byte)(&m.Jobs), &m.JobsOpen,
-		(*[]byte)(&m.Result), &m.Timeouts.Deliver, &m.Timeouts.Ack, &m.Timeouts.Result, &m.Envelope, &m.was, &m.Status,
-		&m.Steps, &m.Cursor, &m.PeerSteps, &m.Fence, &m.LeaseUntil, &m.Receiver, &m.Due, &m.CreatedAt, &m.RoutedAt,
-		&m.DeliveredAt, &m.AckedAt, &m.EndedAt, &m.UpdatedAt, &m.Code, &m.Error, &m.hash, &m.key,
-		&m.PeerLines, &m.Carries, &m.Again, &m.Handed, &m.HandedAt}
+		&m.CallerKey, &m.Ref, &m.ReplyTo, &m.Type, &m.Format, &m.JobsOpen, &m.Timeouts.Deliver, &m.Timeouts.Ack,
+		&m.Timeouts.Result, &m.was, &m.Status, &m.Steps, &m.Cursor, &m.PeerSteps, &m.Fence, &m.LeaseUntil, &m.Receiver,
+		&m.Due, &m.CreatedAt, &m.RoutedAt, &m.DeliveredAt, &m.AckedAt, &m.EndedAt, &m.UpdatedAt, &m.Code, &m.Error,
+		&m.hash, &m.key, &m.PeerLines, &m.Carries, &m.Again, &m.Handed, &m.HandedAt,
+		&m.Body, (*[]byte)(&m.Jobs), (*[]byte)(&m.Result), &m.Envelope}
 }
 
 func scanMessage(row pgx.CollectableRow) (*Message, error) {

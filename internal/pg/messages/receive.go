@@ -18,8 +18,8 @@ type Receiving struct {
 	Topic string // "": any
 }
 
-// maxReceived is how many bytes of texts one receive hands out, beyond the first message.
-const maxReceived = 4 << 20
+// maxTexts is how many bytes of texts one receive hands out, or one commit routes or settles, but for one message.
+const maxTexts = 4 << 20
 
 // inboxSQL finds the messages in the msg_in of a context $1 that a receiver $2 may be handed now: for everybody there,
 // or for it alone; with the topic $3, if that is not empty; with no deadline that is over by the clock $4, and no lease
@@ -34,6 +34,19 @@ const inboxSQL = `FROM postern.message m
 		AND (m.due_at IS NULL OR m.due_at > coalesce($4::timestamptz, clock_timestamp()))
 		AND (m.lease_until IS NULL OR m.lease_until <= coalesce($5::timestamptz, clock_timestamp()))`
 
+// receiveSQL locks such messages, the oldest $6, and reads as many of them as have bodies of $7 bytes together, and one
+// at least.
+const receiveSQL = `SELECT ` + bodyColumns + `
+	FROM (
+		SELECT m.*, row_number() OVER w AS n, sum(octet_length(m.body)) OVER w AS size
+		FROM (SELECT m.* ` + inboxSQL + `
+			ORDER BY m.delivered_at, m.message_id
+			LIMIT $6
+			FOR UPDATE SKIP LOCKED) m
+		WINDOW w AS (ORDER BY m.delivered_at, m.message_id)) m
+	WHERE m.n = 1 OR m.size <= $7
+	ORDER BY m.delivered_at, m.message_id`
+
 // Receive hands a receiver up to Max messages of the msg_in of its context, the oldest first, each under a fence and
 // for a time: without an acknowledgement another one is handed it then.
 //
@@ -41,38 +54,28 @@ const inboxSQL = `FROM postern.message m
 // one has been handed meanwhile is not in the answer, since its lease no longer fits the condition.
 func (s *Store) Receive(ctx context.Context, by db.By, r Receiving) (list []*Message, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
-		var found []*Message
 		var now, lease time.Time
 		b := &pgx.Batch{}
-		b.Queue(`SELECT `+messageColumns+` `+inboxSQL+`
-			ORDER BY m.delivered_at, m.message_id
-			LIMIT $6
-			FOR UPDATE SKIP LOCKED`, by.Context, by.Actor, r.Topic, s.Clock(), s.LeaseNow(),
-			r.Max).Query(collect(&found))
+		b.Queue(receiveSQL, by.Context, by.Actor, r.Topic, s.Clock(), s.LeaseNow(), r.Max, maxTexts).
+			Query(collect(&list))
 		b.Queue(`SELECT coalesce($1::timestamptz, clock_timestamp()), coalesce($2::timestamptz, clock_timestamp())`,
 			s.Clock(), s.LeaseNow()).QueryRow(func(row pgx.Row) error { return row.Scan(&now, &lease) })
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
-		if len(found) == 0 {
+		if len(list) == 0 {
 			return t.Rollback(ctx)
 		}
-		had, err := s.hadBefore(ctx, t, found, by.Actor)
+		had, err := s.hadBefore(ctx, t, list, by.Actor)
 		if err != nil {
 			return err
 		}
-		list = nil
-		size := 0
 		b = &pgx.Batch{}
-		for _, m := range found {
-			if size += len(m.Body); size > maxReceived && len(list) > 0 {
-				break
-			}
+		for _, m := range list {
 			if err := s.Move(b, m, Change{On: message.OnReceived, By: by.Actor, Now: now, Lease: lease.Add(r.Lease),
 				Again: had[m.ID]}); err != nil {
 				return err
 			}
-			list = append(list, m)
 		}
 		return t.Commit(ctx, b)
 	})

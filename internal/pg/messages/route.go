@@ -40,7 +40,8 @@ func (s *Store) Route(ctx context.Context) (n int, err error) {
 			return err
 		}
 		b := &pgx.Batch{}
-		for i, m := range routed {
+		for i, size := 0, 0; i < len(routed) && size < maxTexts; i++ {
+			m := routed[i]
 			c := Change{On: message.OnDelivered, By: "route", Now: now}
 			if err := s.overdue(b, m, now); err != nil {
 				return err
@@ -55,6 +56,7 @@ func (s *Store) Route(ctx context.Context) (n int, err error) {
 			case m.Type == message.Job:
 				made, broken := s.deliverJobs(ctx, t, m, c)
 				jobs, err = append(jobs, made), broken
+				size += len(m.Jobs)
 			default:
 				err = s.Move(b, m, c)
 			}
@@ -100,7 +102,7 @@ func (s *Store) ringFor(list []*Message) (n int, away bool) {
 func (s *Store) unrouted(ctx context.Context, t *db.Txn) (list []*Message, err error) {
 	for held := []int32{}; ; {
 		b := &pgx.Batch{}
-		b.Queue(`SELECT `+messageColumns+`
+		b.Queue(`SELECT `+briefColumns+`
 			FROM postern.message m
 			WHERE m.routed_at IS NULL AND m.ended_at IS NULL AND m.context_id <> ALL ($2)
 			ORDER BY m.message_id
@@ -127,9 +129,16 @@ func (s *Store) refuse(b *pgx.Batch, m *Message, c Change, why *fault.Error) err
 }
 
 // deliverJobs delivers a message of type job: its jobs are made, and it is acknowledged. What these are refused for
-// refuses the message. All is sent here, so that the next message of this commit sees these jobs.
+// refuses the message. What they are is read here, and all is sent here, so that the next message of this commit sees
+// these jobs.
 func (s *Store) deliverJobs(ctx context.Context, t *db.Txn, m *Message, c Change) (jobs flows.MessageJobs, err error) {
 	b := &pgx.Batch{}
+	b.Queue(`SELECT jobs FROM postern.message WHERE message_id = $1`, m.ID).
+		QueryRow(func(row pgx.Row) error { return row.Scan((*[]byte)(&m.Jobs)) })
+	if err := t.Send(ctx, b); err != nil {
+		return jobs, err
+	}
+	b = &pgx.Batch{}
 	specs, err := flow.SpecsIn("/job", m.Jobs) // an older version may have taken what is refused now
 	if err == nil {
 		jobs, err = s.flows.TakeIn(ctx, t, b, db.By{Context: m.Target, Actor: m.Actor, Via: "message"}, m.ID, specs,

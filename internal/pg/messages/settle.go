@@ -45,9 +45,10 @@ const maxResult = 1 << 20
 // message whose count is zero none is to come.
 func (s *Store) Settle(ctx context.Context) (n int, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
+		n = 0
 		var list []*Message
 		b := &pgx.Batch{}
-		b.Queue(`SELECT `+messageColumns+`
+		b.Queue(`SELECT `+briefColumns+`
 			FROM postern.message m
 			WHERE m.jobs_open = 0
 			ORDER BY m.message_id
@@ -56,7 +57,7 @@ func (s *Store) Settle(ctx context.Context) (n int, err error) {
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
-		if n = len(list); n == 0 {
+		if len(list) == 0 {
 			return t.Rollback(ctx)
 		}
 		now, err := s.now(ctx, t)
@@ -64,11 +65,13 @@ func (s *Store) Settle(ctx context.Context) (n int, err error) {
 			return err
 		}
 		b = &pgx.Batch{}
-		for _, m := range list {
+		for size := 0; n < len(list) && size < maxTexts; n++ {
+			m := list[n]
 			ends, err := s.endsOf(ctx, t, m.ID)
 			if err != nil {
 				return err
 			}
+			size += len(ends)
 			if err := s.settle(b, m, ends, now); err != nil {
 				return err
 			}

@@ -109,7 +109,7 @@ func (s *Store) stop(ctx context.Context, contextID int32, peer string, id uuid.
 		var list []*Message
 		b := &pgx.Batch{}
 		lockArrival(b, contextID, peer, id)
-		b.Queue(`SELECT `+messageColumns+`
+		b.Queue(`SELECT `+briefColumns+`
 			FROM postern.message m
 			WHERE m.context_id IS NULL AND (m.target_id, m.peer, m.peer_message) = ($1, $2, $3)
 			FOR UPDATE`, contextID, peer, id).Query(collect(&list))
