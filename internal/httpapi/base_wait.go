@@ -115,6 +115,10 @@ func (a *API) wait(ctx context.Context, id outbox.ID,
 	return t, applied, err
 }
 
+// vainPause is how long a claim or a receive rests that was woken in vain: another session may hold what it was woken
+// for.
+const vainPause = 100 * time.Millisecond
+
 // beginWait begins to wait for so long, unless as many wait in this process as may: left is 0 then. It returns what
 // Preference-Applied says, and what gives the place back.
 func (a *API) beginWait(ctx context.Context, length time.Duration) (left time.Duration, applied string, back func()) {

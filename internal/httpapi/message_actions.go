@@ -54,7 +54,7 @@ func (a *API) receiveMessages(ctx context.Context, in *receiveMessagesInput) (*r
 	defer back()
 	out.Applied = applied
 	who := by(ctx, "")
-	for until := time.Now().Add(left); ; {
+	for until, vain := time.Now().Add(left), false; ; vain = true {
 		list, err := a.Store.Messages.Receive(ctx, who, r)
 		if err != nil {
 			return nil, err
@@ -65,6 +65,14 @@ func (a *API) receiveMessages(ctx context.Context, in *receiveMessagesInput) (*r
 				out.Status, out.Body = http.StatusOK, a.viewReceived(ctx, list)
 			}
 			return out, nil
+		}
+		if vain {
+			select {
+			case <-ctx.Done():
+				return out, nil
+			case <-a.news.end:
+			case <-time.After(min(vainPause, left)):
+			}
 		}
 		if err := a.Store.Messages.Await(ctx, who, r.Topic, left, a.news.end); err != nil {
 			return nil, err

@@ -287,9 +287,6 @@ type claimedJobs struct {
 	Lost []tryHold `json:"lost" doc:"in holds, and not its own: it ends these scripts"`
 }
 
-// claimPause is how long a claim waits that was woken in vain.
-const claimPause = 100 * time.Millisecond
-
 // claimJobs hands a runner jobs: 200; 204 when there is none, and nothing to say; 409 stale_epoch, runner_paused.
 func (a *API) claimJobs(ctx context.Context, in *claimJobsInput) (*claimJobsOutput, error) {
 	length, err := a.lengthOf(in.Wait, in.Prefer)
@@ -323,8 +320,8 @@ func (a *API) claimJobs(ctx context.Context, in *claimJobsInput) (*claimJobsOutp
 		case <-ctx.Done():
 			return out, nil
 		default:
-			if time.Since(woken) < claimPause/10 { // no offer is for it now
-				time.Sleep(claimPause)
+			if time.Since(woken) < vainPause/10 { // no offer is for it now
+				time.Sleep(vainPause)
 			}
 		}
 	}
