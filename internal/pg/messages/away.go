@@ -103,7 +103,7 @@ func (a away) Recall(ctx context.Context, tries []uuid.UUID) error {
 			if err != nil {
 				return err
 			}
-			return t.Commit(ctx, b)
+			return a.s.commit(ctx, t, b, m)
 		})
 		if err != nil {
 			return err

@@ -258,7 +258,7 @@ func (s *Store) AtPeer(ctx context.Context, id uuid.UUID, refusal *Refusal) erro
 		if err != nil {
 			return err
 		}
-		return t.Commit(ctx, b)
+		return s.commit(ctx, t, b, m)
 	})
 }
 

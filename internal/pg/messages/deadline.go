@@ -22,9 +22,7 @@ func (s *Store) overdue(b *pgx.Batch, m *Message, now time.Time) error {
 // Expire ends messages whose deadline is over, with its name, and returns how many. What locks a message at this moment
 // comes before: if that ends the deadline, the message is not found here, or is left to the next time.
 func (s *Store) Expire(ctx context.Context) (n int, err error) {
-	var codes []string
 	err = s.Run(ctx, func(t *db.Txn) error {
-		codes = nil
 		var list []*Message
 		b := &pgx.Batch{}
 		b.Queue(`SELECT `+briefColumns+`
@@ -36,7 +34,7 @@ func (s *Store) Expire(ctx context.Context) (n int, err error) {
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
-		if len(list) == 0 {
+		if n = len(list); n == 0 {
 			return t.Rollback(ctx)
 		}
 		now, err := s.now(ctx, t)
@@ -48,17 +46,24 @@ func (s *Store) Expire(ctx context.Context) (n int, err error) {
 			if err := s.Move(b, m, Change{On: message.OnDeadline, By: "deadline", Now: now}); err != nil {
 				return err
 			}
-			codes = append(codes, m.Code)
 		}
-		return t.Commit(ctx, b)
+		return s.commit(ctx, t, b, list...)
 	})
 	if err != nil {
 		return 0, err
 	}
-	if s.Passed != nil {
-		for _, code := range codes {
-			s.Passed(code)
+	return n, nil
+}
+
+// commit commits what moves messages, and then tells which deadlines have ended some of them. A dry run tells of none.
+func (s *Store) commit(ctx context.Context, t *db.Txn, b *pgx.Batch, list ...*Message) error {
+	if err := t.Commit(ctx, b); err != nil || s.Passed == nil || t.Joint != nil && t.Joint.Dry {
+		return err
+	}
+	for _, m := range list {
+		if m.over {
+			s.Passed(m.Code)
 		}
 	}
-	return len(codes), nil
+	return nil
 }

@@ -281,7 +281,7 @@ func (s *Store) Hear(ctx context.Context, f Following, w Word) error {
 		}
 		if m.PeerSteps = w.Steps; m.Status.Ended() {
 			s.Late(b, m, w.event(), int64(w.Steps), "peer:"+f.Peer, w, now)
-			return t.Commit(ctx, b)
+			return s.commit(ctx, t, b, m)
 		}
 		lines := s.heardOutput(b, m, w.Lines, now)
 		if m.Carries {
@@ -292,7 +292,7 @@ func (s *Store) Hear(ctx context.Context, f Following, w Word) error {
 		if err := s.heard(b, m, w, now); err != nil {
 			return err
 		}
-		return t.Commit(ctx, b)
+		return s.commit(ctx, t, b, m)
 	})
 	if err == nil {
 		s.heardOf()

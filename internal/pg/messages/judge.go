@@ -74,7 +74,7 @@ func (s *Store) judge(ctx context.Context, by db.By, id uuid.UUID, fence int64, 
 		case (same || late != nil) && b.Len() == 0:
 			return t.Rollback(ctx)
 		case same || late != nil:
-			return t.Commit(ctx, b)
+			return s.commit(ctx, t, b, m)
 		case m.Status.Ended() || m.Fence != fence || m.Type == message.Job:
 			late = stale(m, fence)
 			return s.keepLate(ctx, t, b, m, on, fence, by.Actor, said{reason, r}, now)
@@ -83,7 +83,7 @@ func (s *Store) judge(ctx context.Context, by db.By, id uuid.UUID, fence int64, 
 			return err
 		}
 		changed = true
-		return t.Commit(ctx, b)
+		return s.commit(ctx, t, b, m)
 	})
 	if err == nil {
 		s.heardOf()
@@ -108,7 +108,7 @@ func (s *Store) keepLate(ctx context.Context, t *db.Txn, b *pgx.Batch, m *Messag
 	if handed && fence > 0 && fence <= m.Fence {
 		s.Late(b, m, on, fence, actor, what, now)
 	}
-	return t.Commit(ctx, b)
+	return s.commit(ctx, t, b, m)
 }
 
 // notTheirs refuses what an actor says of a message that another one was handed under this fence, or that none was: a
@@ -216,7 +216,7 @@ func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverR
 			return err
 		}
 		if r.State = string(m.Status); m.Status.Ended() {
-			return t.Commit(ctx, b)
+			return s.commit(ctx, t, b, m)
 		}
 		c := Change{On: message.OnRefused, By: by.Actor, Now: now, Code: message.CodeCancelled, Text: by.Reason}
 		if brought {
@@ -230,7 +230,7 @@ func (s *Store) Cancel(ctx context.Context, by db.By, id uuid.UUID) (r pg.LeverR
 		}
 		s.AuditIn(b, by, "cancel", path(id))
 		r.Changed, r.State = true, string(m.Status)
-		return t.Commit(ctx, b)
+		return s.commit(ctx, t, b, m)
 	})
 	return r, err
 }

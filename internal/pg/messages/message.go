@@ -58,6 +58,7 @@ type Message struct {
 	was  message.Status
 	hash []byte
 	key  string // of the request that made it
+	over bool   // its deadline ends it in the commit that is prepared
 }
 
 // Tag rises with each step of a message, and whenever a receiver is handed it.
@@ -150,6 +151,8 @@ func (s *Store) happen(m *Message, c Change) (step []any, err error) {
 		}
 	case message.OnAcknowledged:
 		m.AckedAt, m.LeaseUntil = &c.Now, nil
+	case message.OnDeadline:
+		m.over = true
 	}
 	if next.To.Ended() {
 		m.EndedAt, m.Due, m.LeaseUntil = &c.Now, nil, nil

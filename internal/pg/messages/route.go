@@ -64,7 +64,7 @@ func (s *Store) Route(ctx context.Context) (n int, err error) {
 				return err
 			}
 		}
-		return t.Commit(ctx, b)
+		return s.commit(ctx, t, b, routed...)
 	})
 	if err != nil {
 		return 0, err

@@ -76,7 +76,7 @@ func (s *Store) Settle(ctx context.Context) (n int, err error) {
 				return err
 			}
 		}
-		return t.Commit(ctx, b)
+		return s.commit(ctx, t, b, list...)
 	})
 	if err != nil {
 		return 0, err
