@@ -209,6 +209,30 @@ func TestARotationThatIsRepeatedKeepsWhatTheOtherEndHas(t *testing.T) {
 	}
 }
 
+// A peer that is put with the secret that it has keeps those before it: the other end may have one of them. One that
+// was removed begins anew, with the same secret, too.
+func TestAPeerThatIsPutWithTheSecretThatItHasKeepsThoseBefore(t *testing.T) {
+	p := newPair(t)
+	rotate := func(body string) { p.near.want(200, "POST", "/peers/far/rotate-secret", body) }
+	settings := `{"url": "` + p.far.url + nearAtFar + `/", "secret": "` + secretTwo + `"}`
+	put := func(status int) { p.near.want(status, "PUT", "/peers/far", settings) }
+	rotate(`{"secret": "` + secretTwo + `"}`)
+	until := p.near.want(200, "GET", "/peers/far", "").str("previous_secret_until")
+	put(200)
+	p.near.want(200, "PATCH", "/peers/far", `{"secret": "`+secretTwo+`"}`)
+	p.says("")
+	if g := p.near.want(200, "GET", "/peers/far", ""); g.str("previous_secret_until") != until || until == "" {
+		t.Errorf("the secret before was good until %q: %s", until, g.raw)
+	}
+	rotate("")
+	rotate(`{"secret": "` + secretTwo + `"}`)
+	put(200)
+	p.says("") // far has one that is older
+	p.near.want(204, "DELETE", "/peers/far", "")
+	put(201)
+	p.says("peer_unauthenticated")
+}
+
 // The secret before is good until its time, and no longer.
 func TestTheSecretBeforeHasAnEnd(t *testing.T) {
 	p := newPair(t)

@@ -109,8 +109,9 @@ const peerLock = `SELECT version, removed_at IS NOT NULL
 	FOR UPDATE`
 
 // PutPeer creates a peer or replaces its settings; version as in db.MatchVersion. Where its URL or its secret becomes
-// another one it has to be met anew. With a URL it has a dispatcher, through which messages go to it. Conflict
-// "in_use": it loses its URL, and a message or a job that is for it has not ended, or others need it.
+// another one it has to be met anew. The secret that it has keeps those before it. With a URL it has a dispatcher,
+// through which messages go to it. Conflict "in_use": it loses its URL, and a message or a job that is for it has not
+// ended, or others need it.
 func (s *Store) PutPeer(ctx context.Context, by db.By, p Settings, version int64) (created bool, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
 		created, err = t.LockVersion(ctx, version, peerLock, by.Context, p.Name)
@@ -135,10 +136,11 @@ func (s *Store) PutPeer(ctx context.Context, by db.By, p Settings, version int64
 				refused_at = NULL, refused_code = '', refused = '', removed_at = NULL, version = p.version + 1`,
 			by.Context, p.Name, p.URL, p.Insecure, s.Clock(), created || p.Secret != nil)
 		if p.Secret != nil {
-			b.Queue(`INSERT INTO postern.peer_secret (peer_id, secret)
+			b.Queue(`INSERT INTO postern.peer_secret AS x (peer_id, secret)
 				SELECT p.peer_id, $3 FROM postern.peer p WHERE (p.context_id, p.name) = ($1, $2)
 				ON CONFLICT (peer_id) DO UPDATE SET secret = excluded.secret, secret_before = NULL,
-					secret_until = NULL, secret_older = '{}', older_until = '{}'`, by.Context, p.Name, p.Secret)
+					secret_until = NULL, secret_older = '{}', older_until = '{}'
+				WHERE x.secret <> excluded.secret OR $4`, by.Context, p.Name, p.Secret, created)
 		}
 		if p.URL != "" {
 			s.equip(b, by.Context, p.Name)
