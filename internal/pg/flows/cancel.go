@@ -2,6 +2,7 @@ package flows
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -85,20 +86,9 @@ func (s *Store) TakeBack(ctx context.Context) error {
 		return nil
 	}
 	s.heard()
-	rows, err := s.Db(ctx).Query(ctx, `SELECT `+jobColumns+`
-		FROM postern.job j
-		WHERE j.tx_open AND j.ended_at IS NOT NULL AND j.queue_id IS NOT NULL
-		UNION ALL
-		SELECT `+jobColumns+`
-		FROM postern.job j
-		WHERE j.stop_at IS NOT NULL AND j.ended_at IS NULL AND j.queue_id IS NOT NULL
-		LIMIT 2000`)
-	if err != nil {
-		return db.Known(err)
-	}
-	list, err := pgx.CollectRows(rows, scanJob)
+	list, err := s.toTakeBack(ctx)
 	if err != nil || len(list) == 0 {
-		return db.Known(err)
+		return err
 	}
 	if err := s.withdraw(ctx, list); err != nil {
 		return err
@@ -112,6 +102,60 @@ func (s *Store) TakeBack(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// takenBackAtOnce is how many jobs one look reads that have ended, and how many that are to stop.
+const takenBackAtOnce = 1000
+
+// taken is up to where the looks of TakeBack have come, as looked is: the transactions of some jobs stay out for as
+// long as their context is in quarantine, and these keep no other job from being read.
+type taken struct {
+	mu          sync.Mutex
+	ended, stop place
+}
+
+// place is where a look has ended in the order of a time of jobs.
+type place struct {
+	at time.Time
+	id uuid.UUID
+}
+
+// toTakeBack reads what TakeBack needs of jobs that have ended and of those that are to stop, of either kind those
+// behind the look before.
+func (s *Store) toTakeBack(ctx context.Context) (list []*Job, err error) {
+	s.taken.mu.Lock()
+	defer s.taken.mu.Unlock()
+	for _, k := range []struct {
+		by, where string
+		at        *place
+	}{
+		{"j.ended_at", "j.tx_open AND j.ended_at IS NOT NULL", &s.taken.ended},
+		{"j.stop_at", "j.stop_at IS NOT NULL AND j.ended_at IS NULL", &s.taken.stop},
+	} {
+		rows, err := s.Db(ctx).Query(ctx, `SELECT j.job_id, j.context_id, coalesce(j.peer, ''),
+				coalesce(j.tx_id::text, ''), j.error, `+k.by+`
+			FROM postern.job j
+			WHERE `+k.where+` AND j.queue_id IS NOT NULL AND (`+k.by+`, j.job_id) > ($1, $2)
+			ORDER BY `+k.by+`, j.job_id
+			LIMIT $3`, k.at.at, k.at.id, takenBackAtOnce)
+		if err != nil {
+			return nil, db.Known(err)
+		}
+		var j Job
+		var at time.Time
+		n := 0
+		if _, err := pgx.ForEachRow(rows, []any{&j.ID, &j.context, &j.Peer, &j.Tx, &j.Error, &at}, func() error {
+			one := j
+			list, n = append(list, &one), n+1
+			return nil
+		}); err != nil {
+			return nil, db.Known(err)
+		}
+		if *k.at = (place{at, j.ID}); n < takenBackAtOnce {
+			*k.at = place{}
+		}
+	}
+	return list, nil
 }
 
 // withdraw ends the offers of jobs.

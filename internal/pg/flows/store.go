@@ -34,6 +34,7 @@ type Store struct {
 	told       atomic.Bool // subscriptions may have heard since they were last waited for
 	fronts
 	looked looked
+	taken  taken
 }
 
 // Jobs and Runners are kinds that most installations have none of.

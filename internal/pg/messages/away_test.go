@@ -136,6 +136,36 @@ func TestARecallBesideAResult(t *testing.T) {
 	}
 }
 
+// Jobs of flows that are cancelled are recalled, one that has ended and one that is to stop, behind very many whose
+// transactions stay out while their context is in quarantine.
+func TestJobsAreRecalledBehindThoseThatCannotBe(t *testing.T) {
+	t.Parallel()
+	s := newSails(t)
+	waits, runs := s.sent(), s.sent()
+	s.hears(word(runs, 5, "acknowledged", true))
+	left := func(of *flows.Job, ended, stop *time.Time, status string) {
+		s.Exec(`INSERT INTO postern.job
+			SELECT (jsonb_populate_record(j, jsonb_build_object('job_id', gen_random_uuid(), 'context_id', $2::int,
+				'flow_id', NULL, 'ref', NULL, 'peer', NULL, 'tx_id', NULL, 'seq', n, 'status', $3::text,
+				'ended_at', $4::timestamptz, 'stop_at', $5::timestamptz))).*
+			FROM postern.job j, generate_series(1000, 2999) n
+			WHERE j.job_id = $1`, of.ID, s.shop.Context, status, ended, stop)
+	}
+	left(waits, &s.Now, nil, "error")
+	left(runs, nil, &s.Now, "started")
+	s.Must(s.S.EnterQuarantine(s.Ctx, s.By, pg.Quarantine{Context: "shop", Reason: "test"}))
+	s.Later(time.Minute)
+	for _, j := range []*flows.Job{waits, runs} {
+		_, err := s.S.Flows.CancelFlow(s.Ctx, s.By, *j.Flow)
+		s.Must(err)
+	}
+	for range 2 {
+		s.Must(s.S.Flows.TakeBack(s.Ctx))
+	}
+	s.Same([]string{s.at(waits), s.at(runs)},
+		"error Failed error stopped 1 2", "started Failed error stopped 1 2")
+}
+
 // A job that is away for too long ends with the name of its deadline, and its result is late.
 func TestAJobThatIsAwayHasADeadline(t *testing.T) {
 	t.Parallel()
