@@ -53,9 +53,9 @@ const activitiesSQL = `SELECT a.domain_id, d.context_id, a.n, a.intent_id::text,
 	WHERE (a.ended_at IS NULL OR a.recalled OR a.held_back)
 		AND CASE WHEN a.posted_at IS NULL THEN a.ended_at IS NULL ELSE a.recalled OR a.held_back END
 		AND ($1 = 0 OR a.domain_id = $1)
-		AND d.removed_at IS NULL AND NOT d.paused
+		AND d.removed_at IS NULL AND NOT d.paused AND d.context_id <> ALL ($2)
 		AND (a.recalled OR NOT EXISTS (SELECT FROM postern.coord_state s WHERE s.domain_id = a.domain_id AND s.still))
-	ORDER BY a.error <> '', a.n -- what the core has refused takes no place from others
+	ORDER BY a.error <> '', a.n -- what the core has refused takes no place from others, and nothing in quarantine does
 	LIMIT 100`
 
 // PostActivities posts to the core the public transactions of a domain, or of all (0), that steps have dispatched, in
@@ -63,7 +63,7 @@ const activitiesSQL = `SELECT a.domain_id, d.context_id, a.n, a.intent_id::text,
 // refused for good, by domain. Those of a domain that is still are held back first.
 func (s *Store) PostActivities(ctx context.Context, id int32) (map[int32][]Event, error) {
 	held := s.holdBack(ctx, nil, false)
-	rows, err := s.Db(ctx).Query(ctx, activitiesSQL, id)
+	rows, err := s.Db(ctx).Query(ctx, activitiesSQL, id, s.QuarantineView().Contexts())
 	if err != nil {
 		return nil, db.Known(err)
 	}
@@ -248,7 +248,7 @@ const wordsSQL = `SELECT a.domain_id, d.context_id, a.intent_id::text, a.work_ui
 			AND (x.hash IS NOT NULL OR x.nonce IS NOT NULL)
 		ORDER BY x.attempt DESC, x.fence DESC
 		LIMIT 1) t ON true
-	WHERE a.ended_at IS NULL AND a.posted_at IS NOT NULL AND a.error = ''
+	WHERE a.ended_at IS NULL AND a.posted_at IS NOT NULL AND a.error = '' AND d.context_id <> ALL ($1)
 		AND (a.state <> 'unknown' OR o.state IS NULL)
 		AND NOT EXISTS (SELECT FROM postern.coord_state s WHERE s.domain_id = a.domain_id AND s.still)
 		AND (i.key IS NULL OR o.state IS NOT NULL OR coalesce(t.hash, '') NOT IN ('', a.hash)
@@ -258,7 +258,7 @@ const wordsSQL = `SELECT a.domain_id, d.context_id, a.intent_id::text, a.work_ui
 
 // Words reads what the core says of public transactions, by domain.
 func (s *Store) Words(ctx context.Context) (map[int32][]Event, error) {
-	rows, err := s.Looks.Query(ctx, wordsSQL)
+	rows, err := s.Looks.Query(ctx, wordsSQL, s.QuarantineView().Contexts())
 	if err != nil {
 		return nil, db.Known(err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/coord"
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/domains"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
@@ -155,5 +156,38 @@ func TestAValueThatCannotBeStoredIsRefused(t *testing.T) {
 	}
 	if n, _ := w.publics(); n != 0 {
 		t.Errorf("%d are posted", n)
+	}
+}
+
+// A domain is served behind very many public transactions of one whose context is in quarantine: its own is posted, and
+// the word of the core is heard.
+func TestADomainIsServedBehindOneInQuarantine(t *testing.T) {
+	w := newUnposted(t)
+	id := w.id()
+	_, err := w.S.PutContext(w.Ctx, w.By, pg.Tenant{Context: pg.Context{Name: "shop", MaxDepth: 10}}, 0)
+	w.Must(err)
+	shop := w.S.Context("shop").ID
+	w.Exec(`INSERT INTO postern.domain (context_id, name, settings)
+		SELECT $1, name, settings FROM postern.domain`, shop)
+	w.Exec(`INSERT INTO postern.coord_activity OVERRIDING SYSTEM VALUE
+		SELECT (jsonb_populate_record(a, jsonb_build_object('domain_id', d.domain_id, 'intent_id', gen_random_uuid(),
+			'n', -k))).*
+		FROM postern.coord_activity a, postern.domain d, generate_series(1, 500) k
+		WHERE d.context_id = $1`, shop)
+	w.Exec(`INSERT INTO postern.coord_payload (domain_id, intent_id, generation, part, data, at)
+		SELECT a.domain_id, a.intent_id, a.generation, p.part, p.data, p.at
+		FROM postern.coord_activity a, postern.coord_payload p
+		WHERE a.n < 0 AND p.part = 'prepared'`)
+	w.Must(w.S.EnterQuarantine(w.Ctx, w.By, pg.Quarantine{Context: "shop", Reason: "test"}))
+	w.posts(w.S)
+	if n, _ := w.publics(); n != 1 {
+		t.Fatalf("%d are posted, want 1", n)
+	}
+	w.Exec(`UPDATE postern.coord_activity SET posted_at = at WHERE n < 0`)
+	w.send()
+	words, err := w.S.Domains.Words(w.Ctx)
+	w.Must(err)
+	if len(words) != 1 || len(words[id]) == 0 {
+		t.Errorf("%d domains hear of the core, and the one that may go on hears %v", len(words), words[id])
 	}
 }
