@@ -249,7 +249,7 @@ const wordsSQL = `SELECT a.domain_id, d.context_id, a.intent_id::text, a.work_ui
 		ORDER BY x.attempt DESC, x.fence DESC
 		LIMIT 1) t ON true
 	WHERE a.ended_at IS NULL AND a.posted_at IS NOT NULL AND a.error = '' AND d.context_id <> ALL ($1)
-		AND (a.state <> 'unknown' OR o.state IS NULL)
+		AND (a.state <> 'unknown' OR o.state IS NULL AND i.key IS NOT NULL)
 		AND NOT EXISTS (SELECT FROM postern.coord_state s WHERE s.domain_id = a.domain_id AND s.still)
 		AND (i.key IS NULL OR o.state IS NOT NULL OR coalesce(t.hash, '') NOT IN ('', a.hash)
 			OR coalesce(t.nonce, '') NOT IN ('', a.nonce))

@@ -191,3 +191,20 @@ func TestADomainIsServedBehindOneInQuarantine(t *testing.T) {
 		t.Errorf("%d domains hear of the core, and the one that may go on hears %v", len(words), words[id])
 	}
 }
+
+// That a public transaction is unknown, since retention has dropped it, is heard once.
+func TestWhatRetentionHasDroppedIsHeardOnce(t *testing.T) {
+	w := newUnposted(t)
+	w.posts(w.S)
+	w.Exec(`DELETE FROM postern.idempotency`)
+	for _, want := range []int{1, 0} {
+		words, err := w.S.Domains.Words(w.Ctx)
+		w.Must(err)
+		if got := len(words[w.id()]); got != want {
+			t.Fatalf("%d words, want %d", got, want)
+		}
+		_, err = w.S.Domains.Step(w.Ctx, w.id(), words[w.id()])
+		w.Must(err)
+	}
+	w.Same(w.Lines(`SELECT state FROM postern.coord_activity`), "unknown")
+}
