@@ -40,6 +40,25 @@ func (s *Store) hold(ctx context.Context, t *db.Txn, by db.By, lever string, id 
 	return s.holdAll(ctx, t, by, lever, id, nil)
 }
 
+// onTransaction pulls a lever on a transaction under the lock of its queue.
+func (s *Store) onTransaction(ctx context.Context, by db.By, lever string, id outbox.ID,
+	pull func(*db.Txn, *inHand, *pgx.Batch) (LeverResult, error)) (r LeverResult, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
+		r = LeverResult{}
+		h, err := s.hold(ctx, t, by, lever, id)
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		if r, err = pull(t, h, b); err != nil {
+			return err
+		}
+		s.AuditIn(b, by, lever, TxPath(id))
+		return h.e.commit(ctx, t, b)
+	})
+	return r, err
+}
+
 // holdAll is hold for an end: it locks the queues of the dependents as well, and those that are named.
 func (s *Store) holdAll(ctx context.Context, t *db.Txn, by db.By, lever string, id outbox.ID, r *reach, more ...int64) (*inHand, error) {
 	h := &inHand{e: newEffects(s), rows: map[int64]*QueueRow{}}
@@ -391,31 +410,26 @@ func (s *Store) shutSenders(b *pgx.Batch, h *inHand) *shutSender {
 // Why it is not sent twice: a queue that waits by itself has no owner, and only a claim gives it one. It gets its place
 // in the lane under the lock of its row, and its timer goes in the same commit. A round of timers that comes second
 // finds it READY, and leaves it.
-func (s *Store) RetryNow(ctx context.Context, by db.By, id outbox.ID) (r LeverResult, err error) {
-	err = s.Run(ctx, func(t *db.Txn) error {
-		r = LeverResult{}
-		h, err := s.hold(ctx, t, by, "retry", id)
-		if err != nil {
-			return err
-		}
+func (s *Store) RetryNow(ctx context.Context, by db.By, id outbox.ID) (LeverResult, error) {
+	pull := func(t *db.Txn, h *inHand, _ *pgx.Batch) (r LeverResult, err error) {
 		blocked := h.state == outbox.WAITING && h.q.First() == id.Seq && !h.q.Blocked.IsZero()
 		switch {
 		case h.state != outbox.RETRY && !blocked:
-			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: only one in RETRY, "+
+			return r, fault.New(fault.Conflict, "wrong_state", "transaction %s is %s: only one in RETRY, "+
 				"or one that waits since nothing came of its call, can be retried now", id, h.state)
 		case h.suspended:
-			return fault.New(fault.Conflict, "wrong_state", "transaction %s is suspended: resume it", id).
+			return r, fault.New(fault.Conflict, "wrong_state", "transaction %s is suspended: resume it", id).
 				With("lever", "resume")
 		case blocked && h.q.Phase == outbox.PhaseHeld && !h.held:
 			h.e.leave(h.q)
 			if err := h.e.rest(h.q, h.task, false); err != nil {
-				return err
+				return r, err
 			}
 			h.e.save(h.q)
 			r.Changed = true
 		case blocked && h.q.Phase == outbox.PhaseReady:
 			if err := s.gateHolds(ctx, t, h, id); err != nil {
-				return err
+				return r, err
 			}
 		// One that is to be cancelled is not retried: its worker is asked first, by the timer that the cancel set.
 		case !blocked && h.q.Node == 0 && !h.marked && h.q.NotBefore.After(h.e.now):
@@ -424,9 +438,7 @@ func (s *Store) RetryNow(ctx context.Context, by db.By, id outbox.ID) (r LeverRe
 			h.e.timerSet[id.Queue] = h.e.now
 			r.Changed = true
 		}
-		b := &pgx.Batch{}
-		s.AuditIn(b, by, "retry", TxPath(id))
-		return h.e.commit(ctx, t, b)
-	})
-	return r, err
+		return r, nil
+	}
+	return s.onTransaction(ctx, by, "retry", id, pull)
 }

@@ -17,15 +17,10 @@ import (
 // Why nothing suspended goes out: the mark is written under the lock of its queue, and claim and settle hold this lock
 // when they hand something out. A head that stood ready leaves its lane in the same commit. While the queue has a mark,
 // each settle reads, behind its lock, the marks of the next transaction and of the one in hand.
-func (s *Store) Suspend(ctx context.Context, by db.By, id outbox.ID) (r LeverResult, err error) {
-	err = s.Run(ctx, func(t *db.Txn) error {
-		r = LeverResult{}
-		h, err := s.hold(ctx, t, by, "suspend", id)
-		if err != nil {
-			return err
-		}
+func (s *Store) Suspend(ctx context.Context, by db.By, id outbox.ID) (LeverResult, error) {
+	pull := func(_ *db.Txn, h *inHand, _ *pgx.Batch) (r LeverResult, err error) {
 		if h.state.Terminal() {
-			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already: nothing is left to suspend", id, h.state)
+			return r, fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already: nothing is left to suspend", id, h.state)
 		}
 		if r.Pending = h.state != outbox.WAITING; r.Pending {
 			r.At = "before it would go out again"
@@ -41,25 +36,17 @@ func (s *Store) Suspend(ctx context.Context, by db.By, id outbox.ID) (r LeverRes
 			}
 			e.save(q)
 		}
-		b := &pgx.Batch{}
-		s.AuditIn(b, by, "suspend", TxPath(id))
-		return h.e.commit(ctx, t, b)
-	})
-	return r, err
+		return r, nil
+	}
+	return s.onTransaction(ctx, by, "suspend", id, pull)
 }
 
 // Resume ends a suspension: the transaction goes out when its turn comes, or has come.
-func (s *Store) Resume(ctx context.Context, by db.By, id outbox.ID) (r LeverResult, err error) {
-	err = s.Run(ctx, func(t *db.Txn) error {
-		r = LeverResult{}
-		h, err := s.hold(ctx, t, by, "resume", id)
-		if err != nil {
-			return err
-		}
+func (s *Store) Resume(ctx context.Context, by db.By, id outbox.ID) (LeverResult, error) {
+	pull := func(t *db.Txn, h *inHand, _ *pgx.Batch) (r LeverResult, err error) {
 		if h.state.Terminal() {
-			return fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already", id, h.state)
+			return r, fault.New(fault.Conflict, "wrong_state", "transaction %s is %s already", id, h.state)
 		}
-		b := &pgx.Batch{}
 		if r.Changed = h.suspended; r.Changed {
 			e, q := h.e, h.q
 			e.unmarks = append(e.unmarks, markRow{Queue: id.Queue, Seq: id.Seq, Kind: "suspended"})
@@ -68,12 +55,12 @@ func (s *Store) Resume(ctx context.Context, by db.By, id outbox.ID) (r LeverResu
 			case q.Cur == 0 && q.First() == id.Seq && !h.held:
 				e.leave(q)
 				if err := e.rest(q, h.task, false); err != nil {
-					return err
+					return r, err
 				}
 			case q.Cur == id.Seq && q.Node == 0 && !h.unknown:
 				parked, err := e.parked(ctx, t, q)
 				if err != nil {
-					return err
+					return r, err
 				}
 				if parked { // its worker is asked once more before it is sent
 					e.timerSet[q.ID] = e.now
@@ -81,10 +68,9 @@ func (s *Store) Resume(ctx context.Context, by db.By, id outbox.ID) (r LeverResu
 			}
 			e.save(q)
 		}
-		s.AuditIn(b, by, "resume", TxPath(id))
-		return h.e.commit(ctx, t, b)
-	})
-	return r, err
+		return r, nil
+	}
+	return s.onTransaction(ctx, by, "resume", id, pull)
 }
 
 // parked says whether what is in flight has been held before it would go out again: then nothing but a lever

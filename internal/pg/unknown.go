@@ -124,17 +124,13 @@ func (h *inHand) goesOn(next *Task, passed int32) error {
 // WasNotDone lets a transaction that is held go out again, by an operator's word: under the same token, by the sender
 // that it is pinned to, and without using up a retry. Outcomes: Changed; NotFound; Conflict "wrong_state" for one that
 // is not held.
-func (s *Store) WasNotDone(ctx context.Context, by db.By, id outbox.ID) (r LeverResult, err error) {
+func (s *Store) WasNotDone(ctx context.Context, by db.By, id outbox.ID) (LeverResult, error) {
 	if err := says(by, "was-not-done"); err != nil {
-		return r, err
+		return LeverResult{}, err
 	}
-	err = s.Run(ctx, func(t *db.Txn) error {
-		h, err := s.hold(ctx, t, by, "was-not-done", id)
-		if err != nil {
-			return err
-		}
+	pull := func(_ *db.Txn, h *inHand, _ *pgx.Batch) (r LeverResult, err error) {
 		if _, err := h.found(id, false); err != nil {
-			return err
+			return r, err
 		}
 		e, q := h.e, h.q
 		e.leave(q)
@@ -144,15 +140,12 @@ func (s *Store) WasNotDone(ctx context.Context, by db.By, id outbox.ID) (r Lever
 		e.free(q, "", false)
 		h.task.Held = h.suspended
 		if err := e.rest(q, h.task, false); err != nil {
-			return err
+			return r, err
 		}
 		e.save(q)
-		r = LeverResult{Changed: true}
-		b := &pgx.Batch{}
-		s.AuditIn(b, by, "was-not-done", TxPath(id))
-		return e.commit(ctx, t, b)
-	})
-	return r, err
+		return LeverResult{Changed: true}, nil
+	}
+	return s.onTransaction(ctx, by, "was-not-done", id, pull)
 }
 
 // says refuses a lever without a reason, where that is how an operator found out what happened outside.
