@@ -29,6 +29,7 @@ type inHand struct {
 
 	marked    bool // asked to be cancelled before
 	suspended bool
+	ours      bool // suspended by Postern itself
 	held      bool // by something that it depends on
 	unknown   bool // it is held: an operator has to say how its call ended
 
@@ -40,7 +41,8 @@ func (s *Store) hold(ctx context.Context, t *db.Txn, by db.By, lever string, id 
 	return s.holdAll(ctx, t, by, lever, id, nil)
 }
 
-// onTransaction pulls a lever on a transaction under the lock of its queue.
+// onTransaction pulls a lever on a transaction under the lock of its queue. Where Postern itself pulls it, without an
+// actor, and changes nothing, no audit row says that it did.
 func (s *Store) onTransaction(ctx context.Context, by db.By, lever string, id outbox.ID,
 	pull func(*db.Txn, *inHand, *pgx.Batch) (LeverResult, error)) (r LeverResult, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
@@ -53,7 +55,9 @@ func (s *Store) onTransaction(ctx context.Context, by db.By, lever string, id ou
 		if r, err = pull(t, h, b); err != nil {
 			return err
 		}
-		s.AuditIn(b, by, lever, TxPath(id))
+		if r.Changed || by.Actor != "" {
+			s.AuditIn(b, by, lever, TxPath(id))
+		}
 		return h.e.commit(ctx, t, b)
 	})
 	return r, err
@@ -111,15 +115,18 @@ func (s *Store) holdAll(ctx context.Context, t *db.Txn, by db.By, lever string, 
 // under which it stands in another queue.
 func (h *inHand) read(ctx context.Context, t *db.Txn, contextID int32, id outbox.ID) (moved string, err error) {
 	b := &pgx.Batch{}
-	b.Queue(`SELECT `+TaskSelect+`, coalesce(o.state, ''), CASE WHEN o.error_code = 'moved' THEN o.result->>'moved_to' ELSE '' END, coalesce(m.marked, false), coalesce(m.suspended, false), coalesce(m.held, false), coalesce(m.unknown, false)
+	b.Queue(`SELECT `+TaskSelect+`, coalesce(o.state, ''), CASE WHEN o.error_code = 'moved' THEN o.result->>'moved_to' ELSE '' END, coalesce(m.marked, false), coalesce(m.suspended, false),
+			coalesce(m.ours, false), coalesce(m.held, false), coalesce(m.unknown, false)
 		FROM postern.task t
-		CROSS JOIN LATERAL (SELECT bool_or(kind = 'cancelling') AS marked, bool_or(kind = 'suspended') AS suspended, bool_or(kind = 'held') AS held, bool_or(kind = 'unknown') AS unknown
+		CROSS JOIN LATERAL (SELECT bool_or(kind = 'cancelling') AS marked, bool_or(kind = 'suspended') AS suspended,
+				bool_or(kind = 'suspended' AND actor = '') AS ours,
+				bool_or(kind = 'held') AS held, bool_or(kind = 'unknown') AS unknown
 			FROM postern.mark WHERE (queue_id, seq) = (t.queue_id, t.seq)) m
 		LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
 		WHERE (t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from), t.context_id) = ($1, $2, $3, $4, $5)`, id.Queue, id.Seq, id.Day.Time(), id.Salt, contextID).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			h.task = &Task{}
-			if err := rows.Scan(append(h.task.Dests(), &h.state, &moved, &h.marked, &h.suspended, &h.held, &h.unknown)...); err != nil {
+			if err := rows.Scan(append(h.task.Dests(), &h.state, &moved, &h.marked, &h.suspended, &h.ours, &h.held, &h.unknown)...); err != nil {
 				return err
 			}
 			h.task.Tidy()

@@ -109,7 +109,8 @@ func (s *Store) suspendOne(ctx context.Context, a *activity) error {
 	})
 }
 
-// letGo resumes what was held back.
+// letGo resumes what was held back. One that an operator has suspended meanwhile is not held back any more, and stays
+// suspended until he resumes it.
 func (s *Store) letGo(ctx context.Context, a *activity) error {
 	return s.onCore(ctx, a, func(ctx context.Context, id outbox.ID, _ bool) (bool, error) {
 		_, err := s.Store.Resume(ctx, ofStart(a.context), id)

@@ -2,6 +2,7 @@ package domains_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -98,15 +99,85 @@ func TestWhatAStoreHadBeforeALossIsTakenBackFirst(t *testing.T) {
 // One that an operator has suspended stays so.
 func TestWhatAnOperatorSuspendedStaysSo(t *testing.T) {
 	w, next, n := posted(t)
-	id, err := w.S.ByUID(w.Ctx, w.ID, w.Lines(`SELECT uid FROM postern.coord_activity`)[0])
-	w.Must(err)
-	_, err = w.S.Suspend(w.Ctx, w.By, id)
+	_, err := w.S.Suspend(w.Ctx, w.By, w.public())
 	w.Must(err)
 	w.Must(next.Domains.Begin(w.Ctx))
 	w.Exec(`UPDATE postern.coord_state SET still = false, image = image #- '{Seat,HelloAt}', step = step + 1`)
 	w.Must(w.turn(w.Ctx, next, n))
 	if found := w.claims(next, n); found != 0 {
 		t.Errorf("%d go out", found)
+	}
+}
+
+// public is the id of the one public transaction.
+func (w *world) public() outbox.ID {
+	w.T.Helper()
+	id, err := w.S.ByUID(w.Ctx, w.ID, w.Lines(`SELECT uid FROM postern.coord_activity`)[0])
+	w.Must(err)
+	return id
+}
+
+// One that an operator suspends while its domain holds it back is his from then on: another process that begins leaves
+// it to him, it stays suspended behind the greetings, and he resumes it.
+func TestWhatAnOperatorSuspendsWhileItIsHeldBackStaysSo(t *testing.T) {
+	w, next, n := posted(t)
+	w.Must(next.Domains.Begin(w.Ctx))
+	for _, changed := range []bool{true, false} {
+		if r, err := w.S.Suspend(w.Ctx, w.By, w.public()); err != nil || r.Changed != changed {
+			t.Errorf("to suspend it says %+v %v, want changed: %v", r, err, changed)
+		}
+	}
+	w.Must(w.Another(2).Domains.Begin(w.Ctx))
+	const mark = `SELECT actor || ': ' || reason FROM postern.mark WHERE kind = 'suspended'`
+	w.Same(w.Lines(mark), "test: because")
+	w.greeted(next, n)
+	if found := w.claims(next, n); found != 0 {
+		t.Errorf("%d go out against the operator", found)
+	}
+	w.Same(w.Lines(mark), "test: because")
+	w.Same(w.Lines(`SELECT held_back::text FROM postern.coord_activity`), "false")
+	if r, err := w.S.Resume(w.Ctx, w.By, w.public()); err != nil || !r.Changed {
+		t.Errorf("to resume it says %+v %v", r, err)
+	}
+	if found := w.claims(next, n); found != 1 {
+		t.Errorf("%d go out once he has resumed it", found)
+	}
+}
+
+// An operator who suspends while a domain lets go waits for it, and it for him: in either order his suspension stays.
+func TestWhatAnOperatorSuspendsWhileItIsLetGoStaysSo(t *testing.T) {
+	suspend := func(w *world) error {
+		r, err := w.S.Suspend(w.Ctx, w.By, w.public())
+		if err == nil && !r.Changed {
+			err = errors.New("it was suspended already")
+		}
+		return err
+	}
+	letGo := func(w *world) error {
+		_, err := w.S.Domains.PostActivities(w.Ctx, 0)
+		return err
+	}
+	for name, order := range map[string][2]func(*world) error{
+		"the operator first": {suspend, letGo},
+		"the domain first":   {letGo, suspend},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, next, n := posted(t)
+			w.Must(next.Domains.Begin(w.Ctx))
+			w.Exec(`UPDATE postern.coord_state SET still = false`)
+			_, waited := w.Beside(func() error { return order[0](w) }, func() string {
+				w.Must(order[1](w))
+				return ""
+			})
+			if !waited {
+				t.Error("both change it at once")
+			}
+			if found := w.claims(next, n); found != 0 {
+				t.Errorf("%d go out against the operator", found)
+			}
+			w.Same(w.Lines(`SELECT actor FROM postern.mark WHERE kind = 'suspended'`), "test")
+			w.Same(w.Lines(`SELECT held_back::text FROM postern.coord_activity`), "false")
+		})
 	}
 }
 
