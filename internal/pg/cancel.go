@@ -46,7 +46,6 @@ func (s *Store) hold(ctx context.Context, t *db.Txn, by db.By, lever string, id 
 func (s *Store) onTransaction(ctx context.Context, by db.By, lever string, id outbox.ID,
 	pull func(*db.Txn, *inHand, *pgx.Batch) (LeverResult, error)) (r LeverResult, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
-		r = LeverResult{}
 		h, err := s.hold(ctx, t, by, lever, id)
 		if err != nil {
 			return err

@@ -320,15 +320,9 @@ func (d *Drainer) takeStaged(ctx context.Context, t *db.Txn, names []nameKey, sk
 
 // readStaged reads rows of stagedSelect.
 func readStaged(into *[]stagedRow) func(pgx.Rows) error {
-	return func(r pgx.Rows) error {
-		for r.Next() {
-			row, err := scanStaged(r)
-			if err != nil {
-				return err
-			}
-			*into = append(*into, row)
-		}
-		return r.Err()
+	return func(r pgx.Rows) (err error) {
+		*into, err = pgx.AppendRows(*into, r, scanStaged)
+		return err
 	}
 }
 
@@ -397,7 +391,7 @@ const stagedSelect = `SELECT o.stage_id, o.context_id, o.uid, coalesce(o.queue, 
 // scanStaged reads one row. The trigger of the table has judged it, unless a superuser went past that: then a
 // submission that nothing can be made of is marked as unread, without what cannot be kept of it, and ends FAILED. So
 // no row stops a drain.
-func scanStaged(r pgx.Rows) (row stagedRow, err error) {
+func scanStaged(r pgx.CollectableRow) (row stagedRow, err error) {
 	var notBefore pgtype.Timestamptz
 	var dependsOn, callback []byte
 	var admin bool

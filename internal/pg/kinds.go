@@ -45,10 +45,9 @@ func (k *kinds) read(b *pgx.Batch, into *confView) {
 				into.kinds[l.kind] = found[i]
 			}
 			for i := range contexts {
-				if twin.Planted("quarantine_unheeded") {
-					continue
+				if !twin.Planted("quarantine_unheeded") {
+					into.quarantine.scopes = append(into.quarantine.scopes, scope{contexts[i], types[i]})
 				}
-				into.quarantine.scopes = append(into.quarantine.scopes, scope{contexts[i], types[i]})
 			}
 		})
 }

@@ -1,6 +1,7 @@
 package reads
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -315,7 +316,7 @@ func (x *explain) suspended(id outbox.ID) (bool, error) {
 	if actor, err = x.who(actor); err != nil {
 		return false, err
 	}
-	b.Detail = pg.Because("suspended by "+actor, reason)
+	b.Detail = pg.Because("suspended by "+cmp.Or(actor, "Postern"), reason)
 	x.add(b)
 	return true, nil
 }
