@@ -45,7 +45,7 @@ func (s *Store) Begin(ctx context.Context) error {
 		_, err := s.step(ctx, id, taking{wait: true})
 		if violated(err) { // it is paused: the others, and the claims, do not wait for it
 			halted = append(halted, id)
-			err = s.halt(ctx, id, err)
+			_, err = s.halt(ctx, id, err)
 		}
 		if err != nil {
 			return err

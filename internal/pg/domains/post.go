@@ -229,7 +229,7 @@ func (s *Store) recall(ctx context.Context, a *activity) error {
 }
 
 // wordsSQL reads what became of public transactions whose last word is another one. Of one that retention has dropped
-// nothing is known. A domain that is still takes no word before it goes on.
+// nothing is known. A domain that is still, or paused, takes no word before it goes on.
 const wordsSQL = `SELECT a.domain_id, d.context_id, a.intent_id::text, a.work_uid, a.state, a.nonce, a.hash,
 		i.key IS NOT NULL,
 		coalesce(o.state, ''), coalesce(o.error_class, ''), coalesce(o.error_code, ''),
@@ -248,7 +248,7 @@ const wordsSQL = `SELECT a.domain_id, d.context_id, a.intent_id::text, a.work_ui
 			AND (x.hash IS NOT NULL OR x.nonce IS NOT NULL)
 		ORDER BY x.attempt DESC, x.fence DESC
 		LIMIT 1) t ON true
-	WHERE a.ended_at IS NULL AND a.posted_at IS NOT NULL AND a.error = '' AND d.context_id <> ALL ($1)
+	WHERE a.ended_at IS NULL AND a.posted_at IS NOT NULL AND a.error = '' AND d.context_id <> ALL ($1) AND NOT d.paused
 		AND (a.state <> 'unknown' OR o.state IS NULL AND i.key IS NOT NULL)
 		AND NOT EXISTS (SELECT FROM postern.coord_state s WHERE s.domain_id = a.domain_id AND s.still)
 		AND (i.key IS NULL OR o.state IS NOT NULL OR coalesce(t.hash, '') NOT IN ('', a.hash)

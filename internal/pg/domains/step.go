@@ -89,7 +89,11 @@ func (s *Store) stepOf(ctx context.Context, id int32, events []Event, wait bool)
 		out, err = s.step(ctx, id, taking{wait: true})
 	}
 	if violated(err) {
-		return out, errors.Join(err, s.halt(ctx, id, err))
+		halted, unpaused := s.halt(ctx, id, err)
+		if !halted && unpaused == nil { // it was paused: it takes what came once it goes on
+			return Stepped{}, nil
+		}
+		return out, errors.Join(err, unpaused)
 	}
 	if err != nil {
 		return out, err
@@ -429,15 +433,15 @@ func (s *Store) unposted(ctx context.Context, t *db.Txn, h *seat, events []Event
 	}), nil
 }
 
-// halt pauses a domain whose step fails without anything from outside, since it would fail for ever. One that is paused
-// still takes steps for what comes, and stays so.
-func (s *Store) halt(ctx context.Context, id int32, why error) error {
-	return s.Run(ctx, func(t *db.Txn) error {
+// halt pauses a domain whose step fails without anything from outside, since it would fail for ever. It says whether
+// the domain was not paused before: one that is paused takes steps for answers that come.
+func (s *Store) halt(ctx context.Context, id int32, why error) (halted bool, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
 		d, err := s.byID(ctx, t, id)
 		if err != nil {
 			return err
 		}
-		halted := false
+		halted = false
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.domain SET paused = true, version = version + 1
 			WHERE domain_id = $1 AND NOT paused
@@ -450,6 +454,7 @@ func (s *Store) halt(ctx context.Context, id int32, why error) error {
 			"/domains/"+d.name)
 		return t.Commit(ctx, b)
 	})
+	return halted, err
 }
 
 // setAside keeps an event from being brought again: the call is not made any more, or the word is not read again.

@@ -190,9 +190,9 @@ func TestAStepThatFailsByItselfPutsNothingAside(t *testing.T) {
 	w.send()
 	w.arrives(domains.Parcel{Message: coord.Message{Kind: coord.Heartbeat, Beat: 5, State: coord.Idle}})
 	w.Exec(`ALTER TABLE postern.coord_state ADD CONSTRAINT planted CHECK (step < 0) NOT VALID`)
-	for range 3 {
-		if w.turn(w.Ctx, w.S, w.node) == nil {
-			t.Error("a step is taken against the schema")
+	for n := range 3 { // once it is paused, nothing fails any more: other domains and the process do not suffer
+		if err := w.turn(w.Ctx, w.S, w.node); (err == nil) != (n > 0) {
+			t.Errorf("turn %d: %v", n, err)
 		}
 	}
 	w.Same(w.Lines(`SELECT action || ' ' || object FROM postern.audit WHERE via = 'domains'`), "pause /domains/tok")
