@@ -58,14 +58,15 @@ var codes = map[string]int{
 func report(cmd *cobra.Command, err error) int {
 	f := &failure{code: exitBad, err: err}
 	if !errors.As(err, &f) {
-		if code, ok := codes[fault.CodeOf(err)]; ok {
+		code, known := codes[fault.CodeOf(err)]
+		if known {
 			f.code = code
 			f.next = nextOf(err)
 		} else if cmd.Flags().Lookup("url") != nil {
 			f.code, f.next = further(cmd, err)
 		}
 		switch {
-		case errors.Is(err, context.DeadlineExceeded):
+		case !known && errors.Is(err, context.DeadlineExceeded):
 			f.code = exitWaited
 		case strings.HasPrefix(err.Error(), "unknown command"), strings.HasPrefix(err.Error(), "accepts "),
 			strings.HasPrefix(err.Error(), "requires "), strings.HasPrefix(err.Error(), "required flag"),

@@ -13,12 +13,16 @@ import (
 )
 
 // step does one part of a start on a database. Where its time is over, the error says which part that was, and what
-// took it. A connection that was lost meanwhile is a database that is not there: the start is to be tried again.
+// took it. A connection that was lost meanwhile, also at a commit, is a database that is not there: a start may be
+// tried again, whatever it has done.
 func step(ctx context.Context, database, what string, do func() error) error {
 	began := time.Now()
 	err := do()
 	if err == nil || !late(err) || ctx.Err() != nil {
-		return db.Known(err)
+		if err = db.Known(err); fault.CodeOf(err) == "commit_unknown" {
+			return fault.New(fault.Retry, "database_unavailable", "%s: %v", what, err).Because(err)
+		}
+		return err
 	}
 	return fault.New(fault.Retry, "database_unavailable",
 		"to %s in the database %s took longer than the start has for it, and was given up after %s: %s",

@@ -467,3 +467,20 @@ func (c *crashing) keepThis() {
 	c.kept.rows = see(c.T, c.Ctx, c.kept.pool).tables
 	c.begin = c.Now
 }
+
+// A node whose registration was lost on the way back registers once more. The row of the first try beats no more.
+func TestANodeIsRegisteredThoughAnAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	c := newArena(t).crashing()
+	for db.Fill(c.Ctx, c.pool) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	c.cutter.Arm(&cut.Point{Statement: 1, Where: cut.Answered}, nil)
+	n, err := c.store.Register(c.Ctx, "new", "test", 10*time.Second)
+	if lost := c.cutter.Disarm(); len(lost) != 1 || err != nil {
+		t.Fatalf("%d answers were lost: %v", len(lost), err)
+	}
+	if alive, err := c.store.Beat(c.Ctx, n, pg.NodeLoad{}); !alive || err != nil {
+		t.Errorf("its heart beats: %t, %v", alive, err)
+	}
+}

@@ -40,7 +40,9 @@ func (s *Store) Register(ctx context.Context, name, version string, ttl time.Dur
 			FROM postern.store s
 			FOR SHARE OF s
 			RETURNING node_id, beats, heartbeat_at`, name, version, ttl, s.LeaseNow())
-		if db.SQLState(err) != "23505" || try == db.Attempts { // another node has drawn the same id in this millisecond
+		// Another node has drawn the same id in this millisecond, or the answer is lost. A row that is there all the
+		// same is that of a node whose heart does not beat.
+		if try == db.Attempts || db.SQLState(err) != "23505" && fault.CodeOf(err) != "commit_unknown" {
 			return n, err
 		}
 	}

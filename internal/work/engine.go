@@ -143,9 +143,10 @@ func (e *Engine) Run(ctx context.Context) error {
 	// Nothing above waits for River: queues that are ready go out meanwhile.
 	if err = startRiver(); err != nil {
 		giveUp()
+	} else {
+		e.housekeeping.Store(true)
+		e.Log.Info("working", "node", e.NodeName, "ttl", e.TTL.String(), "concurrency", e.Concurrency)
 	}
-	e.housekeeping.Store(err == nil)
-	e.Log.Info("working", "node", e.NodeName, "ttl", e.TTL.String(), "concurrency", e.Concurrency)
 
 	if why := e.awaitEnd(ctx); why != nil {
 		err = why

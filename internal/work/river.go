@@ -17,6 +17,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
 
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/safe"
 )
 
@@ -115,7 +116,7 @@ func (e *Engine) river(ctx context.Context) (start func() error, stop func(), er
 	e.doorbell.Store(newDoorbell(life, client, riverQueue))
 	start = func() error {
 		if err := client.Start(life); err != nil {
-			return fmt.Errorf("start River: %w", err)
+			return fmt.Errorf("start River: %w", db.Known(err))
 		}
 		e.ownBell.Store(newDoorbell(life, client, own))
 		e.sendForJob()
