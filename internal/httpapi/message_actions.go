@@ -74,7 +74,7 @@ func (a *API) receiveMessages(ctx context.Context, in *receiveMessagesInput) (*r
 			case <-time.After(min(vainPause, left)):
 			}
 		}
-		if err := a.Store.Messages.Await(ctx, who, r.Topic, left, a.news.end); err != nil {
+		if err := a.Store.Messages.Await(ctx, who, r.Topic, time.Until(until), a.news.end); err != nil {
 			return nil, err
 		}
 		select {
