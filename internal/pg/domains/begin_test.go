@@ -146,18 +146,18 @@ func TestWhatAnOperatorSuspendsWhileItIsHeldBackStaysSo(t *testing.T) {
 
 // An operator who suspends while a domain lets go waits for it, and it for him: in either order his suspension stays.
 func TestWhatAnOperatorSuspendsWhileItIsLetGoStaysSo(t *testing.T) {
-	suspend := func(w *world) error {
-		r, err := w.S.Suspend(w.Ctx, w.By, w.public())
+	suspend := func(w *world, s *stores.Store) error {
+		r, err := s.Suspend(w.Ctx, w.By, w.public())
 		if err == nil && !r.Changed {
 			err = errors.New("it was suspended already")
 		}
 		return err
 	}
-	letGo := func(w *world) error {
-		_, err := w.S.Domains.PostActivities(w.Ctx, 0)
+	letGo := func(w *world, s *stores.Store) error {
+		_, err := s.Domains.PostActivities(w.Ctx, 0)
 		return err
 	}
-	for name, order := range map[string][2]func(*world) error{
+	for name, order := range map[string][2]func(*world, *stores.Store) error{
 		"the operator first": {suspend, letGo},
 		"the domain first":   {letGo, suspend},
 	} {
@@ -165,8 +165,8 @@ func TestWhatAnOperatorSuspendsWhileItIsLetGoStaysSo(t *testing.T) {
 			w, next, n := posted(t)
 			w.Must(next.Domains.Begin(w.Ctx))
 			w.Exec(`UPDATE postern.coord_state SET still = false`)
-			_, waited := w.Beside(func() error { return order[0](w) }, func() string {
-				w.Must(order[1](w))
+			_, waited := w.Beside(func() error { return order[0](w, w.S) }, func() string {
+				w.Must(order[1](w, next))
 				return ""
 			})
 			if !waited {
