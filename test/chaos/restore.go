@@ -14,6 +14,8 @@ import (
 // Then the client posts again what was acknowledged meanwhile.
 func restore(ctx context.Context, w *world, r *rand.Rand) {
 	began := time.Now()
+	again, cancel := context.WithTimeout(w.life, 5*time.Minute) // however long the restore has taken
+	defer cancel()
 	backup := w.backup(ctx)
 	if backup == nil {
 		w.missed("no backup was taken")
@@ -21,7 +23,7 @@ func restore(ctx context.Context, w *world, r *rand.Rand) {
 	}
 	wait(ctx, time.Duration(2000+r.Int64N(3000))*time.Millisecond)
 	if !w.putBack(ctx, backup) {
-		w.client.repeat(ctx, began)
+		w.client.repeat(again, began)
 		return
 	}
 	wait(ctx, w.ttl) // leases of the time before may still begin a call
@@ -35,7 +37,7 @@ func restore(ctx context.Context, w *world, r *rand.Rand) {
 	w.note(err)
 	w.quiet = append(w.quiet, span{quiet, time.Now()})
 	w.release(key)
-	w.largest["posts lost by a restore"] += w.client.repeat(ctx, began)
+	w.largest["posts lost by a restore"] += w.client.repeat(again, began)
 }
 
 // backup takes a backup of the database; nil: that failed.
