@@ -227,14 +227,21 @@ func (p *postgres) kill() error {
 		return err
 	}
 	// No process of it is left: one that waits for a lock of another that is gone would keep the next server away.
-	_ = syscall.Kill(pid, syscall.SIGSTOP) // it starts none meanwhile
-	for _, child := range childrenOf(pid) {
-		_ = syscall.Kill(child, syscall.SIGKILL)
+	_ = syscall.Kill(pid, syscall.SIGSTOP) // it starts none meanwhile, but one that it was about to
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		left := childrenOf(pid)
+		for _, child := range left {
+			_ = syscall.Kill(child, syscall.SIGKILL)
+		}
+		if len(left) == 0 {
+			break
+		}
 	}
 	return syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// childrenOf lists the processes that a process has started, by /proc; none where there is no such directory.
+// childrenOf lists the processes that a process has started and that have not ended, by /proc; none where there is no
+// such directory.
 func childrenOf(pid int) (list []int) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range dirs {
@@ -243,7 +250,7 @@ func childrenOf(pid int) (list []int) {
 			continue // it has ended
 		}
 		_, rest, _ := strings.Cut(string(text), ") ") // state, then the parent
-		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
+		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == strconv.Itoa(pid) && fields[0] != "Z" {
 			child, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 			list = append(list, child)
 		}
