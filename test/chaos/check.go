@@ -200,7 +200,8 @@ func (e *evidence) checkAccepted(byUID map[string]row, say found) {
 				before = last
 			}
 			if before != nil && byUID[before.UID].position > byUID[b.UID].position {
-				say("positions follow acceptance", "in %s %s (%d) was acknowledged at %s, before %s (%d) was posted at %s",
+				say("positions follow acceptance",
+					"in %s %s (%d) was acknowledged at %s, before %s (%d) was posted at %s",
 					queue, before.UID, byUID[before.UID].position, clock(before.AckedAt), b.UID, byUID[b.UID].position,
 					clock(b.At))
 			}
@@ -277,8 +278,8 @@ func (e *evidence) begun() []call {
 	return calls
 }
 
-// isLate says whether a process that was frozen may have made this call too late, and counts it then. Where no row names
-// the process of a call, each may be it.
+// isLate says whether a process that was frozen may have made this call too late, and counts it then. Where no row
+// names the process of a call, each may be it.
 func (e *evidence) isLate(c call) bool {
 	callers := e.callers[lease{c.UID, c.Fence}]
 	for i := range e.late {
@@ -306,7 +307,8 @@ func (e *evidence) checkLate(say found) (n, most int) {
 	for t, calls := range e.exempt {
 		n, most = n+len(calls), max(most, len(calls))
 		if len(calls) > lateAtMost {
-			say("what wakes up calls no more than it had begun", "%s made %d calls too late behind %s: %.300s", t.process,
+			say("what wakes up calls no more than it had begun",
+				"%s made %d calls too late behind %s: %.300s", t.process,
 				len(calls), clock(t.from), strings.Join(slices.Sorted(maps.Keys(calls)), ", "))
 		}
 	}
@@ -319,7 +321,8 @@ func (e *evidence) checkFences(say found) {
 	for _, c := range e.calls {
 		for _, q := range e.quiet {
 			if !c.asks() && c.At.After(q.from) && c.At.Before(q.to) {
-				say("nothing leaves a store that lost something", "%s %s of %s was called at %s", c.Did, c.Token, c.UID, clock(c.At))
+				say("nothing leaves a store that lost something", "%s %s of %s was called at %s", c.Did, c.Token,
+					c.UID, clock(c.At))
 			}
 		}
 	}

@@ -137,10 +137,10 @@ func accepted(e *evidence, b, a bool) {
 // may come anywhere.
 func TestTheCheckerKnowsWhatMayOvertake(t *testing.T) {
 	for name, spoil := range map[string]func(*evidence){
-		"one by SQL":                func(e *evidence) { accepted(e, true, false) },
-		"again behind a restore":    func(e *evidence) { accepted(e, false, false); e.posts[1].Repeated = true },
-		"acknowledged behind it":    func(e *evidence) { accepted(e, false, false); e.posts[1].AckedAt = e.posts[0].At.Add(1) },
-		"of which nothing is known": func(e *evidence) { accepted(e, false, false); e.posts[1].Acked = false },
+		"one by SQL":             func(e *evidence) { accepted(e, true, false) },
+		"again behind a restore": func(e *evidence) { accepted(e, false, false); e.posts[1].Repeated = true },
+		"acknowledged behind it": func(e *evidence) { accepted(e, false, false); e.posts[1].AckedAt = e.posts[0].At.Add(1) },
+		"never acknowledged":     func(e *evidence) { accepted(e, false, false); e.posts[1].Acked = false },
 	} {
 		e := good()
 		spoil(e)

@@ -49,7 +49,7 @@ type result struct {
 	After        usage               `json:"after"`
 	Largest      map[string]int      `json:"largest,omitempty"`
 	Exits        map[string]int      `json:"exits"`
-	Alone        map[string]int      `json:"exits_alone,omitempty"` // of these, ends of which no signal was the cause
+	Alone        map[string]int      `json:"exits_alone,omitempty"` // of these, ends without a signal of ours
 	Troubles     []string            `json:"troubles,omitempty"`
 	Dir          string              `json:"dir,omitempty"`
 	Flows        *flowCounts         `json:"flows,omitempty"`
@@ -366,7 +366,8 @@ func (w *world) checkLogs(say found) {
 func (w *world) count(ctx context.Context, c *pgx.Conn, rows []row) *result {
 	out := &result{Faults: w.counts, Failed: w.failed, Skipped: w.skipped, Storms: w.storms,
 		Posted: len(w.client.posts), Answers: w.client.counts, Ended: map[string]int{},
-		Exits: map[string]int{}, Alone: map[string]int{}, Troubles: w.troubles, Dir: w.dir, Standing: len(w.standing), Found: w.found,
+		Exits: map[string]int{}, Alone: map[string]int{},
+		Troubles: w.troubles, Dir: w.dir, Standing: len(w.standing), Found: w.found,
 		Recovery: recoveries(w.times, w.late), Before: w.before,
 		times: w.times, late: w.late, After: w.usage(ctx), Largest: w.largest}
 	for _, p := range w.client.posts {

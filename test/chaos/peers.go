@@ -305,7 +305,8 @@ func (w *world) goBack(ctx context.Context, old time.Duration, executed *ledger)
 	_, err := w.postern(key, "quarantine", "reconcile", "--url", w.client.apis[0])
 	w.note(err)
 	began := executed.begunSince(quiet)
-	own, err := w.query(ctx, `SELECT coalesce(string_agg(job_id::text, ', '), '') FROM postern.job WHERE job_id = ANY ($1)`, began)
+	own, err := w.query(ctx, `SELECT coalesce(string_agg(job_id::text, ', '), '')
+		FROM postern.job WHERE job_id = ANY ($1)`, began)
 	if w.note(err); own != "" {
 		w.violate("nothing leaves a store that lost something", "since %s these jobs have begun: %s", clock(quiet), own)
 	}

@@ -134,7 +134,8 @@ var twins = []twin{
 	},
 	{
 		name: "no_quarantine", planted: "a process does not notice that the database went back",
-		caught: "a restore is noticed", faults: "restore", o: options{seconds: 8, every: 3 * time.Second, settle: 10 * time.Second},
+		caught: "a restore is noticed", faults: "restore",
+		o: options{seconds: 8, every: 3 * time.Second, settle: 10 * time.Second},
 	},
 	{
 		name: "quarantine_unheeded", planted: "a quarantine that is there holds nothing back",
