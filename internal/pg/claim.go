@@ -73,35 +73,37 @@ func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Leas
 	if s.QuarantineView().Whole() {
 		return nil, false, nil
 	}
-	for range 3 {
-		var unsure bool
-		leases, more, unsure, err = s.claimOnce(ctx, node, room)
-		if !unsure {
+	w := &laneWalk{}
+	for range 8 { // what is left then is the next claim's
+		var again bool
+		if leases, more, again, err = s.claimOnce(ctx, node, room, w); !again {
 			break
 		}
-		time.Sleep(2 * time.Millisecond) // somebody looks whether the node is to be buried
 	}
 	return leases, more, err
 }
 
-// claimOnce is Claim; unsure says that there was something to claim and the node's row was locked or dead.
-func (s *Store) claimOnce(ctx context.Context, node Node, room Room) (leases []*Lease, more, unsure bool, err error) {
+// claimOnce is Claim; again says that nothing was leased, and another look may find something: the node's row was
+// locked or dead, or there are more lanes than one look walks through.
+func (s *Store) claimOnce(ctx context.Context, node Node, room Room, w *laneWalk) (leases []*Lease, more, again bool, err error) {
 	var c *claim
 	var load *loader
 	err = s.Run(ctx, func(t *db.Txn) error {
-		more, unsure, load = false, false, nil
+		more, again, load = false, false, nil
 		c = &claim{s: s, e: newEffects(s), node: node, room: room, t: t, quarantine: s.QuarantineView()}
 		if err := c.openLanes(ctx); err != nil {
 			return err
 		}
-		if more = c.left; len(c.lanes) == 0 {
+		again = w.further(c.view.behind, c.cut)
+		if more = c.left || again; len(c.lanes) == 0 {
 			return t.Rollback(ctx)
 		}
 		if err := c.lock(ctx); err != nil {
 			return err
 		}
-		more = c.match() || c.left
-		if unsure = len(c.picks) > 0 && !c.alive; len(c.picks) == 0 || unsure {
+		more = c.match() || more
+		if len(c.picks) == 0 || !c.alive {
+			again = again || len(c.picks) > 0
 			return t.Rollback(ctx)
 		}
 		load = newLoader(s, nil)
@@ -113,7 +115,29 @@ func (s *Store) claimOnce(ctx context.Context, node Node, room Room) (leases []*
 	if err == nil && load != nil {
 		leases, err = c.leases(ctx, load)
 	}
-	return leases, more, unsure, err
+	if again && err == nil && load == nil && !c.alive {
+		time.Sleep(2 * time.Millisecond) // somebody looks whether the node is to be buried
+	}
+	return leases, more, again && err == nil && load == nil, err
+}
+
+// laneWalk is what the looks of one claim have walked through, where there are more lanes than one look takes.
+type laneWalk struct {
+	first         int32 // behind it the first look began
+	begun, turned bool  // turned: the end was reached, and the walk begins anew
+}
+
+// further notes that a look walked from one lane to another, where 0 is the beginning and the end, and says whether
+// there are lanes that none of these looks has seen.
+func (w *laneWalk) further(from, cut int32) bool {
+	if !w.begun {
+		w.begun, w.first = true, from
+	}
+	if w.turned {
+		return cut != 0 && cut < w.first
+	}
+	w.turned = cut == 0
+	return cut != 0 || w.first != 0
 }
 
 type claim struct {
@@ -123,7 +147,8 @@ type claim struct {
 	node  Node
 	room  Room
 	alive bool
-	left  bool // a queue waits for a sender that is not free
+	left  bool  // a queue waits for a sender that is not free
+	cut   int32 // the lane to which the walk came; 0 is the end
 	view  laneView
 
 	quarantine *Quarantined // by which all of the claim is decided
@@ -161,7 +186,7 @@ func (c *claim) openLanes(ctx context.Context) error {
 	if err := c.t.Send(ctx, b); err != nil {
 		return err
 	}
-	c.s.fronts.seen(c.view, c.lanes, c.e.now)
+	c.s.fronts.seen(c.view, c.lanes, c.cut, c.e.now)
 	var known []*openLane
 	for _, l := range c.lanes {
 		if l.kind != "exclusive" {

@@ -25,8 +25,9 @@ type openLane struct {
 }
 
 // openLanesSQL finds the lanes with work. Of those whose fronts are known ($5) it looks for the first row behind them;
-// between them ($3, $4) it walks from lane to lane along the key of ready. So its cost is the number of lanes with
-// work, not of queues. A paused or removed dispatcher, a paused context, a gate that has not passed, and a held
+// between them ($3, $4) it walks from lane to lane along the key of ready, $8 of them at most: all parts step on
+// together, and a last row of kind cut says up to which lane each has come, so that the next look goes on there. So
+// its cost is the number of lanes with work, not of queues, and is bounded. A paused or removed dispatcher, a paused context, a gate that has not passed, and a held
 // exclusive lane are closed; so is one whose senders all lie in a paused pool. A drained sender is free for what names
 // it.
 const openLanesSQL = `
@@ -35,10 +36,10 @@ WITH RECURSIVE l(lane, upto) AS (
 		FROM ROWS FROM (unnest($3::int[]), unnest($4::int[])) g(after, upto)
 	UNION ALL
 	SELECT (SELECT r.lane FROM postern.ready r WHERE r.lane > l.lane AND r.lane < l.upto ORDER BY r.lane LIMIT 1), l.upto FROM l WHERE l.lane IS NOT NULL
-), f AS (
+), w AS (SELECT lane, upto FROM l LIMIT $8), f AS (
 	SELECT w.lane, (SELECT r.since FROM postern.ready r WHERE r.lane = w.lane AND r.prio = 0 AND r.since >= w.high ORDER BY r.since LIMIT 1) AS high,
 		(SELECT r.since FROM postern.ready r WHERE r.lane = w.lane AND r.prio = 1 AND r.since >= w.low ORDER BY r.since LIMIT 1) AS low
-	FROM (SELECT lane, timestamptz '-infinity' AS high, timestamptz '-infinity' AS low FROM l WHERE lane IS NOT NULL
+	FROM (SELECT lane, timestamptz '-infinity' AS high, timestamptz '-infinity' AS low FROM w WHERE lane IS NOT NULL
 		UNION ALL SELECT k.lane, k.high, k.low FROM ROWS FROM (unnest($5::int[]), unnest($6::timestamptz[]), unnest($7::timestamptz[])) k(lane, high, low)) w
 )
 SELECT n.lane_id, coalesce(n.shared, n.lane_id), n.kind,
@@ -56,7 +57,11 @@ WHERE (f.high IS NOT NULL OR f.low IS NOT NULL) AND n.holder IS NULL
 	AND (n.kind = 'resume' OR NOT d.paused AND d.removed_at IS NULL
 	AND NOT EXISTS (SELECT FROM postern.context c WHERE c.context_id = d.context_id AND c.paused)
 	AND (d.gate_until IS NULL OR d.gate_until <= coalesce($1::timestamptz, clock_timestamp())))
-LIMIT 1000`
+UNION ALL SELECT min(s.last), 0, 'cut', 0, 0, 0, false, 0, 0, NULL, NULL
+	FROM (SELECT max(lane) AS last FROM w GROUP BY upto HAVING count(lane) = count(*)) s HAVING min(s.last) IS NOT NULL`
+
+// lanesAtOnce is how many lanes a claim walks through, besides those whose fronts are known.
+const lanesAtOnce = 1000
 
 // needs says whether what stands in the lane goes out by a sender: all of a type with a pool, and what is pinned to one
 // (S2.9), also where its type has no pool any more.
@@ -68,13 +73,19 @@ func (c *claim) findLanes(b *pgx.Batch) {
 	for lane := range c.view.from {
 		known = append(known, lane)
 	}
+	if _, has := c.view.from[c.s.Conf.Resume]; !has { // is looked at in each claim, too
+		known = append(known, c.s.Conf.Resume)
+	}
 	slices.Sort(known)
 	after, upto := append([]int32{math.MinInt32}, known...), append(slices.Clone(known), math.MaxInt32)
+	for i := range after {
+		after[i] = min(max(after[i], c.view.behind), upto[i])
+	}
 	high, low := make([]pgtype.Timestamptz, len(known)), make([]pgtype.Timestamptz, len(known))
 	for i, lane := range known {
 		high[i], low[i] = c.view.of(lane).args()
 	}
-	b.Queue(openLanesSQL, c.s.Clock(), c.room.Total, after, upto, known, high, low).Query(func(rows pgx.Rows) error {
+	b.Queue(openLanesSQL, c.s.Clock(), c.room.Total, after, upto, known, high, low, lanesAtOnce+len(after)).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			l := &openLane{}
 			var high, low *time.Time
@@ -82,6 +93,10 @@ func (c *claim) findLanes(b *pgx.Batch) {
 				&l.free, &high, &low)
 			if err != nil {
 				return err
+			}
+			if l.kind == "cut" {
+				c.cut = l.id
+				continue
 			}
 			l.front = front{*cmp.Or(high, &time.Time{}), *cmp.Or(low, &time.Time{})}
 			c.lanes = append(c.lanes, l)

@@ -217,3 +217,40 @@ func TestTheNewestRowOfAQueueIsLockedAmongMany(t *testing.T) {
 		t.Errorf("%d transactions are not done", waiting)
 	}
 }
+
+// TestLanesThatANodeLeavesAloneDoNotHideTheOthers has more lanes of a type that the node does not take than a look walks
+// through. The lane of its own type is found behind them, also once its front is forgotten.
+func TestLanesThatANodeLeavesAloneDoNotHideTheOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("ALONE", func(d *outbox.Dispatcher) { d.Exclusive = "field:/uid" })
+	w.Dispatcher("T", nil)
+	n := w.Typed("n", "T")
+	var subs []*pg.Submission
+	for i := range 2200 {
+		name := fmt.Sprint("alone-", i)
+		subs = append(subs, w.Sub(name, "ALONE", name))
+	}
+	for part := range slices.Chunk(subs, 200) {
+		w.Ingest(w.S, part...)
+	}
+	for i := range 3 { // one that walks on from where the one before came
+		uid := fmt.Sprint("own-", i)
+		w.Post("own", "T", uid)
+		got := w.Claim(n, pgworld.Everything())
+		if list := taken(got); !slices.Equal(list, []string{uid}) {
+			t.Fatalf("of its own type, behind 2,200 lanes of another, the node took %v", list)
+		}
+		w.Settle(w.Answer(got[0], pgworld.Done()))
+	}
+	all := w.Node("all")
+	seen := map[string]bool{}
+	for range 20 {
+		for _, l := range w.Claim(all, pgworld.Room(200)) {
+			seen[l.Task.UID] = true
+		}
+	}
+	if len(seen) != len(subs) {
+		t.Errorf("of %d lanes %d were served", len(subs), len(seen))
+	}
+}

@@ -36,6 +36,7 @@ func (f front) args() (high, low pgtype.Timestamptz) {
 type fronts struct {
 	mu     sync.Mutex
 	of     map[int32]front
+	behind int32     // the lane behind which the next walk begins
 	next   time.Time // when a look from the beginning is due
 	aside  bool      // claims leave it to LookBack
 	nearby time.Time // when it looks at a minute before the fronts
@@ -58,6 +59,7 @@ type laneView struct {
 	began  time.Time
 	whole  bool // all lanes are read from the beginning
 	from   map[int32]front
+	behind int32
 	turned int
 }
 
@@ -68,7 +70,7 @@ func (l laneView) of(lane int32) front { return l.from[lane] }
 func (f *fronts) view(moved bool) laneView {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := laneView{began: time.Now(), from: make(map[int32]front, len(f.of)), turned: f.turned}
+	l := laneView{began: time.Now(), from: make(map[int32]front, len(f.of)), behind: f.behind, turned: f.turned}
 	l.whole = moved || !f.aside && !l.began.Before(f.next)
 	for lane, at := range f.of {
 		if l.whole {
@@ -79,11 +81,12 @@ func (f *fronts) view(moved bool) laneView {
 	return l
 }
 
-// seen says where the first rows of the lanes stood. A lane that is not among them is closed or empty, and its front
+// seen says where the first rows of the lanes stood, and behind which lane the next claim walks on: 0 is the first. A lane that is not among them is closed or empty, and its front
 // stays. So do all where one was moved back meanwhile: this claim has not seen what lies there.
-func (f *fronts) seen(l laneView, lanes []*openLane, now time.Time) {
+func (f *fronts) seen(l laneView, lanes []*openLane, cut int32, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.behind = cut
 	if took := time.Since(l.began); l.whole && took > frontsCheap {
 		f.next = time.Now().Add(frontsShare * took)
 		if took > frontsFelt && !f.aside {

@@ -12,15 +12,15 @@ func TestAFrontThatIsMovedBackStaysUntilItWasLookedAt(t *testing.T) {
 	at := func(s int) front { return front{1: now.Add(time.Duration(s) * time.Second)} }
 	lane := func(s int) []*openLane { return []*openLane{{id: 7, front: at(s)}} }
 	var f fronts
-	f.seen(f.view(false), lane(-20), now)
+	f.seen(f.view(false), lane(-20), 0, now)
 	early := f.view(false)
 	f.back(false, 0, map[int32]front{7: at(-30), 8: at(-40)}, nil)
-	f.seen(early, lane(-10), now)
+	f.seen(early, lane(-10), 0, now)
 	late := f.view(false)
 	if got := f.of[7]; !got[1].Equal(at(-30)[1]) || len(f.of) != 1 {
 		t.Fatalf("a claim that began before has moved it to %v", f.of)
 	}
-	f.seen(late, lane(-10), now)
+	f.seen(late, lane(-10), 0, now)
 	if got := f.of[7]; !got[1].Equal(at(-10)[1]) {
 		t.Errorf("a claim that began there has left it at %v", got)
 	}
@@ -31,7 +31,7 @@ func TestALookThatIsFeltIsNotTheClaims(t *testing.T) {
 	var f fronts
 	l := f.view(false)
 	l.began = l.began.Add(-time.Second)
-	f.seen(l, nil, time.Now())
+	f.seen(l, nil, 0, time.Now())
 	f.next = time.Time{}
 	if !l.whole || !f.aside || f.view(false).whole || !f.view(true).whole {
 		t.Fatalf("after a look of a second %+v", &f)
