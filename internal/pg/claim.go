@@ -74,7 +74,7 @@ func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Leas
 		return nil, false, nil
 	}
 	w := &laneWalk{}
-	for range 8 { // what is left then is the next claim's
+	for range 8 { // the lanes left then are the next claim's
 		var again bool
 		if leases, more, again, err = s.claimOnce(ctx, node, room, w); !again {
 			break
@@ -85,7 +85,9 @@ func (s *Store) Claim(ctx context.Context, node Node, room Room) (leases []*Leas
 
 // claimOnce is Claim; again says that nothing was leased, and another look may find something: the node's row was
 // locked or dead, or there are more lanes than one look walks through.
-func (s *Store) claimOnce(ctx context.Context, node Node, room Room, w *laneWalk) (leases []*Lease, more, again bool, err error) {
+func (s *Store) claimOnce(ctx context.Context, node Node, room Room, w *laneWalk) (
+	leases []*Lease, more, again bool, err error,
+) {
 	var c *claim
 	var load *loader
 	err = s.Run(ctx, func(t *db.Txn) error {

@@ -27,9 +27,9 @@ type openLane struct {
 // openLanesSQL finds the lanes with work. Of those whose fronts are known ($5) it looks for the first row behind them;
 // between them ($3, $4) it walks from lane to lane along the key of ready, $8 of them at most: all parts step on
 // together, and a last row of kind cut says up to which lane each has come, so that the next look goes on there. So
-// its cost is the number of lanes with work, not of queues, and is bounded. A paused or removed dispatcher, a paused context, a gate that has not passed, and a held
-// exclusive lane are closed; so is one whose senders all lie in a paused pool. A drained sender is free for what names
-// it.
+// its cost is the number of lanes with work, not of queues, and is bounded. A paused or removed dispatcher, a paused
+// context, a gate that has not passed, and a held exclusive lane are closed; so is one whose senders all lie in a
+// paused pool. A drained sender is free for what names it.
 const openLanesSQL = `
 WITH RECURSIVE l(lane, upto) AS (
 	SELECT (SELECT r.lane FROM postern.ready r WHERE r.lane > g.after AND r.lane < g.upto ORDER BY r.lane LIMIT 1), g.upto
@@ -85,7 +85,8 @@ func (c *claim) findLanes(b *pgx.Batch) {
 	for i, lane := range known {
 		high[i], low[i] = c.view.of(lane).args()
 	}
-	b.Queue(openLanesSQL, c.s.Clock(), c.room.Total, after, upto, known, high, low, lanesAtOnce+len(after)).Query(func(rows pgx.Rows) error {
+	args := []any{c.s.Clock(), c.room.Total, after, upto, known, high, low, lanesAtOnce + len(after)}
+	b.Queue(openLanesSQL, args...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			l := &openLane{}
 			var high, low *time.Time

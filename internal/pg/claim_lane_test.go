@@ -218,8 +218,8 @@ func TestTheNewestRowOfAQueueIsLockedAmongMany(t *testing.T) {
 	}
 }
 
-// TestLanesThatANodeLeavesAloneDoNotHideTheOthers has more lanes of a type that the node does not take than a look walks
-// through. The lane of its own type is found behind them, also once its front is forgotten.
+// TestLanesThatANodeLeavesAloneDoNotHideTheOthers has more lanes of a type that the node does not take than a look
+// walks through. The lane of its own type is found behind them, also once its front is forgotten.
 func TestLanesThatANodeLeavesAloneDoNotHideTheOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

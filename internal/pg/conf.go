@@ -119,6 +119,7 @@ type conf struct {
 	view     atomic.Pointer[confView]
 	readings atomic.Int64 // that have begun
 	lanes    sync.Map     // laneKey -> int32; a lane never changes its id
+	kept     atomic.Int32 // of lanes, some
 	shared   sync.Map     // ids of lanes that are known to be no exclusive ones
 	schemas  sync.Map     // ids of dispatchers -> *readSchema
 	Resume   int32
@@ -295,15 +296,28 @@ func (c *conf) ensureLane(ctx context.Context, pool *pgxpool.Pool, k laneKey) er
 	if err != nil {
 		return db.Known(err)
 	}
-	c.lanes.Store(k, id)
+	c.keepLane(k, id)
 	if !k.Exclusive {
 		c.shared.Store(id, true)
 	}
 	return nil
 }
 
+// lanesKept bounds the lanes that a process remembers: an exclusive one is there for each value that a field ever had.
+const lanesKept = 1 << 17
+
+// keepLane remembers a lane. Where there are too many, it forgets all: those in use are soon read again.
+func (c *conf) keepLane(k laneKey, id int32) {
+	if c.kept.Add(1) > lanesKept {
+		c.kept.Store(1)
+		c.lanes.Clear()
+	}
+	c.lanes.Store(k, id)
+}
+
 // makeLane returns the id of a lane, which it makes if it is not there. A lane of a group is made once the lane that it
-// shares is seen, which lasts for ever: no lane is removed.
+// shares is seen, which lasts for ever: no lane is removed. It looks first, since an insert that finds the lane takes
+// a number of those that there are.
 func makeLane(ctx context.Context, in db.Querier, k laneKey) (id int32, err error) {
 	kind, value := "dispatcher", (*string)(nil)
 	switch {
@@ -315,23 +329,23 @@ func makeLane(ctx context.Context, in db.Querier, k laneKey) (id int32, err erro
 	var shared int32
 	if k.Shared != "" {
 		err = in.QueryRow(ctx, `
-			WITH made AS (INSERT INTO postern.lane (kind, value) VALUES ('group', $1)
+			WITH had AS (SELECT lane_id FROM postern.lane
+				WHERE dispatcher_id IS NULL AND pool_id IS NULL AND sender_id IS NULL AND value = $1),
+			made AS (INSERT INTO postern.lane (kind, value) SELECT 'group', $1 WHERE NOT EXISTS (SELECT FROM had)
 				ON CONFLICT DO NOTHING RETURNING lane_id)
-			SELECT lane_id FROM made
-			UNION ALL SELECT lane_id FROM postern.lane
-				WHERE dispatcher_id IS NULL AND pool_id IS NULL AND sender_id IS NULL AND value = $1
-			LIMIT 1`, k.Shared).Scan(&shared)
+			SELECT lane_id FROM had UNION ALL SELECT lane_id FROM made`, k.Shared).Scan(&shared)
 		if err != nil {
 			return 0, err
 		}
 	}
 	err = in.QueryRow(ctx, `
-		WITH made AS (INSERT INTO postern.lane (kind, dispatcher_id, pool_id, sender_id, value, shared)
-			VALUES ($1, $2, nullif($3, 0), nullif($4, 0), $5, nullif($6, 0))
+		WITH had AS (SELECT lane_id FROM postern.lane
+			WHERE dispatcher_id = $2 AND pool_id IS NOT DISTINCT FROM nullif($3, 0)
+			AND sender_id IS NOT DISTINCT FROM nullif($4, 0) AND value IS NOT DISTINCT FROM $5),
+		made AS (INSERT INTO postern.lane (kind, dispatcher_id, pool_id, sender_id, value, shared)
+			SELECT $1, $2, nullif($3, 0), nullif($4, 0), $5, nullif($6, 0) WHERE NOT EXISTS (SELECT FROM had)
 			ON CONFLICT DO NOTHING RETURNING lane_id)
-		SELECT lane_id FROM made UNION ALL
-		SELECT lane_id FROM postern.lane WHERE dispatcher_id = $2 AND pool_id IS NOT DISTINCT FROM nullif($3, 0)
-			AND sender_id IS NOT DISTINCT FROM nullif($4, 0) AND value IS NOT DISTINCT FROM $5 LIMIT 1`,
+		SELECT lane_id FROM had UNION ALL SELECT lane_id FROM made`,
 		kind, k.Dispatcher, k.Pool, k.Sender, value, shared).Scan(&id)
 	return id, err
 }

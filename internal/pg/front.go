@@ -81,8 +81,9 @@ func (f *fronts) view(moved bool) laneView {
 	return l
 }
 
-// seen says where the first rows of the lanes stood, and behind which lane the next claim walks on: 0 is the first. A lane that is not among them is closed or empty, and its front
-// stays. So do all where one was moved back meanwhile: this claim has not seen what lies there.
+// seen says where the first rows of the lanes stood, and behind which lane the next claim walks on; 0 is the beginning.
+// A lane that is not among them is closed or empty, and its front stays. So do all where one was moved back meanwhile:
+// this claim has not seen what lies there.
 func (f *fronts) seen(l laneView, lanes []*openLane, cut int32, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

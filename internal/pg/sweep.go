@@ -84,16 +84,23 @@ func (s *Store) reapFrom(ctx context.Context, before time.Time, from int64, atOn
 
 // Relane moves queues that stand in lanes which no longer fit their head's dispatcher (its pool or
 // exclusiveness has changed) and returns how many. A process that did not know of the change yet may
-// have put them there, so it is repeated. Lanes that fit are not read.
+// have put them there, so it is repeated. Lanes without ready queues are not looked at: of an
+// exclusive type there is one for each value that its field ever had. Of those that fit no queue is read.
 func (s *Store) Relane(ctx context.Context) (n int, err error) {
-	rows, err := s.Pool().Query(ctx, `WITH other AS MATERIALIZED (SELECT * FROM (SELECT l.lane_id, l.pool_id, (l.kind = 'exclusive') <> (coalesce(d.settings->>'exclusive', 'none') NOT IN ('', 'none'))
+	rows, err := s.Pool().Query(ctx, `WITH RECURSIVE w(lane) AS (
+		SELECT (SELECT r.lane FROM postern.ready r ORDER BY r.lane LIMIT 1)
+		UNION ALL
+		SELECT (SELECT r.lane FROM postern.ready r WHERE r.lane > w.lane ORDER BY r.lane LIMIT 1)
+		FROM w WHERE lane IS NOT NULL),
+		other AS MATERIALIZED (SELECT * FROM (SELECT l.lane_id, l.pool_id, (l.kind = 'exclusive') <> (coalesce(d.settings->>'exclusive', 'none') NOT IN ('', 'none'))
 				OR l.kind = 'exclusive' AND CASE
 					WHEN d.settings->>'exclusive' = 'type' THEN l.value <> ''
 					WHEN jsonb_typeof(d.settings->'exclusive') = 'object' THEN NOT starts_with(l.value,
 						concat(d.settings->'exclusive'->>'group', d.settings->'exclusive'->>'by', ' '))
 					ELSE NOT starts_with(l.value, substr(d.settings->>'exclusive', length('field:') + 1) || ' ') END
 				OR l.kind = 'dispatcher' AND (l.pool_id IS NULL) <> (d.pool_id IS NULL) AS whole, l.kind = 'dispatcher' AND l.pool_id <> d.pool_id AS pool
-			FROM postern.lane l JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id) l WHERE whole OR pool)
+			FROM w JOIN postern.lane l ON l.lane_id = w.lane
+			JOIN postern.dispatcher d ON d.dispatcher_id = l.dispatcher_id) l WHERE whole OR pool)
 		SELECT DISTINCT r.queue_id FROM other l CROSS JOIN LATERAL (SELECT r.queue_id FROM postern.ready r WHERE r.lane = l.lane_id
 			AND (l.whole OR NOT EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = r.queue_id AND q.pool_id = l.pool_id OFFSET 0)) LIMIT 1000) r LIMIT 1000`)
 	if err != nil {
