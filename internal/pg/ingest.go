@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -240,7 +241,10 @@ func (in *ingest) load(ctx context.Context, t *db.Txn) error {
 	if gone != nil || in.deps == nil {
 		return gone
 	}
-	return exact(ctx, t, in.deps.marking(in)) // marks count from the head on, so it must be known
+	if in.deps.moved {
+		return in.deps
+	}
+	return exact(ctx, t, slices.Collect(maps.Values(in.queues))) // they may get marks, which count from the head on
 }
 
 // scanKeys reads rows of knownSQL: which keys have been given, and to what.

@@ -27,7 +27,12 @@ const (
 //
 // Why none is missed: the queues of what is depended on are locked together with those that are posted to,
 // so that its end either is seen here or sees our mark.
+//
+// A transaction that was moved to another queue is read there. A move holds the locks of both queues until its commit,
+// so that behind ours each place is the last one, or says where the next one is: then all begins again, with the locks
+// of the queue that it is in by then.
 type dependencies struct {
+	s       *Store
 	subs    []*Submission
 	refs    map[int][]*reference
 	uids    map[taskKey]int // of this commit
@@ -35,6 +40,7 @@ type dependencies struct {
 	placed  map[int]outbox.ID
 	later   map[int]bool // put off to a later commit, with what they depend on
 	changed bool         // something was refused after somebody who depends on it was placed: decide again
+	moved   bool         // some of refs were not where they were looked for
 
 	fates    map[int]fate // found so far: a diamond is walked once
 	refusals map[int]error
@@ -51,8 +57,17 @@ type reference struct {
 
 func (d *dependencies) Error() string { return "what a transaction depends on was refused" }
 
-// Mend does nothing: the dependencies have been read again already.
-func (d *dependencies) Mend(context.Context) error { return nil }
+// Mend follows what was moved, through all queues that it was in.
+func (d *dependencies) Mend(ctx context.Context) error {
+	for d.moved {
+		b := &pgx.Batch{}
+		d.load(b)
+		if err := d.s.Db(ctx).SendBatch(ctx, b).Close(); err != nil {
+			return db.Known(err)
+		}
+	}
+	return nil
+}
 
 // Elsewhere is false: nothing is left to do.
 func (d *dependencies) Elsewhere() bool { return false }
@@ -63,7 +78,7 @@ func (s *Store) dependencies(ctx context.Context, subs []*Submission) (*dependen
 	if !slices.ContainsFunc(subs, func(sub *Submission) bool { return len(sub.DependsOn) > 0 }) {
 		return nil, nil
 	}
-	d := &dependencies{subs: subs, refs: map[int][]*reference{}, uids: map[taskKey]int{}, refused: map[int]error{}, placed: map[int]outbox.ID{},
+	d := &dependencies{s: s, subs: subs, refs: map[int][]*reference{}, uids: map[taskKey]int{}, refused: map[int]error{}, placed: map[int]outbox.ID{},
 		later: map[int]bool{}, fates: map[int]fate{}, refusals: map[int]error{}}
 	for i, sub := range subs {
 		if _, twice := d.uids[taskKey{sub.ContextID, sub.UID}]; sub.UID != "" && !twice {
@@ -177,9 +192,9 @@ func (d *dependencies) queues(ids []int64) []int64 {
 	return ids
 }
 
-// load reads, behind the locks, how it stands with what is depended on.
+// load reads, behind the locks, how it stands with what is depended on, and takes one step after what was moved.
 func (d *dependencies) load(b *pgx.Batch) {
-	d.changed = false
+	d.changed, d.moved = false, false
 	clear(d.placed)
 	clear(d.fates)
 	clear(d.refusals)
@@ -190,41 +205,24 @@ func (d *dependencies) load(b *pgx.Batch) {
 			}
 			r.state = "" // no such transaction
 			// lateral: as a condition, a plan that was made while there were few marks reads all of them
-			b.Queue(`SELECT coalesce(o.state, 'WAITING'), m.seq IS NOT NULL
+			b.Queue(`SELECT coalesce(o.state, 'WAITING'), m.seq IS NOT NULL,
+					CASE WHEN o.error_code = '`+codeMoved+`' THEN o.result->>'moved_to' END
 				FROM postern.task t LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day)
 				LEFT JOIN LATERAL (SELECT seq FROM postern.mark WHERE (queue_id, seq, kind) = (t.queue_id, t.seq, 'watched') LIMIT 1) m ON true
 				WHERE (t.queue_id, t.seq, t.day, postern.salt(t.created_at, t.moved_from), t.context_id) = ($1, $2, $3, $4, $5)`, r.id.Queue, r.id.Seq, r.id.Day.Time(), r.id.Salt, d.subs[i].ContextID).
 				Query(func(rows pgx.Rows) error {
-					_, err := pgx.ForEachRow(rows, []any{&r.state, &r.watched}, func() error { return nil })
+					var to *string
+					_, err := pgx.ForEachRow(rows, []any{&r.state, &r.watched, &to}, func() (err error) {
+						if to != nil {
+							d.moved = true
+							r.id, err = outbox.ParseID(*to)
+						}
+						return err
+					})
 					return err
 				})
 		}
 	}
-}
-
-// marking lists the queues in which marks may be set.
-func (d *dependencies) marking(in *ingest) (rows []*QueueRow) {
-	seen := map[int64]bool{}
-	add := func(q *QueueRow) {
-		if q != nil && !seen[q.ID] {
-			seen[q.ID] = true
-			rows = append(rows, q)
-		}
-	}
-	for i, list := range d.refs {
-		if sub := d.subs[i]; sub.Queue != "" {
-			add(in.row(sub))
-		}
-		for _, r := range list {
-			if r.found {
-				add(in.queues[r.id.Queue])
-			}
-			if r.sub >= 0 && d.subs[r.sub].Queue != "" {
-				add(in.row(d.subs[r.sub]))
-			}
-		}
-	}
-	return rows
 }
 
 // refusal says why a submission is refused for what it depends on.

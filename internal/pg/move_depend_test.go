@@ -1,0 +1,99 @@
+package pg_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
+)
+
+// movedOften moves a transaction between two queues, more often than a post begins again, and returns all its ids.
+func (w *world) movedOften(uid string) (ids []outbox.ID) {
+	w.T.Helper()
+	ids = []outbox.ID{w.UID(uid)}
+	for i := range 10 {
+		w.Later(time.Second)
+		r, err := w.S.MoveTo(w.Ctx, w.By, ids[i], []string{"q", "p"}[i%2], nil)
+		w.Must(err)
+		ids = append(ids, *r.Moved)
+	}
+	pgworld.HoldsTrue(w.T, w.Ctx, w.S.Pool())
+	return ids
+}
+
+func TestADependentOnAnOldIDOfWhatWasMovedWaitsForIt(t *testing.T) {
+	t.Parallel()
+	for _, door := range []string{"post", "submit"} {
+		for _, uid := range []string{"ok-a", "bad-a"} {
+			w := newWorld(t)
+			w.Dispatcher("T", nil)
+			w.Post("p", "T", uid)
+			ids := w.movedOften(uid)
+			for i, id := range []outbox.ID{ids[0], ids[4], ids[10]} {
+				d := fmt.Sprint("ok-d", i)
+				if door == "post" {
+					w.after("r", d, id.String(), uid)
+					continue
+				}
+				w.Must(w.submitAfter(w.app(1), "r", d, id.String()))
+				w.drainAll(w.S)
+			}
+			if got := w.states("ok-d0", "ok-d1", "ok-d2"); got != "ok-d0 WAITING, ok-d1 WAITING, ok-d2 WAITING" {
+				t.Errorf("%s: %s", door, got)
+			}
+			if on := w.ByUID("ok-d0").DependsOn; len(on) != 1 || on[0] != ids[10].String() {
+				t.Errorf("%s: it depends on %v, want %s", door, on, ids[10])
+			}
+			pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+			order, want := w.run(w.Node("n")), []string{"ok-a", "ok-d0", "ok-d1", "ok-d2"}
+			if uid == "bad-a" {
+				want = []string{"bad-a"}
+			}
+			if !slices.Equal(order, want) {
+				t.Errorf("%s: %v went out, want %v", door, order, want)
+			}
+			pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+		}
+	}
+}
+
+// The place of a uid is read before any queue is locked. A move that commits in between leads to the new one.
+func TestADependentOnWhatIsBeingMovedWaitsForIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("T", nil)
+	id := w.Post("p", "T", "ok-a")[0]
+	o := w.Other()
+	held, finish := pgworld.Hold(w.S, 2) // the first one makes the queue
+	moved, posted := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := w.S.MoveTo(w.Ctx, w.By, id, "q", nil)
+		moved <- err
+	}()
+	select {
+	case <-held:
+	case err := <-moved:
+		t.Fatalf("the move was not held: %v", err)
+	}
+	sub := dependent("r", "ok-d", "ok-a")
+	sub.ContextID = w.ID
+	go func() {
+		out, err := o.S.Ingest(w.Ctx, []*pg.Submission{sub}, false)
+		if err == nil {
+			err = out[0].Err
+		}
+		posted <- err
+	}()
+	w.AwaitBlocked(o.PID)
+	finish(nil)
+	w.Must(<-moved)
+	w.Must(<-posted)
+	if order := w.run(w.Node("n")); !slices.Equal(order, []string{"ok-a", "ok-d"}) {
+		t.Errorf("%v went out, and %s", order, w.states("ok-d"))
+	}
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+}
