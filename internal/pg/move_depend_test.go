@@ -97,3 +97,39 @@ func TestADependentOnWhatIsBeingMovedWaitsForIt(t *testing.T) {
 	}
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
+
+// An application that lost the answer to its commit sends the same again. What an operator moved since is the same.
+func TestASubmitThatIsRepeatedAfterAMoveIsTheSame(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("T", nil)
+	app := w.app(1)
+	x := w.Post("x", "T", "x")[0]
+	again := func() error { return w.submitAfter(app, "p", "u", x.String()) }
+	unordered := func() error { return w.submitAfter(app, "", "free") }
+	w.Must(again())
+	w.Must(unordered())
+	w.drainAll(w.S)
+	first := w.movedOften("u")[0]
+	w.MoveTo("u", "q", nil)
+	w.MoveTo("x", "y", nil)
+	w.MoveTo("x", "z", nil)
+	w.MoveTo("free", "q", nil)
+	w.Must(again())
+	w.Must(w.submitAfter(app, "p", "u", "x"))
+	w.Must(unordered())
+	for want, err := range map[string]error{
+		"[queue]":      w.submitAfter(app, "q", "u", x.String()),
+		"[depends_on]": w.submitAfter(app, "p", "u", "free"),
+	} {
+		if _, doc := problem(t, err); fmt.Sprint(doc["code"], doc["differs"]) != "idempotency_conflict"+want {
+			t.Errorf("%v, want %s", doc, want)
+		}
+	}
+	if out := w.drainAll(w.S); out.Rows != 0 {
+		t.Errorf("drained %+v", out)
+	}
+	// retention forgets what it was before a move, and with it the queue that its body names
+	w.Exec(`DELETE FROM postern.task WHERE (queue_id, seq) = ($1, $2)`, first.Queue, first.Seq)
+	w.Must(again())
+}
