@@ -52,14 +52,35 @@ type dependent struct {
 // dependentsSQL finds who waits for an end: those that still have their mark, directly, in the order of
 // their places.
 const dependentsSQL = `SELECT ` + TaskSelect + `, EXISTS (SELECT FROM postern.mark s WHERE (s.queue_id, s.seq, s.kind) = (t.queue_id, t.seq, 'suspended') OFFSET 0),
-		EXISTS (SELECT FROM postern.dependency e LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (e.on_queue, e.on_seq, e.on_day)
-			WHERE (e.queue_id, e.seq) = (t.queue_id, t.seq) AND (e.on_queue, e.on_seq) <> ($1, $2) AND o.state IS DISTINCT FROM 'DONE' OFFSET 0)
+		` + alsoWaitsSQL + heldBySQL + ` AND (d.queue_id, d.seq) > ($4, $5) ORDER BY d.queue_id, d.seq LIMIT $3`
+
+// alsoWaitsSQL says whether a dependent waits for something else as well.
+const alsoWaitsSQL = `EXISTS (SELECT FROM postern.dependency e
+			LEFT JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (e.on_queue, e.on_seq, e.on_day)
+			WHERE (e.queue_id, e.seq) = (t.queue_id, t.seq) AND (e.on_queue, e.on_seq) <> ($1, $2)
+				AND o.state IS DISTINCT FROM 'DONE' OFFSET 0)`
+
+// heldBySQL reads the dependents of an end that still have their mark.
+const heldBySQL = `
 	FROM postern.dependency d
 	JOIN postern.mark m ON (m.queue_id, m.seq, m.kind) = (d.queue_id, d.seq, 'held')
 	JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
-	WHERE (d.on_queue, d.on_seq) = ($1, $2) AND (d.queue_id, d.seq) > ($4, $5)
-		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
-	ORDER BY d.queue_id, d.seq LIMIT $3`
+	WHERE (d.on_queue, d.on_seq) = ($1, $2)
+		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))`
+
+// finishSQL deletes the row of a ripple that went through all places, unless it has missed a dependent of a DONE end:
+// one that was moved meanwhile, to a place that the ripple had gone past. It returns whether there is one.
+//
+// Why none is left: a statement has one snapshot, in which each dependent is in one place. One that is held there and
+// waits for nothing else is seen. One that waits there for another end B as well is left to B, which commits later. If
+// B reads behind the commit of this end, it releases the dependent, or leaves it to a ripple of its own. If B has read
+// before, it holds the lock of the dependent's queue until its own commit, so that the dependent was not moved: the
+// ripple found it in its place, waited there for B, and read again. A dependent that is posted later is not held by
+// what is DONE. Where the end is another one, the last round has read all dependents in one statement, behind the
+// locks of their queues, and has failed them.
+const finishSQL = `WITH missed AS (SELECT EXISTS (SELECT` + heldBySQL + ` AND NOT ` + alsoWaitsSQL + `) AS one),
+		ended AS (DELETE FROM postern.ripple WHERE (queue_id, seq) = ($1, $2) AND NOT (SELECT m.one FROM missed m))
+	SELECT m.one FROM missed m`
 
 // closureSQL finds who fails with an end, nearest first. It walks through dependents that have ended
 // already, as an earlier round may have ended them.
@@ -111,17 +132,10 @@ func (s *Store) readReach(ctx context.Context, r *reach) error {
 	return db.Known(s.Db(ctx).SendBatch(ctx, b).Close())
 }
 
-// queues lists what has to be locked beside more.
+// queues adds to more what has to be locked beside it; a queue may be there twice.
 func (r *reach) queues(more ...int64) []int64 {
-	seen := map[int64]bool{}
-	for _, id := range more {
-		seen[id] = true
-	}
 	for _, d := range r.list {
-		if !seen[d.ID.Queue] {
-			seen[d.ID.Queue] = true
-			more = append(more, d.ID.Queue)
-		}
+		more = append(more, d.ID.Queue)
 	}
 	return more
 }
@@ -339,16 +353,17 @@ func (s *Store) ripple(ctx context.Context, root outbox.ID, state outbox.State) 
 			if err := r.apply(e, rows, state); err != nil {
 				return err
 			}
-			b = &pgx.Batch{}
-			if done {
-				b.Queue(`DELETE FROM postern.ripple WHERE (queue_id, seq) = ($1, $2)`, root.Queue, root.Seq)
-			}
-			return e.commit(ctx, t, b)
+			return e.commit(ctx, t, &pgx.Batch{})
 		})
-		if err != nil || done {
+		switch missed := false; {
+		case err != nil:
 			return err
-		}
-		if r.good { // a dependent that fails has left the list; one that waits for something else has not
+		case done:
+			after = position{}
+			if err := s.WriteRow(ctx, finishSQL, []any{root.Queue, root.Seq}, &missed); err != nil || !missed {
+				return err
+			}
+		case r.good: // a dependent that fails has left the list, but not one that waits for something else
 			after = positionOf(r.list[len(r.list)-1].ID)
 		}
 	}

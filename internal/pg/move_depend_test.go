@@ -1,6 +1,7 @@
 package pg_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -132,4 +133,50 @@ func TestASubmitThatIsRepeatedAfterAMoveIsTheSame(t *testing.T) {
 	// retention forgets what it was before a move, and with it the queue that its body names
 	w.Exec(`DELETE FROM postern.task WHERE (queue_id, seq) = ($1, $2)`, first.Queue, first.Seq)
 	w.Must(again())
+}
+
+// A ripple goes on behind the places that it has reached. A dependent that is moved before these, between two of its
+// commits, is released all the same.
+func TestADependentThatIsMovedWhileARipplePassesIsReleased(t *testing.T) {
+	t.Parallel()
+	const dependents = 2001 // an end takes a thousand, each commit of a ripple another thousand
+	w := newWorld(t)
+	w.Dispatcher("T", nil)
+	low := w.Post("low", "T", "ok-low")[0]
+	w.Lever(w.S.Cancel(w.Ctx, w.By, low))
+	root := w.Post("root", "T", "ok-root")[0].String()
+	var subs []*pg.Submission
+	for i := range dependents {
+		subs = append(subs, dependent("fan", fmt.Sprint("ok-", i), root))
+	}
+	for part := range slices.Chunk(append(subs, dependent("last", "ok-last", root)), 1000) {
+		for _, a := range w.postAll(part...) {
+			w.Must(a.Err)
+		}
+	}
+	w.Settle(w.Answer(w.Claim(w.Node("n"), pgworld.Everything())[0], pgworld.Done()))
+	o, last, commits := w.Other(), w.UID("ok-last"), 0
+	w.S.HoldCommits(func(context.Context, uint32) (err error) {
+		if commits++; commits == 1 {
+			_, err = o.S.MoveTo(w.Ctx, w.By, last, "low", nil)
+		}
+		return err
+	})
+	for w.S.Rippling() {
+		_, err := w.S.Ripple(w.Ctx)
+		w.Must(err)
+	}
+	w.S.HoldCommits(nil)
+	if now := w.UID("ok-last"); commits < 2 || now.Queue != low.Queue || now.Queue >= last.Queue {
+		t.Fatalf("%d commits, moved from %s to %s", commits, last, now)
+	}
+	var left int
+	w.Scan(`SELECT count(*) FROM postern.ripple`, &left)
+	if left != 0 {
+		t.Errorf("%d ends are left", left)
+	}
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+	if got := len(w.run(w.Node("n2"))); got != dependents+1 {
+		t.Errorf("%d of %d went out", got, dependents+1)
+	}
 }
