@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 )
 
@@ -93,9 +94,8 @@ func standbyAway(ctx context.Context, w *world, r *rand.Rand) {
 		return
 	}
 	w.must(w.other.stop(ctx, "immediate"))
-	for range 5 {
-		wait(ctx, 500*time.Millisecond)
-		w.pg.exec(ctx, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
+	if w.cancelWaits(ctx) == 0 {
+		w.missed("no commit waited for the standby")
 	}
 	err := w.pg.kill()
 	w.must(err)
@@ -103,6 +103,19 @@ func standbyAway(ctx context.Context, w *world, r *rand.Rand) {
 	if err == nil {
 		w.promote(ctx, r)
 	}
+}
+
+// cancelWaits cancels the commits that wait for a standby, for some seconds, and returns how many it has met.
+func (w *world) cancelWaits(ctx context.Context) (met int) {
+	for range 5 {
+		wait(ctx, 500*time.Millisecond)
+		n, err := w.query(ctx, `SELECT (count(*) FILTER (WHERE pg_cancel_backend(pid)))::text
+			FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
+		w.note(err)
+		some, _ := strconv.Atoi(n)
+		met += some
+	}
+	return met
 }
 
 // promote makes the standby the primary.
@@ -121,18 +134,23 @@ func (w *world) promote(ctx context.Context, r *rand.Rand) {
 	wait(ctx, time.Duration(r.Int64N(2000))*time.Millisecond)
 	os.Remove(filepath.Join(old.data(), "standby.signal"))
 	if err := old.start(ctx); err == nil { // revived
-		wait(ctx, time.Duration(1000+r.Int64N(3000))*time.Millisecond)
-		w.checkOld(ctx, old)
+		end := time.Now().Add(time.Duration(1000+r.Int64N(3000)) * time.Millisecond)
+		for !w.checkOld(ctx, old) && time.Now().Before(end) && wait(ctx, 200*time.Millisecond) {
+		}
 		w.note(old.stop(ctx, "immediate"))
 	}
 	w.note(w.follow(ctx))
 }
 
-// checkOld: no process writes to a primary that came back as it was.
-func (w *world) checkOld(ctx context.Context, old *postgres) {
+// checkOld: no process writes to a primary that came back as it was. It looks at the last statement of each session, and
+// says whether one has written.
+func (w *world) checkOld(ctx context.Context, old *postgres) bool {
 	n, err := w.queryOf(ctx, old, `SELECT count(*)::text FROM pg_stat_activity
-		WHERE usename = 'postern' AND query ~ '^(INSERT|UPDATE|COMMIT)'`)
-	if err == nil && n != "0" {
-		w.violate("the old primary gets nothing", "%s sessions of Postern write to it", n)
+		WHERE usename = 'postern' AND (query ~* '^\s*(INSERT|UPDATE|DELETE|COMMIT)\M'
+			OR query ~* '^\s*WITH\M.*\m(INSERT INTO|UPDATE postern|DELETE FROM)\M')`)
+	if err != nil || n == "0" {
+		return false
 	}
+	w.violate("the old primary gets nothing", "%s sessions of Postern write to it", n)
+	return true
 }

@@ -67,6 +67,7 @@ func TestEachInvariantOfTheRowsFindsWhatIsWrong(t *testing.T) {
 	w.findsWhatIsWrittenToAnOldPrimary(t)
 	w.findsWhatIsStagedAlone(t, c)
 	w.findsThatRiverHasNoRow(t, c)
+	w.findsCommitsThatWait(t)
 	look := func(rows string) (found []string) {
 		t.Helper()
 		if _, err := c.Exec(t.Context(), "BEGIN; "+loosen+someTasks+someEnd+someQueue+someSender+rows); err != nil {
@@ -124,12 +125,45 @@ func (w *world) findsWhatIsWrittenToAnOldPrimary(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close(t.Context())
-	if _, err := c.Exec(t.Context(), `UPDATE postern.queue SET paused = paused`); err != nil {
+	for sql, writes := range map[string]bool{
+		`UPDATE postern.queue SET paused = paused`:                                                   true,
+		`DELETE FROM postern.queue WHERE queue_id = 0`:                                               true,
+		`WITH n AS (SELECT 1) UPDATE postern.queue SET paused = paused`:                              true,
+		"WITH n AS MATERIALIZED (SELECT 1),\n\tm AS (DELETE FROM postern.ready RETURNING 1) TABLE m": true,
+		`WITH n AS (SELECT FROM postern.queue FOR UPDATE SKIP LOCKED) SELECT 1 FROM n`:               false,
+		`SELECT 'UPDATE'`: false,
+	} {
+		w.wrong = map[string][]string{}
+		if _, err := c.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+		if w.checkOld(t.Context(), w.pg) != writes || (len(w.wrong["the old primary gets nothing"]) == 1) != writes {
+			t.Errorf("of %q it finds %v", sql, w.wrong)
+		}
+	}
+	w.wrong = map[string][]string{}
+}
+
+// A wait for a standby that is cancelled is counted, and there is none where no commit waits.
+func (w *world) findsCommitsThatWait(t *testing.T) {
+	t.Helper()
+	if n := w.cancelWaits(t.Context()); n != 0 {
+		t.Errorf("no commit waits, and it has met %d", n)
+	}
+	if err := w.synchronous(t.Context(), "nobody"); err != nil {
 		t.Fatal(err)
 	}
-	w.checkOld(t.Context(), w.pg)
-	if len(w.wrong["the old primary gets nothing"]) != 1 {
-		t.Errorf("one session has written, and it finds %v", w.wrong)
+	done := make(chan error)
+	go func() { done <- w.pg.exec(t.Context(), `INSERT INTO chaos.note (text) VALUES ('waits')`) }()
+	met := 0
+	for met == 0 && t.Context().Err() == nil {
+		met = w.cancelWaits(t.Context())
+	}
+	if err := <-done; err != nil || met != 1 || len(w.troubles) > 0 {
+		t.Errorf("it has met %d %v %v", met, err, w.troubles)
+	}
+	if err := w.synchronous(t.Context(), ""); err != nil {
+		t.Fatal(err)
 	}
 }
 
