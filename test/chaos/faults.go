@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"syscall"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // fault is a kind of fault: it breaks something and heals it again.
@@ -141,15 +143,31 @@ func (w *world) kill(ctx context.Context, p *process) {
 	}
 }
 
+// beforeFreeze is how long calls take right before a freeze, and whileFrozen how long an answer to a question until its
+// end. So a process has calls in hand when it is stopped, and what it writes of them once it goes on comes while their
+// queues are in question: a quick worker leaves nothing to write late, or has told the next process all before that, and
+// a program without fences passes.
+const (
+	beforeFreeze = 700 * time.Millisecond
+	whileFrozen  = 4 * time.Second
+)
+
 // freeze stops a process for longer than its lease. Its first calls behind that may be late. While it stands it calls
 // nothing, and a call that it sent before gets to the worker before another process has its queue.
 func freeze(ctx context.Context, w *world, r *rand.Rand) {
 	p := w.any(r, "work")
+	w.worker.linger(workerSettings{Takes: beforeFreeze, StatusLag: whileFrozen})
+	defer w.worker.linger(workerSettings{})
+	wait(ctx, beforeFreeze)
 	had := w.released(ctx, p)
+	for end := time.Now().Add(2 * time.Second); had == nil && time.Now().Before(end) && wait(ctx, 100*time.Millisecond); {
+		had = w.released(ctx, p)
+	}
 	before, err := w.lives(ctx, p)
 	if !w.hit(p, syscall.SIGSTOP) {
 		return
 	}
+	w.worker.linger(workerSettings{StatusLag: whileFrozen})
 	wait(ctx, w.ttl+time.Duration(r.Int64N(int64(w.ttl*3/2)))) // beyond the lease
 	goes := time.Now()
 	p.signal(syscall.SIGCONT)
@@ -162,6 +180,14 @@ func freeze(ctx context.Context, w *world, r *rand.Rand) {
 	if after, err := w.lives(ctx, p); err != nil || after == before {
 		w.missed(p.name + " was not taken for dead")
 	}
+}
+
+// countLate is how many writes came under a fence that was over, and were refused. A number that cannot be read is not 0.
+func (w *world) countLate(ctx context.Context, c *pgx.Conn) (n int) {
+	if err := c.QueryRow(ctx, `SELECT count(*) FROM postern.attempt WHERE step = 'late'`).Scan(&n); err != nil {
+		w.violate("stale writes are refused", "they cannot be counted: %v", err)
+	}
+	return n
 }
 
 // lives tells how often a process was taken for dead.

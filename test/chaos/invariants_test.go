@@ -67,6 +67,7 @@ func TestEachInvariantOfTheRowsFindsWhatIsWrong(t *testing.T) {
 	w.findsWhatIsWrittenToAnOldPrimary(t)
 	w.findsWhatIsStagedAlone(t, c)
 	w.findsThatRiverHasNoRow(t, c)
+	w.findsThatNothingCanBeCounted(t, c)
 	w.findsCommitsThatWait(t)
 	look := func(rows string) (found []string) {
 		t.Helper()
@@ -142,6 +143,20 @@ func (w *world) findsWhatIsWrittenToAnOldPrimary(t *testing.T) {
 		}
 	}
 	w.wrong = map[string][]string{}
+}
+
+// "stale writes are refused": a number that cannot be read is found.
+func (w *world) findsThatNothingCanBeCounted(t *testing.T, c *pgx.Conn) {
+	t.Helper()
+	w.wrong = map[string][]string{}
+	for _, broken := range []bool{false, true} {
+		c.Exec(t.Context(), map[bool]string{false: "BEGIN", true: "SELECT nothing"}[broken])
+		w.countLate(t.Context(), c)
+		if found := len(w.wrong["stale writes are refused"]) > 0; found != broken {
+			t.Errorf("the query fails: %t, and it finds %v", broken, w.wrong)
+		}
+	}
+	c.Exec(t.Context(), "ROLLBACK")
 }
 
 // A wait for a standby that is cancelled is counted, and there is none where no commit waits.
@@ -305,6 +320,9 @@ func TestWhatARunLeavesBehindIsJudged(t *testing.T) {
 		{"", result{Before: usual, After: usual, Unknown: 1}, 6},
 		{"", result{Before: usual, After: usual}, 5},
 		{"faults do something", result{Before: usual, After: usual}, 6},
+		{"", result{Before: usual, After: usual, Faults: map[string]int{"freeze": 19}}, 0},
+		{"", result{Before: usual, After: usual, Faults: map[string]int{"freeze": 20}, Late: 1}, 0},
+		{"stale writes are refused", result{Before: usual, After: usual, Faults: map[string]int{"freeze": 20}}, 0},
 		{"everything returns to its baseline", result{Before: usual, After: used(701, 60, 20)}, 0},
 		{"everything returns to its baseline", result{Before: usual, After: used(100, 401, 20)}, 0},
 		{"everything returns to its baseline", result{Before: usual, After: used(100, 60, 61)}, 0},

@@ -304,6 +304,9 @@ func (out *result) checkFaults(kinds int, say found) {
 	if kinds > 5 && out.Unknown+out.Late+out.Stale+out.Asked == 0 {
 		say("faults do something", "%d kinds of faults, and nothing was unknown, late or asked about", kinds)
 	}
+	if n := out.Faults["freeze"]; n >= 20 && out.Late == 0 {
+		say("stale writes are refused", "%d processes were frozen beyond their leases, and none has written late", n)
+	}
 }
 
 // checkBaseline: no process keeps goroutines, connections or memory once all has ended.
@@ -397,7 +400,7 @@ func (w *world) count(ctx context.Context, c *pgx.Conn, rows []row) *result {
 		out.Calls++
 	}
 	out.ended(w)
-	c.QueryRow(ctx, `SELECT count(*) FROM postern.attempt WHERE step = 'late'`).Scan(&out.Late)
+	out.Late = w.countLate(ctx, c)
 	return out
 }
 

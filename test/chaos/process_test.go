@@ -79,13 +79,17 @@ func TestAProcessThatEndsByItselfIsSeen(t *testing.T) {
 
 // A process that stands still calls nothing: it may call late from the moment at which it goes on.
 func TestAFrozenProcessMayBeLateOnceItGoesOn(t *testing.T) {
-	w := &world{dir: t.TempDir(), life: t.Context(), ttl: 50 * time.Millisecond, pg: &postgres{port: 1}}
+	w := &world{dir: t.TempDir(), life: t.Context(), ttl: 50 * time.Millisecond, pg: &postgres{port: 1},
+		worker: &worker{}}
 	p := &process{name: "work-1", bin: "/bin/sh", dir: w.dir, args: []string{"-c", "echo begun; exec sleep 1000"}}
 	w.processes = []*process{p}
 	p.start()
 	w.awaitBegun(1)
 	began := time.Now()
 	freeze(t.Context(), w, rand.New(rand.NewPCG(1, 1)))
+	if takes, lag := w.worker.takes(); takes != 0 || lag != 0 {
+		t.Errorf("behind it a call takes %s more, and an answer %s", takes, lag)
+	}
 	if w.end(time.Minute); len(w.thawed) != 1 {
 		t.Fatalf("one process went on, and it knows of %v", w.thawed)
 	}

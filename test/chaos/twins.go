@@ -76,7 +76,7 @@ var twins = []twin{
 	{
 		name: "no_fence", planted: "an answer is recorded without a look at the fence",
 		caught: "a late process changes nothing", faults: "freeze",
-		o: options{seconds: 25, every: 1500 * time.Millisecond, settle: 20 * time.Second, queues: 150, worker: workerSettings{Takes: 700 * time.Millisecond, StatusLag: 4 * time.Second}},
+		o: options{seconds: 40, every: time.Second, settle: 20 * time.Second},
 	},
 	{
 		name: "hand_back_without_fence", planted: "a queue is handed back under whatever fence it has",

@@ -57,7 +57,8 @@ type worker struct {
 	mode     string
 	odd      int // calls that met one
 	settings workerSettings
-	canary   int // requests to an address that only a redirect names
+	lingers  workerSettings // for a while, besides
+	canary   int            // requests to an address that only a redirect names
 
 	syncing sync.Mutex // before mu
 	synced  int        // of calls, how many are on the disk
@@ -97,6 +98,21 @@ func newWorker(path string, s workerSettings) (*worker, error) {
 }
 
 func (w *worker) url() string { return "http://" + w.listener.Addr().String() }
+
+// linger has it take longer from now on, besides what its scenario wants.
+func (w *worker) linger(s workerSettings) {
+	w.mu.Lock()
+	w.lingers = s
+	w.mu.Unlock()
+}
+
+// takes is how long a call takes besides the few milliseconds, and an answer to a question about a token: while it
+// lingers one about a hash does not, as each sender would wait for that.
+func (w *worker) takes() (call, status time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.settings.Takes + w.lingers.Takes, w.settings.StatusLag + w.lingers.StatusLag
+}
 
 // behave changes how it answers: "" is well.
 func (w *worker) behave(mode string) {
@@ -216,7 +232,8 @@ func (w *worker) dispatch(out http.ResponseWriter, r *http.Request) {
 		Mode: mode}
 	acts, rejects := actsOf(body.TxData.Data)
 	c.Acts = acts
-	pause := time.Duration(2+roll(c.Token, 20))*time.Millisecond + w.settings.Takes
+	takes, _ := w.takes()
+	pause := time.Duration(2+roll(c.Token, 20))*time.Millisecond + takes
 	switch mode {
 	case "slow":
 		pause += time.Second
@@ -309,7 +326,11 @@ func (w *worker) status(out http.ResponseWriter, r *http.Request) {
 		http.Error(out, err.Error(), 400)
 		return
 	}
-	time.Sleep(w.settings.StatusLag)
+	lag := w.settings.StatusLag
+	if q.Hash == "" {
+		_, lag = w.takes()
+	}
+	time.Sleep(lag)
 	w.mu.Lock()
 	token, did := q.Token, "asked"
 	if q.Hash != "" {
