@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/sequencer"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // A delivery that fails is tried for three days, at growing intervals (S2.12).
@@ -288,6 +289,9 @@ func (e *Deliveries) callFor(ctx context.Context, d *deliveries.Delivery, r *del
 func (e *Deliveries) judged(d *deliveries.Delivery, r deliveries.Receipt, got remote.Receipt) deliveries.Receipt {
 	r.Again, r.Message, r.Gone = max(backoff.Doubling(d.Attempts, deliverFirst, deliverMost), got.After), got.Message,
 		got.Gone
+	if d.Track == deliveries.CallbackTrack && twin.Planted("failed_callback_forgotten") {
+		r.Again = 100 * 365 * 24 * time.Hour
+	}
 	r.Try, _ = json.Marshal(map[string]any{"at": got.StartedAt.UTC(), "status": got.Status, "answer": got.Answer,
 		"error": got.Message, "ms": got.Elapsed.Milliseconds()})
 	switch {

@@ -391,13 +391,19 @@ func readRows(ctx context.Context, c *pgx.Conn) (list []row, err error) {
 	return list, err
 }
 
+// dueSQL is the condition that a delivery will be tried again: it was tried, as its rows of tries show and not the count
+// of those who took it, and its next time is at most the longest wait away, and not long over.
+const dueSQL = `state = 'pending' AND jsonb_array_length(tries) > 0
+	AND next_at BETWEEN clock_timestamp() - interval '10 s' AND clock_timestamp() + interval '1 h'`
+
 // readLater reads whose callbacks were tried and failed, as where nothing listened, and are due later: in five
-// minutes, in an hour.
+// minutes, in an hour. What is queued behind such a one of its queue is, too.
 func readLater(ctx context.Context, c *pgx.Conn) (later map[string]bool, err error) {
-	rows, err := c.Query(ctx, `SELECT t.uid FROM postern.delivery d JOIN postern.task t USING (queue_id, seq, day)
-		WHERE d.subscription_id = -1 AND t.uid IS NOT NULL AND (d.state = 'pending' AND d.attempts > 0
-			OR d.state = 'queued' AND EXISTS (SELECT FROM postern.delivery b WHERE b.queue_id = d.queue_id AND b.url = d.url
-				AND b.state = 'pending' AND b.attempts > 0))`)
+	rows, err := c.Query(ctx, `WITH due AS (SELECT queue_id, url, seq FROM postern.delivery
+			WHERE subscription_id = -1 AND `+dueSQL+`)
+		SELECT t.uid FROM postern.delivery d JOIN postern.task t USING (queue_id, seq, day)
+		WHERE d.subscription_id = -1 AND t.uid IS NOT NULL AND EXISTS (SELECT FROM due
+			WHERE (due.queue_id, due.url) = (d.queue_id, d.url) AND (d.state = 'queued' OR due.seq = d.seq))`)
 	if err != nil {
 		return nil, err
 	}

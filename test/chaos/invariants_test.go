@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -28,6 +29,8 @@ const loosen = `SET LOCAL session_replication_role = replica;
 	DO $$ BEGIN CREATE TABLE postern.task_any PARTITION OF postern.task DEFAULT;
 		EXCEPTION WHEN OTHERS THEN NULL; END $$;
 	DO $$ BEGIN CREATE TABLE postern.outcome_any PARTITION OF postern.outcome DEFAULT;
+		EXCEPTION WHEN OTHERS THEN NULL; END $$;
+	DO $$ BEGIN CREATE TABLE postern.delivery_any PARTITION OF postern.delivery DEFAULT;
 		EXCEPTION WHEN OTHERS THEN NULL; END $$;
 	DO $$ BEGIN CREATE TABLE postern.attempt_any PARTITION OF postern.attempt DEFAULT;
 		EXCEPTION WHEN OTHERS THEN NULL; END $$;
@@ -67,6 +70,7 @@ func TestEachInvariantOfTheRowsFindsWhatIsWrong(t *testing.T) {
 	w.findsWhatIsWrittenToAnOldPrimary(t)
 	w.findsWhatIsStagedAlone(t, c)
 	w.findsThatRiverHasNoRow(t, c)
+	w.findsWhatIsNotTriedAgain(t, c)
 	w.findsThatNothingCanBeCounted(t, c)
 	w.findsCommitsThatWait(t)
 	look := func(rows string) (found []string) {
@@ -143,6 +147,39 @@ func (w *world) findsWhatIsWrittenToAnOldPrimary(t *testing.T) {
 		}
 	}
 	w.wrong = map[string][]string{}
+}
+
+// "callbacks arrive": one that was taken and never called is not due again, nor is one that is due in a hundred years, or
+// was long ago.
+func (w *world) findsWhatIsNotTriedAgain(t *testing.T, c *pgx.Conn) {
+	t.Helper()
+	const tried = `'[{"status": 0}]'`
+	row := func(seq, state, tries, next string) string {
+		return fmt.Sprintf(`INSERT INTO postern.delivery (queue_id, seq, day, subscription_id, context_id, event, url, at,
+			state, attempts, tries, next_at) VALUES (1, %s, current_date, -1, 1, 'done', 'http://x/', now(), '%s', 1, %s,
+			now() + %s);`, seq, state, tries, next)
+	}
+	for _, one := range []struct {
+		rows  string
+		later []string
+	}{
+		{row("2", "pending", tried, "interval '5 min'"), []string{"u2"}},
+		{row("2", "pending", `'[]'`, "interval '30 s'"), nil},
+		{row("2", "pending", tried, "interval '100 years'"), nil},
+		{row("2", "pending", tried, "interval '-1 min'"), nil},
+		{row("2", "delivered", tried, "NULL"), nil},
+		{row("2", "pending", tried, "interval '1 s'") + row("3", "queued", `'[]'`, "NULL"), []string{"u2", "u3"}},
+		{row("2", "pending", `'[]'`, "interval '1 s'") + row("3", "queued", `'[]'`, "NULL"), nil},
+	} {
+		if _, err := c.Exec(t.Context(), "BEGIN; "+loosen+someTasks+one.rows); err != nil {
+			t.Fatal(err)
+		}
+		later, err := readLater(t.Context(), c)
+		got := slices.Sorted(maps.Keys(later))
+		if c.Exec(t.Context(), "ROLLBACK"); err != nil || !slices.Equal(got, one.later) {
+			t.Errorf("%s: due again are %v, want %v %v", one.rows, got, one.later, err)
+		}
+	}
 }
 
 // "stale writes are refused": a number that cannot be read is found.

@@ -77,7 +77,7 @@ func far(what string) string {
 // openSQL are the lists of what is open under the load of a run, at its first installation.
 func (w *world) openSQL() []string {
 	untold := `SELECT 'a callback is not told' AS what FROM postern.delivery
-		WHERE state IN ('queued', 'pending') AND attempts = 0 AND url = ` + quote(w.client.told)
+		WHERE state IN ('queued', 'pending') AND tries = '[]' AND url = ` + quote(w.client.told)
 	lists := []string{openTxSQL, untold}
 	if w.flows != nil {
 		lists = append(lists, openSQL)

@@ -120,6 +120,11 @@ var twins = []twin{
 		caught: "callbacks have rows", faults: "-", o: options{seconds: 5, settle: 5 * time.Second},
 	},
 	{
+		name: "failed_callback_forgotten", planted: "a callback that failed has its next try in a hundred years",
+		caught: "callbacks arrive", faults: "worker-away",
+		o: options{seconds: 8, every: 2 * time.Second, settle: 40 * time.Second},
+	},
+	{
 		name: "wait_without_deadline", planted: "connections are not watched",
 		caught: "every process works in the end", faults: "black-hole",
 		o: options{seconds: 8, every: 2 * time.Second, settle: 60 * time.Second},
