@@ -33,12 +33,29 @@ type evidence struct {
 	later  map[string]bool           // callbacks that were tried, and have a time for their next try
 
 	callers map[lease][]string // the processes that the rows name for a lease
+	nonces  map[use]bool       // that the rows have, and whether an outcome does
+	said    map[string]bool    // transactions that ended by an operator's word, who tells no nonce
 }
 
 // lease is that of a transaction.
 type lease struct {
 	uid   string
 	fence int64
+}
+
+// use is that of a nonce of a sender, in an attempt of a transaction.
+type use struct {
+	uid, sender string
+	attempt     int
+	nonce       string
+}
+
+// read reads what the rows say of leases and nonces.
+func (e *evidence) read(ctx context.Context, c *pgx.Conn) (err error) {
+	if e.callers, err = readCallers(ctx, c); err == nil {
+		e.nonces, err = readNonces(ctx, c)
+	}
+	return err
 }
 
 // found is where violations go, by the name of the invariant.
@@ -62,6 +79,7 @@ func (e *evidence) check(say found) {
 	e.checkOneInFlight(say)
 	e.checkFences(say)
 	e.checkSenders(say)
+	e.checkNonces(byUID, say)
 	e.checkTold(byUID, say)
 }
 
@@ -360,6 +378,36 @@ func (e *evidence) checkSenders(say found) {
 	}
 }
 
+// checkNonces: a nonce under which a transaction was executed is in its outcome, since the worker says it whenever it
+// says how that went; and no row has another. A worker counts those of a sender from 1, so that the outcomes have no gap.
+// Of what is posted again behind a restore they have the last alone.
+func (e *evidence) checkNonces(byUID map[string]row, say found) {
+	const invariant = "a nonce is kept as it was told"
+	again := map[string]bool{}
+	for _, p := range e.posts {
+		again[p.UID] = p.Repeated
+	}
+	told := map[use]bool{} // of any attempt
+	for _, c := range e.calls {
+		if c.Nonce == 0 {
+			continue
+		}
+		u := use{c.UID, c.Sender, c.Attempt, fmt.Sprint(c.Nonce)}
+		if terminal[byUID[c.UID].state] && !e.nonces[u] && !again[c.UID] && !e.said[c.UID] {
+			say(invariant, "attempt %d of %s was executed under nonce %s of %s, and its outcome does not have it", c.Attempt,
+				c.UID, u.nonce, c.Sender)
+		}
+		u.attempt = 0
+		told[u] = true
+	}
+	for u := range e.nonces {
+		any := u
+		if any.attempt = 0; !told[any] {
+			say(invariant, "a row of %s has nonce %s of %s, under which nothing of it was executed", u.uid, u.nonce, u.sender)
+		}
+	}
+}
+
 // checkTold: each end that somebody wants to hear of is told at least once, or will be.
 func (e *evidence) checkTold(byUID map[string]row, say found) {
 	told := map[string]bool{}
@@ -413,6 +461,28 @@ func readLater(ctx context.Context, c *pgx.Conn) (later map[string]bool, err err
 		later[uid] = true
 	}
 	return later, err
+}
+
+// readNonces reads the nonces of all attempts and outcomes. A late answer is none of them.
+func readNonces(ctx context.Context, c *pgx.Conn) (nonces map[use]bool, err error) {
+	rows, err := c.Query(ctx, `SELECT t.uid, s.account, n.attempt, n.nonce, bool_or(n.ended)
+		FROM (SELECT queue_id, seq, day, sender_id, attempt, nonce, false AS ended FROM postern.attempt WHERE step <> 'late'
+			UNION ALL SELECT queue_id, seq, day, sender_id, attempt, nonce, true FROM postern.outcome) n
+		JOIN postern.task t USING (queue_id, seq, day)
+		JOIN postern.sender s ON s.sender_id = n.sender_id
+		WHERE n.nonce IS NOT NULL AND n.attempt IS NOT NULL AND t.uid IS NOT NULL
+		GROUP BY 1, 2, 3, 4`)
+	if err != nil {
+		return nil, err
+	}
+	nonces = map[use]bool{}
+	var u use
+	var ended bool
+	_, err = pgx.ForEachRow(rows, []any{&u.uid, &u.sender, &u.attempt, &u.nonce, &ended}, func() error {
+		nonces[u] = ended
+		return nil
+	})
+	return nonces, err
 }
 
 // readCallers reads which processes had transactions under which fences.

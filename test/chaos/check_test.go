@@ -115,6 +115,14 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 			e.calls[1].At = e.calls[0].At.Add(time.Hour)
 			e.quiet = []span{{e.calls[1].At.Add(-1), e.calls[1].At.Add(1)}}
 		}},
+		{"a nonce is kept as it was told", func(e *evidence) { e.calls[4].Nonce, e.calls[4].Sender = 1, "s" }},
+		{"a nonce is kept as it was told", func(e *evidence) { e.nonces = map[use]bool{{"b", "s", 0, "1"}: true} }},
+		{"a nonce is kept as it was told", func(e *evidence) { // in that of another attempt
+			e.calls[4].Nonce, e.calls[4].Sender, e.nonces = 1, "s", map[use]bool{{"b", "s", 1, "1"}: true}
+		}},
+		{"a nonce is kept as it was told", func(e *evidence) { // in an attempt alone
+			e.calls[4].Nonce, e.calls[4].Sender, e.nonces = 1, "s", map[use]bool{{"b", "s", 0, "1"}: false}
+		}},
 		{"positions follow acceptance", func(e *evidence) { accepted(e, false, false) }},
 		{"positions follow acceptance", func(e *evidence) { accepted(e, true, true) }},
 		{"positions follow acceptance", func(e *evidence) { accepted(e, false, true) }},
@@ -151,6 +159,26 @@ func TestTheCheckerKnowsWhatMayOvertake(t *testing.T) {
 		e.checkAccepted(byUID, func(invariant, format string, args ...any) {
 			t.Errorf("%s: it finds %q: "+format, append([]any{name, invariant}, args...)...)
 		})
+	}
+}
+
+// A nonce is missed neither of what is posted again behind a restore, nor of what ended by an operator's word, nor of what
+// has not ended.
+func TestTheCheckerKnowsWhichNonceMayBeMissing(t *testing.T) {
+	for name, excuse := range map[string]func(*evidence){
+		"in its outcome":         func(e *evidence) { e.nonces = map[use]bool{{"b", "s", 0, "1"}: true} },
+		"again behind a restore": func(e *evidence) { e.posts[1].Repeated = true },
+		"an operator's word":     func(e *evidence) { e.said = map[string]bool{"b": true} },
+		"not ended":              func(e *evidence) { e.rows[1].state = "REVISION" },
+	} {
+		e := good()
+		e.calls[4].Nonce, e.calls[4].Sender = 1, "s"
+		excuse(e)
+		byUID := map[string]row{}
+		for _, r := range e.rows {
+			byUID[r.uid] = r
+		}
+		e.checkNonces(byUID, func(invariant, _ string, _ ...any) { t.Errorf("%s: it finds %q", name, invariant) })
 	}
 }
 

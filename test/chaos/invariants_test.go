@@ -71,6 +71,7 @@ func TestEachInvariantOfTheRowsFindsWhatIsWrong(t *testing.T) {
 	w.findsWhatIsStagedAlone(t, c)
 	w.findsThatRiverHasNoRow(t, c)
 	w.findsWhatIsNotTriedAgain(t, c)
+	w.findsNonces(t, c)
 	w.findsThatNothingCanBeCounted(t, c)
 	w.findsCommitsThatWait(t)
 	look := func(rows string) (found []string) {
@@ -179,6 +180,25 @@ func (w *world) findsWhatIsNotTriedAgain(t *testing.T, c *pgx.Conn) {
 		if c.Exec(t.Context(), "ROLLBACK"); err != nil || !slices.Equal(got, one.later) {
 			t.Errorf("%s: due again are %v, want %v %v", one.rows, got, one.later, err)
 		}
+	}
+}
+
+// "a nonce is kept as it was told": those of attempts and of outcomes are read, and those of late answers are not.
+func (w *world) findsNonces(t *testing.T, c *pgx.Conn) {
+	t.Helper()
+	if _, err := c.Exec(t.Context(), "BEGIN; "+loosen+someTasks+someSender+`
+		INSERT INTO postern.attempt (queue_id, seq, day, attempt, fence, step, sender_id, nonce) VALUES
+			(1, 1, current_date, 1, 5, 'dispatch', 7, '4'), (1, 2, current_date, 1, 5, 'dispatch', 7, '5'),
+			(1, 3, current_date, 1, 5, 'late', 7, '6');
+		INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state, fence, attempt, sender_id, nonce)
+			VALUES (1, 1, current_date, 1, 'REVISION', 'DONE', 5, 1, 7, '4')`); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Exec(t.Context(), "ROLLBACK")
+	got, err := readNonces(t.Context(), c)
+	want := map[use]bool{{"u1", "a", 1, "4"}: true, {"u2", "a", 1, "5"}: false}
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("it reads %v, want %v %v", got, want, err)
 	}
 }
 

@@ -267,8 +267,8 @@ func (w *world) judge(ctx context.Context, o options, took, settled time.Duratio
 		return out, w.judgeAll(ctx, c, out, say)
 	}
 	e := &evidence{later: later, posts: w.client.posts, calls: w.worker.calls, rows: rows, quiet: w.quiet,
-		late: w.thawed}
-	if e.callers, err = readCallers(ctx, c); err != nil {
+		late: w.thawed, said: w.said}
+	if err = e.read(ctx, c); err != nil {
 		return nil, err
 	}
 	e.check(say)

@@ -47,7 +47,7 @@ func (w *world) beside(name string) *world {
 	return &world{dir: filepath.Join(w.dir, name), bin: w.bin, clockBin: w.clockBin, idle: w.idle, drips: w.drips,
 		ttl: w.ttl, life: w.life, worker: w.worker,
 		counts: map[string]int{}, skipped: map[string]string{}, times: map[string][]time.Duration{},
-		late: map[string]int{}, largest: map[string]int{}, wrong: map[string][]string{}}
+		late: map[string]int{}, largest: map[string]int{}, wrong: map[string][]string{}, said: map[string]bool{}}
 }
 
 // startAll starts the PostgreSQL and the processes of another installation.

@@ -125,6 +125,11 @@ var twins = []twin{
 		o: options{seconds: 8, every: 2 * time.Second, settle: 40 * time.Second},
 	},
 	{
+		name: "nonce_without_row", planted: "the nonce that the answer about a hash brings is dropped",
+		caught: "a nonce is kept as it was told", faults: "-",
+		o: options{seconds: 6, settle: 15 * time.Second},
+	},
+	{
 		name: "wait_without_deadline", planted: "connections are not watched",
 		caught: "every process works in the end", faults: "black-hole",
 		o: options{seconds: 8, every: 2 * time.Second, settle: 60 * time.Second},

@@ -53,8 +53,9 @@ type world struct {
 	quiet    []span              // in which the worker may not be called
 	thawed   []thaw              // in which a process that was frozen may call late
 	probes   int
-	found    int    // by an operator, of what was held
-	lastOpen string // what a look at what has not ended found last, and when
+	found    int             // by an operator, of what was held
+	said     map[string]bool // and what ended by that
+	lastOpen string          // what a look at what has not ended found last, and when
 
 	clockBin string // the program whose clock can be moved
 	noClock  string // why there is none
@@ -78,8 +79,8 @@ func begin(ctx context.Context, o options) (w *world, err error) {
 	w = &world{dir: dir, ttl: 3 * time.Second, life: ctx, counts: map[string]int{}, skipped: map[string]string{},
 		failed: map[string]int{},
 		times:  map[string][]time.Duration{}, late: map[string]int{}, largest: map[string]int{},
-		wrong: map[string][]string{},
-		idle:  o.idle, drips: o.drips}
+		wrong: map[string][]string{}, said: map[string]bool{},
+		idle: o.idle, drips: o.drips}
 	defer func(made *world) {
 		if err != nil {
 			made.end(endsWithin)
@@ -362,6 +363,7 @@ func (w *world) findOut(ctx context.Context) {
 		}
 		w.mu.Lock()
 		w.found++
+		w.said[uid] = true
 		w.mu.Unlock()
 	}
 }
