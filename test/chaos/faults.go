@@ -31,7 +31,10 @@ var faults = []fault{
 	{name: "crash", what: "SIGKILL of the postmaster, and recovery", do: crash},
 	{name: "terminate", what: "all sessions terminated, several times", do: terminate},
 	// apart, since all of the server's looks at its clock wait for one another in libfaketime: it is slow beside others
-	{name: "clock", what: "the database's clock jumps ten minutes ahead", do: clockAhead, skip: noFaketime,
+	{name: "clock", what: "the database's clock jumps an hour ahead", do: clockJumps(time.Hour), skip: noFaketime,
+		apart: true},
+	// by which what waits for a time waits for an hour more: it stands still for longer than a run allows
+	{name: "clock-back", what: "the database's clock jumps an hour back", do: clockJumps(-time.Hour), skip: noFaketime,
 		apart: true},
 	{name: "clock-node", what: "the clock of a process jumps by an hour, forwards or back", do: clockNode,
 		skip: noNodeClock},

@@ -65,10 +65,12 @@ func noFaketime(w *world) string {
 	return ""
 }
 
-// clockAhead restarts the server with its clock ten minutes further. The server begins an hour behind.
-func clockAhead(ctx context.Context, w *world, _ *rand.Rand) {
-	w.pg.offset += 10 * time.Minute
-	w.down(ctx, func() error { return w.pg.stop(ctx, "fast") })
+// clockJumps restarts the server with its clock moved. The server begins an hour behind.
+func clockJumps(by time.Duration) func(context.Context, *world, *rand.Rand) {
+	return func(ctx context.Context, w *world, _ *rand.Rand) {
+		w.pg.offset += by
+		w.down(ctx, func() error { return w.pg.stop(ctx, "fast") })
+	}
 }
 
 func noDisks(w *world) string {

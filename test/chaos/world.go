@@ -128,7 +128,7 @@ func begin(ctx context.Context, o options) (w *world, err error) {
 
 // startPostgres starts a server, and its standby where one is needed.
 func (w *world) startPostgres(ctx context.Context, o options) (err error) {
-	want := wants{disks: o.has("disk-full", "disk-full-wal"), clock: o.has("clock"), settings: o.settings}
+	want := wants{disks: o.has("disk-full", "disk-full-wal"), clock: o.has("clock", "clock-back"), settings: o.settings}
 	if w.pg, err = newPostgres(ctx, filepath.Join(w.dir, "pg"), want); err != nil {
 		return err
 	}
