@@ -435,6 +435,8 @@ func (st *settlement) outcome(q *QueueRow, a *Answer) *outcomeRow {
 			o.SubmittedAt = p.AnsweredAt
 			if o.Hash == "" {
 				o.Hash, o.Nonce = p.Hash, p.Nonce
+			} else if o.Nonce == "" && o.Hash == p.Hash { // the answer about a hash need not repeat it
+				o.Nonce = p.Nonce
 			}
 		}
 		if p.Class != "" && o.RetriedAt.IsZero() && p.Step != "late" && p.Step != "unknown" {
