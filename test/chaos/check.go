@@ -26,8 +26,10 @@ type evidence struct {
 	posts []*post
 	calls []call
 	rows  []row
-	quiet []span // in which nothing may be called
-	late  []thaw // in which a process that was frozen may call though its lease has ended
+	quiet []quiet // in which nothing may be called
+	late  []thaw  // in which a process that was frozen may call though its lease has ended
+
+	unaware int // calls of processes that could not notice a restore
 
 	exempt map[*thaw]map[string]bool // by it, the tokens and fences of calls that would be wrong of another
 	later  map[string]bool           // callbacks that were tried, and have a time for their next try
@@ -338,9 +340,16 @@ func (e *evidence) checkLate(say found) (n, most int) {
 func (e *evidence) checkFences(say found) {
 	for _, c := range e.calls {
 		for _, q := range e.quiet {
-			if !c.asks() && c.At.After(q.from) && c.At.Before(q.to) {
-				say("nothing leaves a store that lost something", "%s %s of %s was called at %s", c.Did, c.Token,
-					c.UID, clock(c.At))
+			if c.asks() {
+				break
+			}
+			wrong, excused := q.wrong(c.At, c.Fence, e.callers[lease{c.UID, c.Fence}])
+			if excused {
+				e.unaware++
+			}
+			if wrong {
+				say("nothing leaves a store that lost something", "%s %s of %s under %d was called at %s by %v; restored at %s",
+					c.Did, c.Token, c.UID, c.Fence, clock(c.At), e.callers[lease{c.UID, c.Fence}], clock(q.restored))
 			}
 		}
 	}

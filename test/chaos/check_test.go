@@ -103,7 +103,12 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		{"order of a queue", func(e *evidence) { e.calls[0], e.calls[4] = e.calls[4], e.calls[0] }},
 		{"fences never fall", func(e *evidence) { e.calls[4].Fence = 4 }},
 		{"nothing leaves a store that lost something", func(e *evidence) {
-			e.quiet = []span{{e.calls[0].At.Add(-time.Hour), e.calls[0].At.Add(time.Hour)}}
+			at := e.calls[0].At.Add(-time.Hour)
+			e.quiet = []quiet{{restored: at, span: span{at, e.calls[0].At.Add(time.Hour)}}}
+		}},
+		{"nothing leaves a store that lost something", func(e *evidence) { // nor does what it leases before that shows
+			e.quiet = []quiet{restoredAt(e.calls[4].At.Add(-1))}
+			e.calls[4].Fence = e.calls[4].At.UnixMilli()
 		}},
 		{"a sender serves one queue at a time", func(e *evidence) {
 			e.calls[0].Sender, e.calls[0].Done = "s", e.calls[4].At.Add(1)
@@ -113,7 +118,8 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		{"callbacks arrive", func(e *evidence) { e.calls[1].UID = "b" }},
 		{"nothing leaves a store that lost something", func(e *evidence) { // a callback does not, either
 			e.calls[1].At = e.calls[0].At.Add(time.Hour)
-			e.quiet = []span{{e.calls[1].At.Add(-1), e.calls[1].At.Add(1)}}
+			at := e.calls[1].At
+			e.quiet = []quiet{{restored: at.Add(-2), span: span{at.Add(-1), at.Add(1)}}}
 		}},
 		{"a nonce is kept as it was told", func(e *evidence) { e.calls[4].Nonce, e.calls[4].Sender = 1, "s" }},
 		{"a nonce is kept as it was told", func(e *evidence) { e.nonces = map[use]bool{{"b", "s", 0, "1"}: true} }},
@@ -130,6 +136,44 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		e := good()
 		if c.spoil(e); look(e)[c.invariant] == 0 {
 			t.Errorf("it does not find that %q is violated: %v", c.invariant, look(e))
+		}
+	}
+}
+
+// restoredAt is a restore that is noticed an hour later.
+func restoredAt(at time.Time) quiet {
+	return quiet{restored: at, span: span{at.Add(time.Hour), at.Add(2 * time.Hour)}}
+}
+
+// Behind a restore a lease of the time before may begin a call until the processes have noticed, and one of the
+// restored store may where its process had nothing to miss.
+func TestTheCheckerKnowsWhatARestoreExcuses(t *testing.T) {
+	at := time.Now()
+	since := map[string]time.Time{"work-1": at.Add(time.Minute)}
+	for _, c := range []struct {
+		name           string
+		at             time.Duration
+		fence          time.Duration
+		by             []string
+		unaware        map[string]time.Time
+		wrong, excused bool
+	}{
+		{"before it", -time.Second, time.Second, nil, nil, false, false},
+		{"an old lease", time.Second, -time.Second, nil, nil, false, false},
+		{"an old lease, too late", 90 * time.Minute, -time.Second, nil, nil, true, false},
+		{"a new lease", time.Second, time.Second, []string{"work-1"}, nil, true, false},
+		{"of a process that began anew", 2 * time.Minute, time.Second, []string{"work-1"}, since, false, true},
+		{"before it began", time.Second, time.Second, []string{"work-1"}, since, true, false},
+		{"of another", 2 * time.Minute, time.Second, []string{"work-2"}, since, true, false},
+		{"of anyone", 2 * time.Minute, time.Second, nil, since, false, true},
+		{"of anyone, once noticed", 90 * time.Minute, time.Second, nil, since, true, false},
+		{"once released", 3 * time.Hour, time.Second, nil, nil, false, false},
+	} {
+		q := restoredAt(at)
+		q.unaware = c.unaware
+		wrong, excused := q.wrong(at.Add(c.at), at.Add(c.fence).UnixMilli(), c.by)
+		if wrong != c.wrong || excused != c.excused {
+			t.Errorf("%s: wrong %t, excused %t", c.name, wrong, excused)
 		}
 	}
 }

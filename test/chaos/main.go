@@ -37,6 +37,7 @@ type result struct {
 	Late         int                 `json:"stale_writes_refused"` // by the fence in the row
 	Exempt       int                 `json:"calls_exempt"`         // from the checks of fences and senders
 	MostExempt   int                 `json:"calls_exempt_at_once"` // behind one freeze
+	Unaware      int                 `json:"calls_unaware"`        // of a restore, by processes that had just begun
 	Violations   map[string][]string `json:"violations"`
 	Stalled      []string            `json:"stalled_queues"`
 	Standing     int                 `json:"standing_on_purpose"`
@@ -271,6 +272,7 @@ func (w *world) judge(ctx context.Context, o options, took, settled time.Duratio
 	if err = e.read(ctx, c); err != nil {
 		return nil, err
 	}
+	out.Unaware = e.unaware
 	e.check(say)
 	out.Exempt, out.MostExempt = e.checkLate(say)
 	out.Stalled = w.checkStanding(ctx, w.client.apis[0], rows, say)
@@ -320,12 +322,12 @@ func (out *result) checkBaseline(say found) {
 
 // checkProcesses: none has panicked, none ends by itself without need, and each one went on behind each fault.
 func (out *result) checkProcesses(say found) {
-	wentBack := false
+	restored := false
 	for kind := range out.Faults {
-		wentBack = wentBack || strings.HasPrefix(kind, "restore") || kind == "failover" || kind == "standby-away"
+		restored = restored || strings.HasPrefix(kind, "restore") || kind == "failover" || kind == "standby-away"
 	}
 	for end, n := range out.Alone {
-		if !mayEnd(end, wentBack) {
+		if !mayEnd(end, restored) {
 			say("no process ends by itself", "%d with %s", n, end)
 		}
 	}

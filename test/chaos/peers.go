@@ -292,23 +292,16 @@ func (w *world) goBack(ctx context.Context, old time.Duration, executed *ledger)
 		return false
 	}
 	wait(ctx, old)
-	if !w.putBack(ctx, backup) {
+	q, noticed := w.putBack(ctx, backup)
+	if !noticed {
 		return true
 	}
-	wait(ctx, w.ttl) // leases of the time before may still begin a call
-	quiet := time.Now()
-	for _, p := range w.processes {
-		w.note(p.await(30 * time.Second))
-	}
-	wait(ctx, 2*time.Second)
-	key := "POSTERN_API_KEY_FILE=" + filepath.Join(w.dir, "root.key")
-	_, err := w.postern(key, "quarantine", "reconcile", "--url", w.client.apis[0])
-	w.note(err)
-	began := executed.begunSince(quiet)
+	key := w.reconcile(ctx, q, w.processes)
+	began := executed.begunSince(q.from)
 	own, err := w.query(ctx, `SELECT coalesce(string_agg(job_id::text, ', '), '')
 		FROM postern.job WHERE job_id = ANY ($1)`, began)
 	if w.note(err); own != "" {
-		w.violate("nothing leaves a store that lost something", "since %s these jobs have begun: %s", clock(quiet), own)
+		w.violate("nothing leaves a store that lost something", "since %s these jobs have begun: %s", clock(q.from), own)
 	}
 	_, err = w.postern(key, "quarantine", "release", "--url", w.client.apis[0], "--anyway", "--reason", "asked")
 	w.note(err)

@@ -27,10 +27,36 @@ type process struct {
 	cmd   *exec.Cmd
 	over  bool
 	exits map[int]int
-	begun int
+	lives []start
 	told  bool     // the one that runs was told to end, or was killed
 	alone []string // ends without that, each with its exit code and how far it had come
 	ended chan struct{}
+}
+
+// start is one start of a process: when, and how the one before had ended, -1 if there was none.
+type start struct {
+	at    time.Time
+	after int
+}
+
+// endsGoneBack is the exit code of a process whose database went back.
+const endsGoneBack = 5
+
+// unaware is when a process was first started since a moment without a word of the one before that the database went
+// back: it has nothing to miss, and may send until another process has noticed. Zero: it was not.
+func (p *process) unaware(since time.Time) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.lives {
+		switch {
+		case !s.at.After(since):
+		case s.after == endsGoneBack:
+			return time.Time{}
+		default:
+			return s.at
+		}
+	}
+	return time.Time{}
 }
 
 // eachProxy does something with each of its proxies.
@@ -44,7 +70,7 @@ func (p *process) eachProxy(do func(*proxy)) {
 func (p *process) starts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.begun
+	return len(p.lives)
 }
 
 // pid is 0 while it does not run.
@@ -61,7 +87,7 @@ func (p *process) start() {
 	p.exits, p.ended = map[int]int{}, make(chan struct{})
 	go func() {
 		defer close(p.ended)
-		for {
+		for after := -1; ; {
 			p.mu.Lock()
 			if p.over {
 				p.mu.Unlock()
@@ -76,16 +102,17 @@ func (p *process) start() {
 			p.cmd.SysProcAttr = dieWithParent()
 			from, _ := log.Seek(0, io.SeekEnd)
 			err = p.cmd.Start()
-			p.begun++
+			p.lives = append(p.lives, start{time.Now(), after})
 			p.told = false
 			cmd := p.cmd
 			p.mu.Unlock()
 			if err == nil {
 				cmd.Wait()
 				p.mu.Lock()
-				p.exits[cmd.ProcessState.ExitCode()]++
+				after = cmd.ProcessState.ExitCode()
+				p.exits[after]++
 				if !p.told && !p.over {
-					p.alone = append(p.alone, fmt.Sprintf("exit code %d%s", cmd.ProcessState.ExitCode(), p.came(from)))
+					p.alone = append(p.alone, fmt.Sprintf("exit code %d%s", after, p.came(from)))
 				}
 				p.mu.Unlock()
 			}
@@ -125,8 +152,8 @@ func (p *process) came(from int64) string {
 
 // mayEnd are ends of a process by itself that are right: one that finds no database at its start, and, behind a restore
 // or a failover, one that the database does not know any more.
-func mayEnd(end string, wentBack bool) bool {
-	return end == "exit code 3" || wentBack && strings.HasPrefix(end, "exit code 5")
+func mayEnd(end string, restored bool) bool {
+	return end == "exit code 3" || restored && strings.HasPrefix(end, fmt.Sprint("exit code ", endsGoneBack))
 }
 
 // end stops the process for good, and says whether it ended within a time when it was told to.

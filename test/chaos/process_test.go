@@ -100,3 +100,23 @@ func TestAFrozenProcessMayBeLateOnceItGoesOn(t *testing.T) {
 		t.Errorf("it may be late %v, frozen at %v", s, began)
 	}
 }
+
+// A process is unaware of a restore that was started since by nothing that noticed it.
+func TestWhoCannotNoticeARestore(t *testing.T) {
+	at := time.Now()
+	since := func(s time.Duration, after int) start { return start{at.Add(s * time.Second), after} }
+	for _, c := range []struct {
+		lives []start
+		want  time.Duration
+	}{
+		{[]start{since(-9, -1)}, 0},
+		{[]start{since(-9, -1), since(1, endsGoneBack), since(2, 3)}, 0},
+		{[]start{since(-9, -1), since(1, 3), since(2, endsGoneBack)}, 1},
+		{[]start{since(-9, -1), since(-8, endsGoneBack), since(2, -1)}, 2},
+	} {
+		p := &process{lives: c.lives}
+		if got := p.unaware(at); c.want == 0 && !got.IsZero() || c.want > 0 && !got.Equal(at.Add(c.want*time.Second)) {
+			t.Errorf("%v: it is unaware since %v", c.lives, got)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -22,22 +23,67 @@ func restore(ctx context.Context, w *world, r *rand.Rand) {
 		return
 	}
 	wait(ctx, time.Duration(2000+r.Int64N(3000))*time.Millisecond)
-	if !w.putBack(ctx, backup) {
+	q, noticed := w.putBack(ctx, backup)
+	if !noticed {
 		w.client.repeat(again, began)
 		return
 	}
+	key := w.reconcile(ctx, q, w.processes[:2])
+	w.release(key)
+	w.largest["posts lost by a restore"] += w.client.repeat(again, began)
+}
+
+// quiet is the time behind a restore, until an operator releases what was restored.
+type quiet struct {
+	restored time.Time // the store: each fence that it draws is of a later moment
+	span               // since what held a lease before has noticed, and until it is released
+
+	unaware map[string]time.Time // the processes that could not notice, and since when they ran
+}
+
+// wrong says what is wrong with a call that begins at a time, under a fence that is 0 where there is none, by one of
+// some processes, or by any. A lease from before the restore may still begin one until the processes have noticed. One
+// that the restored store gave may not, but to a process that began anew and had nothing to miss, until another one
+// notices: such a call is excused.
+func (q *quiet) wrong(at time.Time, fence int64, by []string) (wrong, excused bool) {
+	switch {
+	case !at.After(q.restored) || !at.Before(q.to):
+		return false, false
+	case at.After(q.from):
+		return true, false
+	case fence < q.restored.UnixMilli():
+		return false, false
+	}
+	for name, since := range q.unaware {
+		if since.Before(at) && (len(by) == 0 || slices.Contains(by, name)) {
+			return false, true
+		}
+	}
+	return true, false
+}
+
+// reconcile is an operator who has the workers asked once the processes have noticed. It returns the key to release
+// with. Until then nothing may leave.
+func (w *world) reconcile(ctx context.Context, q *quiet, apis []*process) (key string) {
 	wait(ctx, w.ttl) // leases of the time before may still begin a call
-	quiet := time.Now()
-	for _, p := range w.processes[:2] {
+	q.from, q.unaware = time.Now(), map[string]time.Time{}
+	for _, p := range w.processes { // one that ran for less than a lease may not have written anything
+		if at := p.unaware(q.restored.Add(-w.ttl)); !at.IsZero() && at.Before(q.from) {
+			q.unaware[p.name] = at
+		}
+	}
+	for _, p := range apis {
 		w.note(p.await(30 * time.Second))
 	}
 	wait(ctx, 2*time.Second)
-	key := "POSTERN_API_KEY_FILE=" + filepath.Join(w.dir, "root.key")
+	key = "POSTERN_API_KEY_FILE=" + filepath.Join(w.dir, "root.key")
 	_, err := w.postern(key, "quarantine", "reconcile", "--url", w.client.apis[0])
 	w.note(err)
-	w.quiet = append(w.quiet, span{quiet, time.Now()})
-	w.release(key)
-	w.largest["posts lost by a restore"] += w.client.repeat(again, began)
+	q.to = time.Now()
+	w.mu.Lock()
+	w.quiet = append(w.quiet, *q)
+	w.mu.Unlock()
+	return key
 }
 
 // backup takes a backup of the database; nil: that failed.
@@ -53,19 +99,20 @@ func (w *world) backup(ctx context.Context) *postgres {
 	return &to
 }
 
-// putBack puts a backup in the place of the database, and says whether the processes have noticed.
-func (w *world) putBack(ctx context.Context, backup *postgres) bool {
+// putBack puts a backup in the place of the database, and says when, and whether the processes have noticed.
+func (w *world) putBack(ctx context.Context, backup *postgres) (q *quiet, noticed bool) {
 	w.must(w.pg.stop(ctx, "immediate"))
 	gone := filepath.Join(w.dir, "gone")
 	w.must(os.RemoveAll(gone))
 	w.must(os.Rename(w.pg.data(), gone))
 	w.must(os.Rename(backup.data(), w.pg.data()))
+	q = &quiet{restored: time.Now()} // the processes find the server before the harness does
 	w.must(w.pg.start(ctx))
 	if w.quarantined(ctx) {
-		return true
+		return q, true
 	}
 	w.violate("a restore is noticed", "there is no quarantine half a minute after it")
-	return false
+	return q, false
 }
 
 // release lets everything go. Nothing is open but what waits for a worker that is not there: all else was learned.

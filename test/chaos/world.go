@@ -50,7 +50,7 @@ type world struct {
 	failed   map[string]int // faults by kind that have broken nothing
 	largest  map[string]int
 	wrong    map[string][]string // violations that show while faults happen
-	quiet    []span              // in which the worker may not be called
+	quiet    []quiet             // in which the worker may not be called
 	thawed   []thaw              // in which a process that was frozen may call late
 	probes   int
 	found    int             // by an operator, of what was held
