@@ -228,8 +228,9 @@ func (w *world) startRunners(ctx context.Context, o options, before int) error {
 
 // breakFlows is a run: flows are posted over at least the time of the run, with few open at a time, and things are
 // broken until all but fewOpen have ended; in a brief run for its time alone. healed is called once nothing is broken
-// any more, and returns from when on all is to end.
-func (w *world) breakFlows(ctx context.Context, o options, healed func() time.Time) (*result, error) {
+// any more, and returns from when on all is to end, and what is closed once nothing else is posted.
+func (w *world) breakFlows(ctx context.Context, o options,
+	healed func() (time.Time, <-chan struct{})) (*result, error) {
 	began := time.Now()
 	breaking, heal := context.WithCancel(ctx)
 	if o.brief {
@@ -251,12 +252,10 @@ func (w *world) breakFlows(ctx context.Context, o options, healed func() time.Ti
 	heal()
 	<-broken
 	w.heal(ctx)
-	from := healed()
-	w.behind.Wait()
-	if w.pair != nil {
-		w.pair.far.behind.Wait()
-	}
-	w.awaitEnd(ctx, from, from.Add(o.settle))
+	from, posted := healed()
+	over := w.over(posted)
+	w.awaitEnd(ctx, from, o.settle, over)
+	<-over
 	settled := time.Since(from)
 	return w.judge(ctx, o, from.Sub(began), settled)
 }

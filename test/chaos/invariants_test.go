@@ -74,6 +74,7 @@ func TestEachInvariantOfTheRowsFindsWhatIsWrong(t *testing.T) {
 	w.findsNonces(t, c)
 	w.findsThatNothingCanBeCounted(t, c)
 	w.findsCommitsThatWait(t)
+	w.findsWhatIsOpen(t, c)
 	look := func(rows string) (found []string) {
 		t.Helper()
 		if _, err := c.Exec(t.Context(), "BEGIN; "+loosen+someTasks+someEnd+someQueue+someSender+rows); err != nil {

@@ -45,6 +45,7 @@ type result struct {
 	Verify       string              `json:"verify"`
 	SettledAfter float64             `json:"settled_after_s"`
 	LastOpen     string              `json:"last_seen_open,omitempty"` // after how long something still was, and what
+	Draining     string              `json:"still_draining,omitempty"` // past the limit, a backlog that grew less all along
 	Recovery     map[string]recovery `json:"recovery"`
 	Before       usage               `json:"before"`
 	After        usage               `json:"after"`
@@ -179,7 +180,9 @@ func chaos(ctx context.Context, o options) (out *result, err error) {
 	began := time.Now()
 	switch o.load {
 	case "flows":
-		return w.breakFlows(ctx, o, time.Now)
+		posted := make(chan struct{})
+		close(posted)
+		return w.breakFlows(ctx, o, func() (time.Time, <-chan struct{}) { return time.Now(), posted })
 	case "peers":
 		return w.breakPair(ctx, o)
 	}
@@ -205,14 +208,9 @@ func chaos(ctx context.Context, o options) (out *result, err error) {
 	w.heal(ctx)
 	healed := time.Now()
 	defer time.AfterFunc(o.settle, enough).Stop()
-	<-posted
-	w.behind.Wait()
-	if w.domain != nil {
-		for _, side := range w.domain.sides[1:] {
-			side.behind.Wait()
-		}
-	}
-	w.awaitEnd(ctx, healed, healed.Add(o.settle))
+	over := w.over(posted)
+	w.awaitEnd(ctx, healed, o.settle, over)
+	<-over
 	settled := time.Since(healed)
 	out, err = w.judge(ctx, o, healed.Sub(began), settled)
 	if err != nil {
@@ -235,7 +233,7 @@ func (w *world) judge(ctx context.Context, o options, took, settled time.Duratio
 	}
 	out := w.count(ctx, c, rows)
 	out.Seed, out.Seconds, out.SettledAfter = o.seed, seconds(took), seconds(settled)
-	out.LastOpen = w.lastOpen
+	out.LastOpen, out.Draining = w.lastOpen, w.draining
 	out.Violations = w.wrong
 	say := func(invariant, format string, args ...any) {
 		if list := out.Violations[invariant]; len(list) < 20 {
@@ -272,9 +270,9 @@ func (w *world) judge(ctx context.Context, o options, took, settled time.Duratio
 	if err = e.read(ctx, c); err != nil {
 		return nil, err
 	}
-	out.Unaware = e.unaware
 	e.check(say)
 	out.Exempt, out.MostExempt = e.checkLate(say)
+	out.Unaware = e.unaware
 	out.Stalled = w.checkStanding(ctx, w.client.apis[0], rows, say)
 	if w.worker.canary > 0 {
 		say("no redirect is followed", "%d requests", w.worker.canary)

@@ -243,13 +243,13 @@ func (c *client) say(ctx context.Context, url, body, fence string) (int, []byte)
 	return c.do(r)
 }
 
-// run writes and receives; the writers end with ctx, and what they have posted is awaited until life ends. The receiver
+// run writes and receives; the writers end with ctx, and what they have posted is repeated until posts ends. The receiver
 // ends with life.
-func (p *pair) run(ctx, life context.Context, near *client) (written <-chan struct{}) {
+func (p *pair) run(ctx, posts, life context.Context, near *client) (written <-chan struct{}) {
 	over := make(chan struct{})
 	var all sync.WaitGroup
 	for i := range p.actors {
-		all.Go(func() { p.write(ctx, life, near, i) })
+		all.Go(func() { p.write(ctx, posts, near, i) })
 	}
 	go func() { all.Wait(); close(over) }()
 	for range 2 {

@@ -244,18 +244,19 @@ func readFarJobs(ctx context.Context, far *pgx.Conn) ([]farJob, error) {
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[farJob])
 }
 
-// breakPair is a run: as breakFlows, with messages beside the flows.
+// breakPair is a run: as breakFlows, with messages beside the flows. What is posted has to be acknowledged in the time
+// that everything may take to end; what was posted is received until it has.
 func (w *world) breakPair(ctx context.Context, o options) (*result, error) {
-	life, enough := context.WithCancel(ctx)
+	life, end := context.WithCancel(ctx)
+	defer end()
+	posts, enough := context.WithCancel(ctx)
 	defer enough()
 	writing, stop := context.WithCancel(ctx)
-	written := w.pair.run(writing, life, w.client)
-	healed := func() time.Time {
+	written := w.pair.run(writing, posts, life, w.client)
+	healed := func() (time.Time, <-chan struct{}) {
 		stop()
-		at := time.Now()
 		time.AfterFunc(o.settle, enough)
-		<-written
-		return at
+		return time.Now(), written
 	}
 	return w.breakFlows(ctx, o, healed)
 }

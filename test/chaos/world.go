@@ -56,6 +56,7 @@ type world struct {
 	found    int             // by an operator, of what was held
 	said     map[string]bool // and what ended by that
 	lastOpen string          // what a look at what has not ended found last, and when
+	draining string          // what was open past the limit, and grew less
 
 	clockBin string // the program whose clock can be moved
 	noClock  string // why there is none
