@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +23,8 @@ type flowCounts struct {
 	Doubled    int `json:"double_executions"` // beyond the first under a token
 	ByLapse    int `json:"of_them_by_lapse"`  // the runner was silent, or began anew
 	ByLoss     int `json:"of_them_by_loss"`   // the runner was told, or found out, that it had lost the job
-	Late       int `json:"late_results"`      // what runners said that held the job no more
+	ByRestore  int `json:"of_them_by_restore,omitempty"`
+	Late       int `json:"late_results"` // what runners said that held the job no more
 }
 
 // flowJob is what the database says of a job.
@@ -53,6 +55,7 @@ type flowTry struct {
 	Code                    string // why it failed
 	ExitCode                int
 	Lapses                  int
+	OfferedAt               time.Time
 	EndedAt                 *time.Time
 }
 
@@ -63,7 +66,9 @@ type flowEvidence struct {
 	starts map[string]int // by try and fence: how often runners began it
 	losses map[string]int // by try and fence: how often a runner killed it, or heard at its end that it has it no more
 
-	restored bool // a store was restored, which may have lost and repeated executions
+	gaps    gaps            // what was executed in one may be lost, and executed again
+	strange map[string]bool // jobs that are executed though no flow has them, since a store was restored
+	early   []string        // what runners began by leave of a restored store
 }
 
 // check compares them.
@@ -78,35 +83,41 @@ func (e *flowEvidence) check(say found) (n flowCounts) {
 			finished[l.Job+l.Nonce], finished[anyJob+l.Nonce] = i, i
 		}
 	}
+	for _, what := range e.early {
+		say("nothing leaves a store that lost something", "%s", what)
+	}
 	n.Jobs = len(e.jobs)
 	for i := range e.jobs {
 		checkRecorded(&e.jobs[i], finished, say)
 	}
-	began := map[string]int{} // by token
+	began, since := map[string][]time.Time{}, map[string]time.Time{} // by token, and by execution
 	for i, l := range e.lines {
 		j := byID[l.Job]
+		if l.What == "start" {
+			since[l.Nonce] = l.At
+		}
 		switch {
-		case j == nil && e.restored:
+		case j == nil && (e.strange[l.Job] || e.gaps.meet(since[l.Nonce], since[l.Nonce])):
 		case j == nil:
 			say("scripts are those of jobs", "%s says that it is job %s", l.Nonce, l.Job)
 		case l.What == "failed":
 			n.Failed++
 		case l.What == "start":
 			n.Executions++
-			began[l.Token]++
-			if !e.restored {
+			began[l.Token] = append(began[l.Token], l.At)
+			if !e.gaps.at(false).meet(l.At, l.At) && !e.gapsOf(j).meet(l.At, l.At) {
 				checkBegin(i, l, j, byID, finished, say)
 			}
 		}
 	}
 	for i := range e.jobs {
-		if e.restored {
-			break
-		}
 		e.explain(&e.jobs[i], began, &n, say)
 	}
 	return n
 }
+
+// gapsOf are those of the installation at which a job is executed.
+func (e *flowEvidence) gapsOf(j *flowJob) gaps { return e.gaps.at(j.peer != "") }
 
 // checkRecorded: a job has one recorded result, which one of its executions has told.
 //
@@ -163,13 +174,17 @@ func checkBegin(at int, l said, j *flowJob, byID map[string]*flowJob, finished m
 
 // explain counts executions beyond the first of each try. Each has a hold of its own, which began since the one before
 // had lapsed, or was lost.
-func (e *flowEvidence) explain(j *flowJob, began map[string]int, n *flowCounts, say found) {
+func (e *flowEvidence) explain(j *flowJob, began map[string][]time.Time, n *flowCounts, say found) {
 	for _, t := range j.tries {
-		more := began[t.Token] - 1
+		more := len(began[t.Token]) - 1
 		if more < 1 {
 			continue
 		}
 		n.Doubled += more
+		if e.gapsOf(j).meet(began[t.Token][0], orZero(t.EndedAt)) { // what was said of it may be lost
+			n.ByRestore += more
+			continue
+		}
 		n.ByLapse += min(more, t.Lapses)
 		n.ByLoss += max(0, more-t.Lapses)
 		e.explainTry(j, t, more, say)
@@ -218,8 +233,8 @@ func (w *world) judgeFlows(ctx context.Context, c *pgx.Conn, out *result, say fo
 	w.readRunners(e)
 	if w.pair != nil {
 		w.pair.far.readRunners(e)
-		e.restored = w.pair.restored
-		if err := w.judgePair(ctx, c, e.jobs, out, say); err != nil {
+		e.gaps = w.pair.gaps
+		if e.strange, err = w.judgePair(ctx, c, e.jobs, out, say); err != nil {
 			return err
 		}
 	}
@@ -260,7 +275,7 @@ func rowsOpen(ctx context.Context, c *pgx.Conn) []string {
 
 // triesSQL reads the tries of a job j.
 const triesSQL = `coalesce((SELECT json_agg(json_build_object('ID', t.try_id, 'Token', t.token, 'State', t.state,
-		'Nonce', coalesce(t.result ->> 'nonce', ''), 'Lapses', t.lapses, 'EndedAt', t.ended_at,
+		'Nonce', coalesce(t.result ->> 'nonce', ''), 'Lapses', t.lapses, 'OfferedAt', t.offered_at, 'EndedAt', t.ended_at,
 		'Code', t.error_code, 'ExitCode', coalesce(t.exit_code, 0)) ORDER BY t.attempt)
 	FROM postern.job_try t WHERE t.job_id = j.job_id), '[]')`
 
@@ -292,6 +307,7 @@ func (w *world) readRunners(e *flowEvidence) {
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {
 			var l struct {
+				Time     time.Time
 				Msg, Try string
 				Fence    json.Number
 			}
@@ -302,10 +318,23 @@ func (w *world) readRunners(e *flowEvidence) {
 			switch l.Msg {
 			case "starts":
 				e.starts[hold]++
+				w.checkEarly(e, l.Time, hold, p.name)
 			case "lost", "the end came too late: another holder has the try":
 				e.losses[hold]++
 			}
 		}
 		f.Close()
+	}
+}
+
+// checkEarly notes a try that began before the processes had noticed a restore, by leave of the restored store.
+func (w *world) checkEarly(e *flowEvidence, at time.Time, hold, runner string) {
+	_, text, _ := strings.Cut(hold, " ")
+	fence, _ := strconv.ParseInt(text, 10, 64)
+	for _, q := range w.quiet {
+		if wrong, _ := q.wrong(at, fence, nil); wrong && !at.After(q.from) {
+			e.early = append(e.early, fmt.Sprintf("%s began %s at %s, restored at %s", runner, hold, clock(at),
+				clock(q.restored)))
+		}
 	}
 }

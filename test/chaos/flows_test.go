@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -104,6 +105,28 @@ func TestTheCheckerOfFlowsFindsWhatIsWrong(t *testing.T) {
 	}
 	later := time.Now().Add(time.Hour)
 	for _, c := range []struct {
+		what  string
+		spoil func(*flowEvidence)
+	}{
+		{"a script of a job that is lost", func(e *flowEvidence) { e.lines[2].Job = "c" }},
+		{"a job before what it needs", func(e *flowEvidence) { e.lines = slices.Insert(e.lines, 0, e.lines[5]) }},
+		{"again after its success", func(e *flowEvidence) { e.lines[3].At = later }},
+		{"a double execution", func(e *flowEvidence) { e.jobs[0].tries[1].Lapses = 0 }},
+	} {
+		e := goodFlow()
+		c.spoil(e)
+		begun := e.lines[len(e.lines)-1].At.Add(-time.Second)
+		for _, far := range []bool{false, true} {
+			for _, of := range []span{{begun, later.Add(time.Hour)}, {begun.Add(-time.Hour), begun}} {
+				e.gaps = gaps{{far, of}}
+				legal := of.from.Equal(begun) && (!far || e.lines[2].Job == "c")
+				if _, wrong := look(e); (len(wrong) == 0) != legal {
+					t.Errorf("%s, far %t, %v: it finds %v", c.what, far, of, wrong)
+				}
+			}
+		}
+	}
+	for _, c := range []struct {
 		invariant string
 		spoil     func(*flowEvidence)
 	}{
@@ -119,6 +142,14 @@ func TestTheCheckerOfFlowsFindsWhatIsWrong(t *testing.T) {
 			e.lines[5].Inputs = json.RawMessage(`{"1": {"nonce": "n2"}}`)
 		}},
 		{"no job is executed again after a recorded success", func(e *flowEvidence) { e.lines[3].At = later }},
+		{"nothing leaves a store that lost something", func(e *flowEvidence) {
+			w := &world{quiet: []quiet{restoredAt(later)}}
+			w.checkEarly(e, later.Add(1), "t1 "+fmt.Sprint(later.UnixMilli()+1), "runner-1")
+			w.checkEarly(e, later.Add(1), "t1 "+fmt.Sprint(later.UnixMilli()-1), "runner-1")
+			if len(e.early) > 1 {
+				t.Errorf("an old lease is too early: %v", e.early)
+			}
+		}},
 		{"scripts are those of jobs", func(e *flowEvidence) { e.lines[3].Job = "c" }},
 		{"each double execution is explained", func(e *flowEvidence) { e.jobs[0].tries[1].Lapses = 0 }},
 		{"each double execution is explained", func(e *flowEvidence) { e.starts["t2 3"] = 0 }},

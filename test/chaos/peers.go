@@ -31,9 +31,9 @@ type pair struct {
 	audience map[string]any
 	actors   []*actor
 	back     time.Duration // how old the backup is that restore-near and restore-far put in place
-	restored bool
 
 	mu       sync.Mutex
+	gaps     gaps // of restores
 	letters  []*letter
 	received int
 	replied  int
@@ -69,6 +69,7 @@ type letter struct {
 	tries     int
 	unknown   int
 	bad       string
+	from      time.Time // when it was posted for the first time
 	at        time.Time // when it was acknowledged
 }
 
@@ -146,7 +147,7 @@ func (w *world) meet(ctx context.Context) error {
 // write posts the messages of an actor, one after the other, until ctx ends.
 func (p *pair) write(ctx, life context.Context, near *client, writer int) {
 	for n := 0; wait(ctx, writeEach); n++ {
-		l := &letter{writer: writer, n: n}
+		l := &letter{writer: writer, n: n, from: time.Now()}
 		kind := map[bool]string{true: "chat", false: "mail"}[n%3 > 0]
 		l.body, _ = json.Marshal(map[string]any{"ref": n, "to": map[string]string{"peer": "far"},
 			"envelope": p.actors[writer].envelope(p.audience, map[string]any{"ref": n, "message_type": kind,
@@ -270,13 +271,16 @@ func restoreOf(far bool) func(context.Context, *world, *rand.Rand) {
 		if far {
 			at = w.pair.far
 		}
-		w.pair.restored = true
 		began := time.Now()
 		went := at.goBack(ctx, w.pair.back, w.flows.ledger)
 		if w.missedAt(at); !went {
 			w.missed("no backup was taken")
+			return
 		}
-		if !went || far {
+		w.pair.mu.Lock()
+		w.pair.gaps = append(w.pair.gaps, gap{far, span{began, time.Now()}})
+		w.pair.mu.Unlock()
+		if far {
 			return
 		}
 		w.repeatLetters(ctx, began)

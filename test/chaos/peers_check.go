@@ -27,12 +27,14 @@ type pairCounts struct {
 type letterRow struct {
 	ID, Key, Text, Status, Reply string
 	Results                      int
+	At                           *time.Time // when it ended at the first, nil: it has not; when it came to the second
 }
 
 // farJob is what the second installation says of a job that a message brought.
 type farJob struct {
 	ID, Message, Status, Nonce string
 	Tries                      []flowTry
+	At                         time.Time // when the message came
 }
 
 // pairEvidence is what is compared of two installations.
@@ -42,18 +44,26 @@ type pairEvidence struct {
 	near, far []letterRow // those of far in the order in which they came
 	jobs      []flowJob   // of the first
 	farJobs   []farJob
-	restored  bool // one of the stores was: the other installation may have lost, or repeated, what is known here
+	gaps      gaps            // of what went on in one, the other installation may have lost, or repeated, what is known here
+	strange   map[string]bool // jobs of the second that a restore may have left there, or begun again, by its id
 }
 
 // check compares them, and joins to each job that went away what ran there.
 func (e *pairEvidence) check(say found) (n pairCounts) {
 	e.checkLetters(say)
-	if !e.restored {
-		e.checkOrder(say)
+	e.checkOrder(say)
+	brought, sent := map[string][]farJob{}, map[string]bool{}
+	for _, j := range e.jobs {
+		for _, t := range j.tries {
+			sent[t.ID] = true
+		}
 	}
-	brought := map[string][]farJob{}
+	e.strange = map[string]bool{}
 	for _, j := range e.farJobs {
 		brought[j.Message] = append(brought[j.Message], j)
+		if !sent[j.Message] && e.gaps.at(false).meet(j.At, j.At) { // the first has forgotten that it sent it
+			e.strange[j.ID] = true
+		}
 	}
 	for i := range e.jobs {
 		j := &e.jobs[i]
@@ -81,7 +91,7 @@ func (e *pairEvidence) checkLetters(say found) {
 		switch n, f := near[text], far[text]; {
 		case l.id == "":
 			say("every post is answered in the end", "message %s, after %d tries: %s", text, l.tries, l.bad)
-		case len(n) == 0 || len(f) == 0 && !e.restored:
+		case len(n) == 0 || len(f) == 0 && !e.forgotten(n[0]):
 			say("no message is lost", "message %s has %d rows where it comes from, and %d where it goes", text, len(n),
 				len(f))
 		case len(n) > 1 || len(f) > 1:
@@ -97,16 +107,28 @@ func (e *pairEvidence) checkLetters(say found) {
 	}
 }
 
-// checkOrder: what one actor wrote comes in the order in which it wrote it.
+// forgotten says whether the second installation may have lost a message for good: it has ended at the first, which does
+// not send it again, by what the second did before it was put back.
+func (e *pairEvidence) forgotten(near letterRow) bool {
+	return near.At != nil && e.gaps.at(true).meet(*near.At, *near.At)
+}
+
+// checkOrder: what one actor wrote comes in the order in which it wrote it, but for what was on its way when a store was
+// put back, and may have been sent again.
 func (e *pairEvidence) checkOrder(say found) {
-	last := map[string]int{}
+	last, from := map[string]int{}, map[string]time.Time{}
+	for _, l := range e.letters {
+		from[l.text()] = l.from
+	}
 	for _, r := range e.far {
 		who, number, _ := strings.Cut(r.Text, "/")
 		n, _ := strconv.Atoi(number)
-		if before, known := last[who]; known && n < before {
-			say("messages of one caller keep their order", "%s came behind %s/%d", r.Text, who, before)
+		if r.At == nil || !e.gaps.meet(from[r.Text], *r.At) {
+			if before, known := last[who]; known && n < before {
+				say("messages of one caller keep their order", "%s came behind %s/%d", r.Text, who, before)
+			}
+			last[who] = n
 		}
-		last[who] = n
 		if i, _ := strconv.Atoi(who); i >= len(e.actors) || e.actors[i].public() != r.Key {
 			say("a message is of its actor", "%s is of %s", r.Text, r.Key)
 		}
@@ -128,8 +150,14 @@ func (e *pairEvidence) checkAway(j *flowJob, brought map[string][]farJob, say fo
 				say(invariant, "job %d of %s has the result %q, and its try %q", j.ref, j.flow, j.nonce, t.Nonce)
 			}
 		}
-		if e.restored {
-			j.script, j.tries = anyJob, own
+		same := len(there) == 1 && there[0].Status == "finished" && there[0].Nonce == j.nonce
+		if e.gaps.meet(t.OfferedAt, orZero(t.EndedAt)) && !same {
+			for _, f := range there {
+				e.strange[f.ID] = true
+			}
+			if t.State == "Finished" { // what it ran as is not known any more
+				j.script, j.tries = anyJob, own
+			}
 			continue
 		}
 		if len(there) != 1 {
@@ -151,24 +179,34 @@ func (e *pairEvidence) checkAway(j *flowJob, brought map[string][]farJob, say fo
 	}
 }
 
+// orZero is a time that may not have come.
+func orZero(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
 // openPairSQL lists what is open of messages.
 const openPairSQL = `SELECT format('message %s of type %s is %s', message_id, type, status) AS what
 	FROM postern.message WHERE ended_at IS NULL`
 
-// judgePair reads what both installations say, and compares.
-func (w *world) judgePair(ctx context.Context, near *pgx.Conn, jobs []flowJob, out *result, say found) error {
+// judgePair reads what both installations say, and compares. It returns the jobs of the second that a restore may have
+// left there, or begun again.
+func (w *world) judgePair(ctx context.Context, near *pgx.Conn, jobs []flowJob, out *result,
+	say found) (strange map[string]bool, err error) {
 	p := w.pair
 	far, err := pgx.Connect(ctx, p.far.pg.url())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer far.Close(ctx)
-	e := &pairEvidence{letters: p.letters, actors: p.actors, jobs: jobs, restored: p.restored}
+	e := &pairEvidence{letters: p.letters, actors: p.actors, jobs: jobs, gaps: p.gaps}
 	if e.near, e.far, err = readLetters(ctx, near, far); err != nil {
-		return err
+		return nil, err
 	}
 	if e.farJobs, err = readFarJobs(ctx, far); err != nil {
-		return err
+		return nil, err
 	}
 	n := e.check(say)
 	n.Received, n.Replied, n.Doubled, n.Held = p.received, p.replied, p.line.doubled, p.line.held
@@ -177,18 +215,18 @@ func (w *world) judgePair(ctx context.Context, near *pgx.Conn, jobs []flowJob, o
 	}
 	if err := near.QueryRow(ctx, `SELECT (SELECT coalesce(sum(redelivered), 0) FROM postern.message),
 		(SELECT count(*) FROM postern.message_late)`).Scan(&n.Again, &n.Late); err != nil {
-		return err
+		return nil, err
 	}
 	out.Pair = &n
 	for name, c := range map[string]*pgx.Conn{"": near, "far: ": far} {
 		open, err := listOf(ctx, c, openPairSQL+` LIMIT 50`)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if c == far {
 			more, err := listOf(ctx, c, openSQL+` LIMIT 50`)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			open = slices.Concat(open, more, rowsOpen(ctx, c))
 		}
@@ -198,7 +236,7 @@ func (w *world) judgePair(ctx context.Context, near *pgx.Conn, jobs []flowJob, o
 	}
 	err = w.judgeOther(ctx, far, p.far, "far", out, say)
 	out.Recovery = recoveries(out.times, out.late)
-	return err
+	return e.strange, err
 }
 
 // listOf reads texts.
@@ -212,7 +250,7 @@ func listOf(ctx context.Context, c *pgx.Conn, sql string) ([]string, error) {
 
 func readLetters(ctx context.Context, near, far *pgx.Conn) (here, there []letterRow, err error) {
 	rows, err := near.Query(ctx, `SELECT m.message_id::text, '', m.body, m.status, coalesce(max(r.body), ''),
-			count(r.message_id)::int
+			count(r.message_id)::int, m.ended_at
 		FROM postern.message m
 		LEFT JOIN postern.message r ON r.reply_to = m.message_id
 		WHERE m.type IN ('chat', 'mail') AND m.peer = 'far' AND m.context_id IS NOT NULL
@@ -223,7 +261,7 @@ func readLetters(ctx context.Context, near, far *pgx.Conn) (here, there []letter
 	if here, err = pgx.CollectRows(rows, pgx.RowToStructByPos[letterRow]); err != nil {
 		return nil, nil, err
 	}
-	rows, err = far.Query(ctx, `SELECT m.peer_message::text, encode(m.caller_key, 'base64'), m.body, m.status, '', 0
+	rows, err = far.Query(ctx, `SELECT m.peer_message::text, encode(m.caller_key, 'base64'), m.body, m.status, '', 0, m.created_at
 		FROM postern.message m
 		WHERE m.type IN ('chat', 'mail') AND m.context_id IS NULL
 		ORDER BY m.created_at, m.message_id`)
@@ -236,7 +274,7 @@ func readLetters(ctx context.Context, near, far *pgx.Conn) (here, there []letter
 
 func readFarJobs(ctx context.Context, far *pgx.Conn) ([]farJob, error) {
 	rows, err := far.Query(ctx, `SELECT j.job_id::text, m.peer_message::text, j.status,
-			coalesce(j.result ->> 'nonce', ''), `+triesSQL+`
+			coalesce(j.result ->> 'nonce', ''), `+triesSQL+`, m.created_at
 		FROM postern.job j JOIN postern.message m ON m.message_id = j.message_id`)
 	if err != nil {
 		return nil, err

@@ -86,6 +86,25 @@ func (w *world) reconcile(ctx context.Context, q *quiet, apis []*process) (key s
 	return key
 }
 
+// gap is what a restore has put back: from before its backup was begun until the release. What had begun before and
+// ended behind it may be in the backup half done.
+type gap struct {
+	far bool // of the second installation
+	span
+}
+
+type gaps []gap
+
+// at are those of one installation.
+func (g gaps) at(far bool) gaps {
+	return slices.DeleteFunc(slices.Clone(g), func(x gap) bool { return x.far != far })
+}
+
+// meet says whether something that went on from one time to another, zero if it has not ended, did so in one of them.
+func (g gaps) meet(from, to time.Time) bool {
+	return slices.ContainsFunc(g, func(x gap) bool { return from.Before(x.to) && (to.IsZero() || to.After(x.from)) })
+}
+
 // backup takes a backup of the database; nil: that failed.
 func (w *world) backup(ctx context.Context) *postgres {
 	to := *w.pg
