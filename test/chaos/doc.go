@@ -13,8 +13,10 @@
 //   - proxy.go: what stands between a process and PostgreSQL; it reads along, to find commits.
 //   - flows.go, flows_check.go: flows of jobs as the load, with real runners (-load flows).
 //   - peers.go, line.go, sign.go, peers_check.go: two installations with a line between them (-load peers).
+//   - systems.go, systems_check.go: batches and events in two contexts (-load systems).
 //   - domains.go, tokens.go, domains_check.go: three installations that share a domain (-load domains).
-//   - check.go, standing.go: what has to be true afterwards; measure.go: how long it took.
+//   - check.go, standing.go: what has to be true afterwards; look.go: what has not ended, and what stands still a minute
+//     behind the last fault; measure.go: how long it took.
 //   - twins.go: programs with a planted fault, which it has to find.
 //
 // It is a module of its own and shares no code with the product: what is wrong there is not wrong here for the same

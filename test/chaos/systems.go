@@ -40,19 +40,29 @@ type thing struct {
 	bad     string
 }
 
-// body is what is posted of a batch.
+// batch is what is posted of a batch. What fails is tried again, without limit unless it is to be rejected.
 func (t *thing) batch() []byte {
-	function := map[string]any{"domain": "main", "contract_address": "ADD",
-		"message_details": map[string]any{"message": map[string]any{"name": "act"}}}
+	retried := func(fails bool) any {
+		times := map[bool]any{false: "indefinitely", true: map[string]int{"amount": 1}}[fails]
+		return map[string]any{"times": times, "interval": map[string]int{"seconds": 1}}
+	}
 	var functions, messages []any
 	for i := range t.length {
+		function := map[string]any{"domain": "main", "contract_address": "ADD",
+			"message_details": map[string]any{"message": map[string]any{"name": "act"}}}
+		if !t.atomic {
+			function["retry_logic"] = retried(i == t.fails)
+		}
 		functions = append(functions, function)
 		messages = append(messages, map[string]any{"msg": map[string]any{"act": act{t.context + "/" + t.name, i,
 			i == t.fails}}})
 	}
 	how := map[bool]string{true: "atomic", false: "non_atomic"}[t.atomic]
-	b, _ := json.Marshal(map[string]any{"msgs": messages,
-		"actions_config": map[string]any{how: map[string]any{"functions": functions}}})
+	all := map[string]any{"functions": functions}
+	if t.atomic {
+		all["retry_logic"] = retried(t.fails >= 0)
+	}
+	b, _ := json.Marshal(map[string]any{"msgs": messages, "actions_config": map[string]any{how: all}})
 	return b
 }
 
@@ -91,7 +101,7 @@ func actsOf(data json.RawMessage) (names []string, fails bool) {
 		Event, Outcome string
 		Output         struct{ Ok struct{ Of string } }
 	}
-	if json.Unmarshal(data, &told) == nil && told.Event != "" {
+	if json.Unmarshal(data, &told) == nil && told.Event != "" && told.Output.Ok.Of != "" {
 		names = append(names, "result of "+told.Output.Ok.Of)
 	}
 	return names, fails
@@ -132,7 +142,7 @@ func (w *worker) invoke(out http.ResponseWriter, r *http.Request) {
 		http.Error(out, err.Error(), 400)
 		return
 	}
-	c := call{At: time.Now(), Token: "tool:" + r.Header.Get("Idempotency-Key"), Did: "nothing",
+	c := call{At: time.Now(), Token: "tool:" + r.Header.Get("Idempotency-Key"), Did: "nothing", Mode: mode,
 		Acts: []string{"call of " + body.Of}}
 	switch mode {
 	case "slow":

@@ -11,6 +11,7 @@ type systemCounts struct {
 	Batches  int            `json:"batches"`
 	Events   int            `json:"events"`
 	Results  map[string]int `json:"results"` // of batches
+	Dead     int            `json:"dead"`    // events whose tool answered with a lie
 	Executed int            `json:"executed"`
 	Again    int            `json:"answered_from_memory"`
 }
@@ -43,8 +44,12 @@ func (e *systemsEvidence) check(say found) (n systemCounts) {
 		}
 		rows[key] = r
 	}
-	done, order := map[string]int{}, map[string][]string{}
+	done, order, lied := map[string]int{}, map[string][]string{}, map[string]bool{}
 	for _, c := range e.calls {
+		for _, a := range c.Acts {
+			of, _, _ := strings.Cut(strings.TrimPrefix(a, "call of "), ".")
+			lied[of] = lied[of] || c.Mode == "lie" && c.Did == "nothing"
+		}
 		if c.Did == "again" {
 			n.Again++
 		}
@@ -68,12 +73,16 @@ func (e *systemsEvidence) check(say found) (n systemCounts) {
 		r, there := rows["batch "+t.context+"/"+t.name]
 		checkPosted(t, r, there, say)
 		n.Results[r.result]++
-		checkBatch(t, r, order[t.context+"/"+t.name], say)
+		checkBatch(t, r, order[t.context+"/"+t.name], lied[t.context+"/"+t.name], say)
 	}
 	for _, t := range e.events {
 		r, there := rows["event "+t.context+"/"+t.name]
 		checkPosted(t, r, there, say)
 		of := t.context + "/" + t.name
+		if lied[of] && r.state == "Dead" && done["call of "+of] == 0 { // such an answer is its result
+			n.Dead++
+			continue
+		}
 		if r.state != "Successful" || done["call of "+of] != 1 || done["result of "+of] != 1 {
 			say("an event calls its tool once, and its result is told once", "%s is %s %s, called %d times, told %d times",
 				of, r.state, r.reason, done["call of "+of], done["result of "+of])
@@ -97,8 +106,9 @@ func checkPosted(t *thing, r thingRow, there bool, say found) {
 }
 
 // checkBatch: a batch ends as its messages do: an atomic one whole or not at all, another with all before the first
-// that is rejected, in their order.
-func checkBatch(t *thing, r thingRow, did []string, say found) {
+// that is rejected, in their order. Where the worker has done nothing and answered with a lie, it may be that nothing is
+// known of the last: that one and what comes behind it was not executed then.
+func checkBatch(t *thing, r thingRow, did []string, lied bool, say found) {
 	want, n := "executed", t.length
 	if t.fails >= 0 {
 		if want, n = "partially_executed", t.fails; t.atomic || n == 0 {
@@ -106,6 +116,9 @@ func checkBatch(t *thing, r thingRow, did []string, say found) {
 		}
 	}
 	of := t.context + "/" + t.name
+	if lied && r.result == "unexpected_error" && r.n <= n {
+		want, n = r.result, r.n
+	}
 	if r.result != want || want == "partially_executed" && r.n != n {
 		say("a batch ends as its messages do", "%s is %s, %s of %d: %s; want %s of %d", of, r.state, r.result, r.n,
 			r.reason, want, n)

@@ -3,7 +3,17 @@ package main
 import (
 	"slices"
 	"testing"
+	"time"
 )
+
+// Batches and events of two contexts end as they are to while the processes, the database and the worker are broken, for
+// some twenty seconds. make chaos ARGS="-load systems" does it at length.
+func TestBatchesAndEventsWhileEverythingBreaks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	breakAll(t, options{load: "systems", seconds: 20, rate: 40, every: 2 * time.Second})
+}
 
 // goodSystems is a batch of three messages, of which the last is rejected, and an event.
 func goodSystems() *systemsEvidence {
@@ -39,10 +49,26 @@ func TestTheCheckerOfSystemsFindsWhatIsWrong(t *testing.T) {
 	if len(wrong) > 0 || n.Executed != 4 || n.Again != 1 || n.Results["partially_executed"] != 1 {
 		t.Fatalf("nothing is wrong, and it finds %v, and counts %+v", wrong, n)
 	}
+	lie := func(e *systemsEvidence) {
+		e.rows[0].result, e.rows[0].n, e.rows[1].state = "unexpected_error", 1, "Dead"
+		e.calls = []call{e.calls[0], {Did: "nothing", Mode: "lie", Acts: []string{"two/b1.1"}},
+			{Did: "nothing", Mode: "lie", Acts: []string{"call of two/e1"}}}
+	}
+	lies := goodSystems()
+	lie(lies)
+	if n, wrong := look(lies); len(wrong) > 0 || n.Dead != 1 {
+		t.Errorf("a lie is what is known, and it finds %v", wrong)
+	}
 	for _, c := range []struct {
 		invariant string
 		spoil     func(*systemsEvidence)
 	}{
+		{"a batch ends as its messages do", func(e *systemsEvidence) { lie(e); e.calls[1].Mode = "" }},
+		{"messages are executed in their order", func(e *systemsEvidence) { lie(e); e.rows[0].n = 0 }},
+		{"an event calls its tool once, and its result is told once", func(e *systemsEvidence) {
+			lie(e)
+			e.calls[2].Mode = ""
+		}},
 		{"nothing acknowledged is lost", func(e *systemsEvidence) { e.rows = e.rows[1:] }},
 		{"one row per key", func(e *systemsEvidence) { e.rows = append(e.rows, e.rows[0]) }},
 		{"one row per key", func(e *systemsEvidence) { e.rows[0].id = "8" }},
