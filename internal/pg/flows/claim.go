@@ -64,6 +64,7 @@ func (s *Store) Claim(ctx context.Context, contextID int32, name string, epoch i
 		c = &Claimed{}
 		var again []*Try
 		c.Lost, again = r.compare(b, holds)
+		again = slices.DeleteFunc(again, func(v *Try) bool { return s.quarantined(r, v.Lane) })
 		again = again[:min(len(again), mostClaimed)] // the others come with the next claim
 		handedAgain(b, again, r.now)
 		room := min(max-len(again), r.Slots-len(r.tries), mostClaimed-len(again))
@@ -187,13 +188,16 @@ func handedAgain(b *pgx.Batch, again []*Try, now time.Time) {
 	}
 }
 
+// quarantined says whether nothing of a lane is handed to a runner. What it holds by a row from a backup it may have
+// executed since, so that such a try is not handed out again, either: a heartbeat offers it, and it waits.
+func (s *Store) quarantined(r *heldRunner, lane string) bool {
+	return s.Quarantined(r.context, flow.Type(flow.TypeOfLane(lane)))
+}
+
 // takeOffers locks the oldest offers of the lanes of a runner: of each lane as many as it has room for, in one read of
 // the index each, merged here. What another claim has locked is skipped.
 func (s *Store) takeOffers(ctx context.Context, t *db.Txn, r *heldRunner, room int) (list []*Try, err error) {
-	lanes := slices.DeleteFunc(slices.Clone(r.lanes()), func(lane string) bool {
-		return s.Quarantined(r.context,
-			flow.Type(flow.TypeOfLane(lane)))
-	})
+	lanes := slices.DeleteFunc(slices.Clone(r.lanes()), func(lane string) bool { return s.quarantined(r, lane) })
 	if room <= 0 || len(lanes) == 0 {
 		return nil, nil
 	}

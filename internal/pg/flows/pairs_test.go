@@ -321,6 +321,30 @@ func TestAClaimWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
+// What a runner held when it missed its answer, or when a backup was taken, is not handed to it again in quarantine:
+// another may have executed it in the time that is lost.
+func TestNothingIsHandedAgainInQuarantine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("a")
+	w.post(0)
+	v := w.one("a")
+	_, err := w.claim(w.S, "a")
+	w.Must(err)
+	w.Later(6 * time.Second)
+	w.Must(w.S.EnterQuarantine(w.Ctx, w.By, pg.Quarantine{Context: "default", Reason: "test"}))
+	if list, err := w.claim(w.S, "a"); err != nil || len(list) != 0 {
+		t.Errorf("%d are handed out in quarantine %v", len(list), err)
+	}
+	_, err = w.S.ReleaseQuarantine(w.Ctx, w.By, pg.Quarantine{Context: "default", Reason: "test"}, true)
+	w.Must(err)
+	list, err := w.claim(w.S, "a")
+	w.Must(err)
+	if len(list) != 1 || list[0].ID != v.ID || list[0].Fence != v.Fence {
+		t.Errorf("once it is released it is handed %+v", list)
+	}
+}
+
 // settleEnd has the core ask about the one try that has ended, and end its transaction.
 func (w *world) settleEnd() {
 	w.T.Helper()
