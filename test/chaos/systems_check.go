@@ -12,6 +12,7 @@ type systemCounts struct {
 	Events   int            `json:"events"`
 	Results  map[string]int `json:"results"` // of batches
 	Dead     int            `json:"dead"`    // events whose tool answered with a lie
+	Unheard  int            `json:"unheard"` // calls of tools that were given up, and executed
 	Executed int            `json:"executed"`
 	Again    int            `json:"answered_from_memory"`
 }
@@ -45,6 +46,7 @@ func (e *systemsEvidence) check(say found) (n systemCounts) {
 		rows[key] = r
 	}
 	done, order, lied := map[string]int{}, map[string][]string{}, map[string]bool{}
+	unheard := map[string]int{} // calls of tools that were executed once they had been given up
 	for _, c := range e.calls {
 		for _, a := range c.Acts {
 			of, _, _ := strings.Cut(strings.TrimPrefix(a, "call of "), ".")
@@ -58,13 +60,16 @@ func (e *systemsEvidence) check(say found) (n systemCounts) {
 		}
 		n.Executed++
 		for _, a := range c.Acts {
+			if strings.HasPrefix(a, "call of ") && c.Done.Sub(c.At) >= givenUp {
+				unheard[a]++
+			}
 			done[a]++
 			of, _, _ := strings.Cut(a, ".")
 			order[of] = append(order[of], a)
 		}
 	}
 	for what, times := range done {
-		if times > 1 {
+		if n.Unheard += unheard[what]; times-unheard[what] > 1 {
 			say("nothing is executed twice", "%s was executed %d times", what, times)
 		}
 	}
@@ -83,7 +88,9 @@ func (e *systemsEvidence) check(say found) (n systemCounts) {
 			n.Dead++
 			continue
 		}
-		if r.state != "Successful" || done["call of "+of] != 1 || done["result of "+of] != 1 {
+		// a call that was not answered in time is made again as another one: a tool is not asked what it did
+		called := max(done["call of "+of]-unheard["call of "+of], min(done["call of "+of], 1))
+		if r.state != "Successful" || called != 1 || done["result of "+of] != 1 {
 			say("an event calls its tool once, and its result is told once", "%s is %s %s, called %d times, told %d times",
 				of, r.state, r.reason, done["call of "+of], done["result of "+of])
 		}

@@ -49,6 +49,12 @@ func TestTheCheckerOfSystemsFindsWhatIsWrong(t *testing.T) {
 	if len(wrong) > 0 || n.Executed != 4 || n.Again != 1 || n.Results["partially_executed"] != 1 {
 		t.Fatalf("nothing is wrong, and it finds %v, and counts %+v", wrong, n)
 	}
+	hung := goodSystems() // and was called again
+	hung.calls = append(hung.calls, hung.calls[4])
+	hung.calls[4].Done = hung.calls[4].At.Add(givenUp)
+	if n, wrong := look(hung); len(wrong) > 0 || n.Unheard != 1 {
+		t.Errorf("a call that was given up may come again, and it finds %v", wrong)
+	}
 	lie := func(e *systemsEvidence) {
 		e.rows[0].result, e.rows[0].n, e.rows[1].state = "unexpected_error", 1, "Dead"
 		e.calls = []call{e.calls[0], {Did: "nothing", Mode: "lie", Acts: []string{"two/b1.1"}},
@@ -63,6 +69,7 @@ func TestTheCheckerOfSystemsFindsWhatIsWrong(t *testing.T) {
 		invariant string
 		spoil     func(*systemsEvidence)
 	}{
+		{"nothing is executed twice", func(e *systemsEvidence) { e.calls = append(e.calls, e.calls[4]) }},
 		{"a batch ends as its messages do", func(e *systemsEvidence) { lie(e); e.calls[1].Mode = "" }},
 		{"messages are executed in their order", func(e *systemsEvidence) { lie(e); e.rows[0].n = 0 }},
 		{"an event calls its tool once, and its result is told once", func(e *systemsEvidence) {
