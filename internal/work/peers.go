@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -30,7 +31,8 @@ const (
 	followWait  = 10 * time.Second
 	followPage  = time.Second           // where more is open than one question names
 	followRest  = 50 * time.Millisecond // between two questions to a peer that has said something
-	followRetry = 5 * time.Second       // after one that came to nothing
+	followRetry = 5 * time.Second       // after one whose answer could not be taken
+	followLeave = 10 * time.Second      // how long a peer that could not be asked is left to other processes
 )
 
 // PeersConfig is how peers are called.
@@ -43,11 +45,14 @@ type Peers struct {
 	*Node
 	PeersConfig
 	holder string // names this process among those that follow
+
+	mu   sync.Mutex
+	left map[messages.Following]time.Time // until when this process follows a peer in no case: it could not ask it
 }
 
 // NewPeers makes what looks after peers in the process of an engine.
 func NewPeers(e *Engine, c PeersConfig) *Peers {
-	return &Peers{Node: e.Node, PeersConfig: c, holder: rand.Text()}
+	return &Peers{Node: e.Node, PeersConfig: c, holder: rand.Text(), left: map[messages.Following]time.Time{}}
 }
 
 // System is what the engine runs of it.
@@ -217,19 +222,52 @@ func (p *Peers) look(ctx context.Context) (list []messages.Following, n int, err
 	if n, err = p.Store.Messages.Carry(ctx); err != nil {
 		return nil, n, err
 	}
-	list, err = p.Store.Messages.Follow(ctx, p.holder, p.TTL)
+	list, err = p.Store.Messages.Follow(ctx, p.holder, p.TTL, p.leaves()...)
+	// A question may have failed since leaves was read. Either leave comes last, and lets go of what was taken here, or
+	// it is seen here.
+	if left := p.leaves(); err == nil && slices.ContainsFunc(list, func(f messages.Following) bool {
+		return slices.Contains(left, f)
+	}) {
+		list = slices.DeleteFunc(list, func(f messages.Following) bool { return slices.Contains(left, f) })
+		err = p.Store.Messages.Unfollow(ctx, p.holder, left...)
+	}
 	return list, n + len(list), err
 }
 
-// follow asks a peer until nothing is open there, or the question fails.
+// leaves lists peers that this process leaves to others.
+func (p *Peers) leaves() (list []messages.Following) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(p.left, func(_ messages.Following, until time.Time) bool { return !until.After(now) })
+	return slices.Collect(maps.Keys(p.left))
+}
+
+// leave lets other processes have a peer that this one could not ask, since they may: it may be a setting of this one,
+// or its network, that keeps it from the peer. For more than two looks it leaves it to them.
+func (p *Peers) leave(ctx context.Context, f messages.Following) error {
+	p.mu.Lock()
+	p.left[f] = time.Now().Add(followLeave)
+	p.mu.Unlock()
+	return p.Store.Messages.Unfollow(ctx, p.holder, f)
+}
+
+// follow asks a peer until nothing is open there, or a question comes to nothing: then it is left to other processes.
 func (p *Peers) follow(ctx context.Context, f messages.Following) {
 	began := time.Now()
 	for after := (uuid.UUID{}); ctx.Err() == nil && time.Since(began) < followLong; {
 		n, last, err := p.followOnce(ctx, f, after, followWait)
 		switch {
 		case err != nil:
-			if ctx.Err() == nil {
-				p.Log.Warn("follow messages at a peer", "peer", f.Peer, "error", err)
+			if ctx.Err() != nil {
+				return
+			}
+			p.Log.Warn("follow messages at a peer", "peer", f.Peer, "error", err)
+			if unheard := (*errPeer)(nil); errors.As(err, &unheard) {
+				if err := p.leave(ctx, f); err != nil {
+					p.Log.Warn("leave a peer to other processes: its time ends", "peer", f.Peer, "error", err)
+				}
+				return
 			}
 			pause(ctx, nil, followRetry)
 			if last == (uuid.UUID{}) {
@@ -248,6 +286,9 @@ func (p *Peers) round(ctx context.Context) (int, error) {
 	list, n, err := p.look(ctx)
 	for _, f := range list {
 		_, _, failed := p.followOnce(ctx, f, uuid.UUID{}, 0)
+		if unheard := (*errPeer)(nil); errors.As(failed, &unheard) {
+			failed = errors.Join(failed, p.Store.Messages.Unfollow(ctx, p.holder, f))
+		}
 		err = errors.Join(err, failed)
 	}
 	return n - len(list), err

@@ -2,6 +2,7 @@ package work_test
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"testing"
 	"time"
@@ -94,5 +95,58 @@ func TestAMessageIsBroughtUntilItsPeerHasIt(t *testing.T) {
 	if m.DeliveredAt == nil || calls != len(list)+1 {
 		t.Errorf("after %d calls it is %s (%s: %s), and was stored at %v", calls, m.Status, m.Code, m.Error,
 			m.DeliveredAt)
+	}
+}
+
+// A peer that one process cannot reach is followed by another one that can, while both live.
+func TestAPeerThatOneProcessCannotReachIsFollowedByAnother(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.s.Messages.Open = true
+	_, err := h.s.Installations.PutPeer(h.ctx, h.by, peers.Settings{Name: "far", Secret: make([]byte, 32),
+		URL: "https://far.example/contexts/c/peers/near"}, 0)
+	h.must(err)
+	id := (&line{house: h, s: h.s}).chat("hello").ID
+	_, err = h.s.Messages.Route(h.ctx)
+	h.must(err)
+	h.must(h.s.Messages.AtPeer(h.ctx, id, nil))
+	follows := func(name string, call func(remote.PeerCall) remote.PeerAnswer) {
+		e := work.New(work.Config{Store: h.store(), Worker: remote.Mux{}, NodeName: name, TTL: time.Hour,
+			Log: slog.New(slog.DiscardHandler)})
+		e.Add(work.NewPeers(e, work.PeersConfig{
+			Call: func(_ context.Context, c remote.PeerCall) remote.PeerAnswer { return call(c) },
+		}).System())
+		ctx, cancel := context.WithCancel(h.ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- e.Run(ctx) }()
+		t.Cleanup(func() {
+			cancel()
+			h.must(<-ended)
+		})
+	}
+	asked := make(chan bool, 1)
+	follows("deaf", func(remote.PeerCall) remote.PeerAnswer {
+		select {
+		case asked <- true:
+		default:
+		}
+		return answered(outbox.ClassBlocked, "no_peers")
+	})
+	<-asked
+	follows("hears", func(c remote.PeerCall) (a remote.PeerAnswer) {
+		if c.Verb == remote.PeerFollow {
+			a.Body, _ = json.Marshal(map[string]any{
+				"words": []messages.Word{{ID: id, Steps: 9, Status: string(message.Processed)}}})
+		}
+		return a
+	})
+	for end := time.Now().Add(soon); ; time.Sleep(10 * time.Millisecond) {
+		m, err := h.s.Messages.Get(h.ctx, h.by.Context, id)
+		if h.must(err); m.Status == message.Processed {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it is %s: the process that cannot ask follows it", m.Status)
+		}
 	}
 }

@@ -84,14 +84,16 @@ type Following struct {
 }
 
 // Follow takes for holder, until a time from now, each peer at which messages are open, or are to be stopped, or that
-// knows another life of this store, and that no other holder has. One that was told to stop something in a month is
-// asked once a minute besides: it may have been restored, and then has to be told again. A process that has a peer asks
-// it what has become of them. One that asks without having it does no harm: each word is compared with what is known,
-// behind the lock of its message.
+// knows another life of this store, and that no other holder has, but for those in leave. One that was told to stop
+// something in a month is asked once a minute besides: it may have been restored, and then has to be told again. A
+// process that has a peer asks it what has become of them. One that asks without having it does no harm: each word is
+// compared with what is known, behind the lock of its message.
 //
 // Two processes that come at once skip the rows that the other has locked; behind its lock a row is read as it is now,
 // so that a peer that was taken meanwhile does not fit the condition any more.
-func (s *Store) Follow(ctx context.Context, holder string, until time.Duration) (list []Following, err error) {
+func (s *Store) Follow(ctx context.Context, holder string, until time.Duration, leave ...Following) (list []Following,
+	err error) {
+	contexts, names := apart(leave)
 	err = s.Run(ctx, func(t *db.Txn) error {
 		list = nil
 		b := &pgx.Batch{}
@@ -106,6 +108,7 @@ func (s *Store) Follow(ctx context.Context, holder string, until time.Duration) 
 				CROSS JOIN (SELECT coalesce($3::timestamptz, clock_timestamp()) AS now) n
 				WHERE p.url <> ''
 					AND p.removed_at IS NULL
+					AND (p.context_id, p.name) NOT IN (SELECT x.* FROM unnest($4::int[], $5::text[]) x)
 					AND (p.followed_by = $1 OR p.followed_until IS NULL OR p.followed_until <= n.now)
 					AND (EXISTS (SELECT FROM postern.message m WHERE m.context_id = p.context_id
 							AND m.peer = p.name AND m.ended_at IS NULL AND m.delivered_at IS NOT NULL)
@@ -116,10 +119,11 @@ func (s *Store) Follow(ctx context.Context, holder string, until time.Duration) 
 				ORDER BY p.peer_id
 				FOR UPDATE OF p SKIP LOCKED) x
 			WHERE p.peer_id = x.peer_id
-			RETURNING p.context_id, p.name`, holder, until, s.LeaseNow()).Query(func(rows pgx.Rows) (err error) {
-			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Following])
-			return err
-		})
+			RETURNING p.context_id, p.name`, holder, until, s.LeaseNow(), contexts, names).
+			Query(func(rows pgx.Rows) (err error) {
+				list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Following])
+				return err
+			})
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
@@ -131,11 +135,25 @@ func (s *Store) Follow(ctx context.Context, holder string, until time.Duration) 
 	return list, err
 }
 
-// Unfollow lets others have what holder follows.
-func (s *Store) Unfollow(ctx context.Context, holder string) error {
-	_, err := s.Exec(ctx, `UPDATE postern.peer SET followed_until = NULL WHERE followed_by = $1
-		AND followed_until IS NOT NULL`, holder)
+// Unfollow lets others have what holder follows: these, or where none is named all of them. A peer that another one
+// has taken meanwhile stays with that: behind the lock of its row the holder is read as it is now.
+func (s *Store) Unfollow(ctx context.Context, holder string, these ...Following) error {
+	contexts, names := apart(these)
+	_, err := s.Exec(ctx, `UPDATE postern.peer p SET followed_until = NULL
+		WHERE p.followed_by = $1
+			AND p.followed_until IS NOT NULL
+			AND ($4 OR (p.context_id, p.name) IN (SELECT x.* FROM unnest($2::int[], $3::text[]) x))`, holder, contexts,
+		names, len(these) == 0)
 	return err
+}
+
+// apart are the contexts and the names of peers.
+func apart(list []Following) (contexts []int32, names []string) {
+	contexts, names = []int32{}, []string{}
+	for _, f := range list {
+		contexts, names = append(contexts, f.Context), append(names, f.Peer)
+	}
+	return contexts, names
 }
 
 // OpenAt lists messages that a peer has stored and that have not ended here, those after an id.

@@ -331,3 +331,27 @@ func TestAPeerThatIsChangedWhileItIsRemovedStays(t *testing.T) {
 		t.Error("it is carried by nothing")
 	}
 }
+
+// A holder that lets go of a peer lets another one have it, and leaves it to that; one that has taken it since keeps
+// it.
+func TestAPeerThatIsLetGoIsAnothers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.S.Messages
+	f := w.far()
+	w.toFar("hello")
+	follows := func(holder string, want int, leave ...messages.Following) {
+		t.Helper()
+		if list, err := s.Follow(w.Ctx, holder, time.Minute, leave...); err != nil || len(list) != want {
+			t.Errorf("%s follows %v %v, want %d", holder, list, err, want)
+		}
+	}
+	follows("one", 1)
+	w.Must(s.Unfollow(w.Ctx, "one", messages.Following{Context: f.Context, Peer: "other"}))
+	follows("two", 0)
+	w.Must(s.Unfollow(w.Ctx, "one", f))
+	follows("one", 0, f)
+	follows("two", 1)
+	w.Must(s.Unfollow(w.Ctx, "one", f))
+	follows("one", 0)
+}
