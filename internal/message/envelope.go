@@ -192,7 +192,7 @@ func (s *Signed) Meant(us Audience, now, since time.Time) error {
 			s.CreatedAt.UTC().Format(time.RFC3339),
 			s.CreatedAt.Sub(now).Round(time.Second), MaxAhead)
 	case s.CreatedAt.Before(since):
-		return fault.At(at, "created_at %s is too long ago: want one after %s, or sign it anew",
+		return fault.At(at, "created_at %s is too long ago: want one after %s",
 			s.CreatedAt.UTC().Format(time.RFC3339), since.UTC().Format(time.RFC3339))
 	}
 	return nil

@@ -114,7 +114,8 @@ func (p *Peers) deliver(ctx context.Context, l *pg.Lease, call remote.Call) (a o
 		err = store.AtPeer(ctx, m.ID, nil)
 		a.Result.Done = json.RawMessage(`{"stored": true}`)
 	case outbox.ClassRejected:
-		err = store.AtPeer(ctx, m.ID, &messages.Refusal{Code: a.Code, Text: a.Message})
+		err = store.AtPeer(ctx, m.ID, &messages.Refusal{Code: a.Code, Text: a.Message,
+			Unclear: l.Flight(0).Unclear.Code != ""})
 	}
 	if err != nil {
 		return unclearAt(err)

@@ -168,7 +168,7 @@ func (s *Store) carry(ctx context.Context, list []uncarried, waits map[string]bo
 			}
 		default:
 			f := fault.As(err)
-			if err := s.AtPeer(ctx, u.ID, &Refusal{f.Code, f.Detail}); err != nil {
+			if err := s.AtPeer(ctx, u.ID, &Refusal{Code: f.Code, Text: f.Detail}); err != nil {
 				return n, err
 			}
 			n++
@@ -225,7 +225,26 @@ func (s *Store) AnswersAt(ctx context.Context, m *Message) (*uuid.UUID, error) {
 }
 
 // Refusal is why a message is not taken.
-type Refusal struct{ Code, Text string }
+type Refusal struct {
+	Code, Text string
+	Unclear    bool // what came of a call before is not known: that may have stored it
+}
+
+// of is the refusal of a message that may have been stored before. Its peer knows one that it remembers, so that it has
+// forgotten this one, or lost it, and what its jobs or its receivers have done may stand: the words of the refusal
+// alone would have its sender send it anew. Of an unclear call the peer says so by its age (Signed.Meant).
+func (r Refusal) of(m *Message) Refusal {
+	again := "and could not be delivered again (" + r.Code + ": " + r.Text + "): it may have been done there. Look " +
+		"there before you send it anew"
+	switch {
+	case m.DeliveredAt != nil:
+		return Refusal{Code: CodeLost, Text: fmt.Sprintf("it was delivered at %s, is not known at its peer any more, %s",
+			m.DeliveredAt.UTC().Format(time.RFC3339), again)}
+	case r.Unclear && r.Code == string(fault.Invalid):
+		return Refusal{Code: CodeLost, Text: "its peer may have had it before, " + again}
+	}
+	return r
+}
 
 // AtPeer notes that a peer has stored a message, or has refused it. What the peer says behind an end here, or behind a
 // deadline that is over, is kept as late, and changes nothing.
@@ -244,7 +263,8 @@ func (s *Store) AtPeer(ctx context.Context, id uuid.UUID, refusal *Refusal) erro
 		}
 		c := Change{On: message.OnDelivered, By: "peer", Now: now}
 		if refusal != nil {
-			c.On, c.Code, c.Text = message.OnRefused, refusal.Code, refusal.Text
+			why := refusal.of(m)
+			c.On, c.Code, c.Text = message.OnRefused, why.Code, why.Text
 		}
 		switch known := m.DeliveredAt != nil && refusal == nil; {
 		case m.Status.Ended() && !known:

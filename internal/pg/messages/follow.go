@@ -397,7 +397,8 @@ func (s *Store) heardResult(b *pgx.Batch, m *Message, r *Told, before []Change, 
 // lostMost is how often a message is delivered again to a peer that has lost it.
 const lostMost = 3
 
-// Lost has a message delivered again that its peer does not have any more, as after a restore there. What its jobs
+// Lost has a message delivered again that its peer does not have any more, as after a restore there, or where the peer
+// has forgotten it while it could not be asked. What its jobs
 // write then is known from the first line on, behind that of before. After the third time it ends in error.
 func (s *Store) Lost(ctx context.Context, f Following, id uuid.UUID) error {
 	var again int
@@ -425,14 +426,19 @@ func (s *Store) Lost(ctx context.Context, f Following, id uuid.UUID) error {
 		if again++; again > lostMost {
 			again = 0
 			if err := s.Move(b, m, Change{On: message.OnRefused, By: "peer:" + f.Peer, Now: now, Code: CodeLost,
-				Text: "the peer does not have it any more, however often it is delivered"}); err != nil {
+				Text: "the peer does not have it any more, however often it is delivered: it may have been done " +
+					"there. Look there before you send it anew"}); err != nil {
 				return err
 			}
 			return t.Commit(ctx, b)
 		}
 		b.Queue(`UPDATE postern.message SET redelivered = $2, redelivering = true, peer_steps = 0, peer_lines = '{}',
-				peer_tx = NULL, updated_at = $3
+				peer_tx = NULL, updated_at = $3, steps = steps + 1
 			WHERE message_id = $1`, id, again, now)
+		step, status := db.Columns{}, string(m.Status)
+		step.Add(id.String(), m.Steps+1, now, status, string(message.OnRouted), status, "peer:"+f.Peer,
+			fmt.Sprintf("the peer does not know it any more: it is delivered again (%d of %d)", again, lostMost))
+		stepInsert.Queue(b, step)
 		return t.Commit(ctx, b)
 	})
 	if err == nil && again > 0 {

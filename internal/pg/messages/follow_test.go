@@ -355,3 +355,46 @@ func TestAPeerThatIsLetGoIsAnothers(t *testing.T) {
 	w.Must(s.Unfollow(w.Ctx, "one", f))
 	follows("one", 0)
 }
+
+// Where a message is not known any more to the peer that had it, and is refused when it is delivered again, its end
+// names that it may have been done, and not what a first delivery is told. So does that of one whose first delivery
+// came to nothing that is known. Its history tells that it was delivered again.
+func TestARefusalOfAMessageThatMayBeDoneSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.S.Messages
+	f := w.far()
+	old := messages.Refusal{Code: "invalid", Text: "created_at is too long ago"}
+	unclear := old
+	unclear.Unclear = true
+	forbidden := messages.Refusal{Code: "forbidden", Text: "no role", Unclear: true}
+	ends := func(id uuid.UUID, r messages.Refusal, code string, texts ...string) {
+		t.Helper()
+		w.Must(s.AtPeer(w.Ctx, id, &r))
+		m, err := s.Get(w.Ctx, w.ID, id)
+		if w.Must(err); m.Code != code {
+			t.Errorf("it ends with %s: %s, want %s", m.Code, m.Error, code)
+		}
+		for _, text := range texts {
+			if !strings.Contains(m.Error, text) {
+				t.Errorf("%q does not say %q", m.Error, text)
+			}
+		}
+	}
+	id := w.toFar("hello")
+	w.Must(s.Hear(w.Ctx, f, messages.Word{ID: id, Steps: 3, Status: "acknowledged"}))
+	w.Must(s.Lost(w.Ctx, f, id))
+	steps, _, err := s.History(w.Ctx, w.ID, id)
+	if last := steps[len(steps)-1]; err != nil || !strings.Contains(last.Text, "delivered again (1 of 3)") ||
+		last.Status != "acknowledged" {
+		t.Errorf("%+v %v", last, err)
+	}
+	ends(id, old, messages.CodeLost, "it was delivered at 20", "invalid: created_at", "may have been done",
+		"before you send it anew")
+	for _, x := range []struct {
+		r    messages.Refusal
+		code string
+	}{{old, "invalid"}, {unclear, messages.CodeLost}, {forbidden, "forbidden"}} {
+		ends(w.leave("hello")[0], x.r, x.code)
+	}
+}
