@@ -2,8 +2,10 @@ package messages_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -94,4 +96,37 @@ func TestAnAnswerBehindADeadlineIsKept(t *testing.T) {
 	if got := w.late(id); len(got) != 1 || got[0] != string(message.OnResult) || w.stands(id) != "error timeout_ack" {
 		t.Errorf("%v, and it stands %s", got, w.stands(id))
 	}
+}
+
+// Retention keeps a message that its peer has not been told to stop, for as long as that peer is there: whenever the
+// line to it is back, it would do what was taken back.
+func TestWhatAPeerIsToStopOutlivesRetention(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.S.Messages
+	f := w.far()
+	left := func(want ...uuid.UUID) {
+		t.Helper()
+		w.Must(w.S.Refresh(w.Ctx))
+		_, err := w.S.Retain(w.Ctx, 24*time.Hour)
+		w.Must(err)
+		stop, _, err := s.ToStop(w.Ctx, f)
+		if w.Must(err); !slices.Equal(stop, want) {
+			t.Errorf("it is to stop %v, want %v", stop, want)
+		}
+	}
+	told, untold := w.toFar("told"), w.toFar("untold")
+	for _, id := range []uuid.UUID{told, untold} {
+		_, err := s.Cancel(w.Ctx, w.By, id)
+		w.Must(err)
+	}
+	w.Later(48 * time.Hour)
+	left(told, untold)
+	w.Must(s.Stopped(w.Ctx, f, []uuid.UUID{told}, w.lives(f, 0)))
+	left(untold)
+	if _, err := s.Get(w.Ctx, w.ID, told); said(err) != "not_found" {
+		t.Error(said(err))
+	}
+	w.Exec(`UPDATE postern.peer SET removed_at = clock_timestamp()`)
+	left()
 }

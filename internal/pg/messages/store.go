@@ -130,6 +130,11 @@ func (s *Store) forgetStopped(ctx context.Context, before time.Time) error {
 
 // forgetMessages removes messages that ended before a time, in chunks. One whose jobs have not ended stays until they
 // have, and one that a subscription is still to be told of.
+//
+// So does one that a peer may have open and was not told to stop (toStopSQL reads the same rows): whenever the line to
+// it is back, it would do what was taken back. No time bounds that, since none bounds how long the line is cut. The
+// peer does: it is there, with a URL, so that it is asked; these rows go with its removal.
+//
 // The time is noted before they go, so that an envelope that might be a second one is never taken for the first.
 func (s *Store) forgetMessages(ctx context.Context, before time.Time) error {
 	_, err := s.Exec(ctx, `UPDATE postern.retained SET messages_before = greatest(messages_before, $1)`, before)
@@ -145,7 +150,12 @@ func (s *Store) forgetMessages(ctx context.Context, before time.Time) error {
 const forgetSQL = `WITH old AS MATERIALIZED (
 		SELECT m.message_id
 		FROM postern.message m
-		WHERE m.ended_at < $1 AND m.jobs_open IS NULL AND NOT postern.message_to_be_told(m.message_id)
+		WHERE m.ended_at < $1
+			AND m.jobs_open IS NULL
+			AND NOT postern.message_to_be_told(m.message_id)
+			AND NOT (m.status = 'error' AND m.routed_at IS NOT NULL AND m.stop_told_at IS NULL AND EXISTS (SELECT
+				FROM postern.peer p
+				WHERE p.context_id = m.context_id AND p.name = m.peer AND p.url <> '' AND p.removed_at IS NULL))
 		ORDER BY m.ended_at
 		LIMIT $2),
 	steps AS (DELETE FROM postern.message_step s USING old WHERE s.message_id = old.message_id),
