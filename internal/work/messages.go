@@ -68,7 +68,11 @@ func (m *Messages) once(ctx context.Context) (int, error) {
 	if err != nil {
 		return expired, err
 	}
+	removed, err := s.EndRemoved(ctx)
+	if err != nil {
+		return expired, err
+	}
 	routed, failed := s.Route(ctx)
 	settled, err := s.Settle(ctx)
-	return expired + routed + settled, errors.Join(failed, err)
+	return expired + removed + routed + settled, errors.Join(failed, err)
 }

@@ -376,44 +376,57 @@ func (s *Store) abort(ctx context.Context, contextID int32, peer string, ids []u
 // CodePeerRemoved is that of a message whose peer was removed before it had ended there.
 const CodePeerRemoved = "peer_removed"
 
-// peerRemoved ends messages that a peer has, and that have not ended, since it is about to be removed: it is asked no
-// more.
-func (s *Store) peerRemoved(ctx context.Context, contextID int32, peer string) error {
-	for {
-		n := 0
-		err := s.Run(ctx, func(t *db.Txn) error {
-			var list []*Message
-			b := &pgx.Batch{}
-			b.Queue(`SELECT `+messageColumns+`
+// EndRemoved ends messages to removed peers that have not ended, and returns how many: such a peer is asked no more.
+//
+// The removal is committed before, so that it is not taken back behind this. A message that was posted beside it, by
+// who had read the peer before, is found by the next look. One to a peer of that name that is made anew is posted
+// behind the commit that makes it, which a statement that sees the message sees, too.
+func (s *Store) EndRemoved(ctx context.Context) (n int, err error) {
+	err = s.Run(ctx, func(t *db.Txn) error {
+		var list []*Message
+		b := &pgx.Batch{}
+		b.Queue(`SELECT `+briefColumns+`
+			FROM postern.peer p
+			CROSS JOIN LATERAL (
+				SELECT m.*
 				FROM postern.message m
-				WHERE m.context_id = $1 AND m.peer = $2 AND m.ended_at IS NULL
+				WHERE m.context_id = p.context_id AND m.peer = p.name AND m.ended_at IS NULL
 				ORDER BY m.message_id
-				LIMIT $3
-				FOR UPDATE`, contextID, peer, routedAtOnce).Query(collect(&list))
-			if err := t.Send(ctx, b); err != nil {
+				LIMIT $1
+				FOR UPDATE) m
+			WHERE p.removed_at IS NOT NULL`, routedAtOnce).Query(collect(&list))
+		if err := t.Send(ctx, b); err != nil {
+			return err
+		}
+		if n = len(list); n == 0 {
+			return t.Rollback(ctx)
+		}
+		now, err := s.now(ctx, t)
+		if err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+		for _, m := range list {
+			if err := s.Move(b, m, Change{On: message.OnRefused, By: "peers", Now: now, Code: CodePeerRemoved,
+				Text: removedText(m.Peer)}); err != nil {
 				return err
 			}
-			if n = len(list); n == 0 {
-				return t.Rollback(ctx)
-			}
-			now, err := s.now(ctx, t)
-			if err != nil {
-				return err
-			}
-			b = &pgx.Batch{}
-			for _, m := range list {
-				if err := s.Move(b, m, Change{On: message.OnRefused, By: "peers", Now: now, Code: CodePeerRemoved,
-					Text: "peer " + peer + " was removed"}); err != nil {
-					return err
-				}
-			}
-			return t.Commit(ctx, b)
-		})
-		if err != nil || n == 0 {
+		}
+		return t.Commit(ctx, b)
+	})
+	return n, err
+}
+
+// endRemoved is EndRemoved until nothing is left.
+func (s *Store) endRemoved(ctx context.Context) error {
+	for {
+		if n, err := s.EndRemoved(ctx); err != nil || n == 0 {
 			return err
 		}
 	}
 }
+
+func removedText(peer string) string { return "peer " + peer + " was removed" }
 
 // openAt counts what a peer has, or is to be brought, and that has not ended. A post that has read the peer before its
 // URL is taken from it is not counted: its message waits, and its why names the URL that is missing.

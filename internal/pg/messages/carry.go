@@ -167,8 +167,11 @@ func (s *Store) carry(ctx context.Context, list []uncarried, waits map[string]bo
 				waits[u.in()] = true
 			}
 		default:
-			f := fault.As(err)
-			if err := s.AtPeer(ctx, u.ID, &Refusal{Code: f.Code, Text: f.Detail}); err != nil {
+			why, err := s.uncarriable(ctx, u, fault.As(err))
+			if err == nil {
+				err = s.AtPeer(ctx, u.ID, why)
+			}
+			if err != nil {
 				return n, err
 			}
 			n++
@@ -179,6 +182,20 @@ func (s *Store) carry(ctx context.Context, list []uncarried, waits map[string]bo
 	}
 	s.RingHere()
 	return n + len(posted), s.carriedBy(ctx, posted, carriers)
+}
+
+// uncarriable is why the core takes no transaction of a message. A peer and its dispatcher are removed in one commit,
+// so that behind a type that is unknown for that reason the peer is not found.
+func (s *Store) uncarriable(ctx context.Context, u uncarried, f *fault.Error) (*Refusal, error) {
+	if f.Code == "unknown_type" {
+		switch _, err := s.installations.Peer(ctx, u.Context, u.Peer); {
+		case fault.KindOf(err) == fault.NotFound:
+			return &Refusal{Code: CodePeerRemoved, Text: removedText(u.Peer)}, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+	return &Refusal{Code: f.Code, Text: f.Detail}, nil
 }
 
 // carriedBy notes by which transactions messages are carried.
@@ -237,9 +254,10 @@ func (r Refusal) of(m *Message) Refusal {
 	again := "and could not be delivered again (" + r.Code + ": " + r.Text + "): it may have been done there. Look " +
 		"there before you send it anew"
 	switch {
+	case r.Code == CodePeerRemoved:
 	case m.DeliveredAt != nil:
-		return Refusal{Code: CodeLost, Text: fmt.Sprintf("it was delivered at %s, is not known at its peer any more, %s",
-			m.DeliveredAt.UTC().Format(time.RFC3339), again)}
+		return Refusal{Code: CodeLost, Text: "it was delivered at " + m.DeliveredAt.UTC().Format(time.RFC3339) +
+			", is not known at its peer any more, " + again}
 	case r.Unclear && r.Code == string(fault.Invalid):
 		return Refusal{Code: CodeLost, Text: "its peer may have had it before, " + again}
 	}

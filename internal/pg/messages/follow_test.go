@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/message"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/messages"
@@ -302,22 +301,28 @@ func TestAPeerWithOpenMessagesKeepsItsURL(t *testing.T) {
 	w.Same([]string{said(silent())}, "ok")
 }
 
-// A peer that is changed while it is being removed stays as it was: messages still go to it.
+// A peer that is changed while it is being removed stays as it was, and what it has stays open: messages still go to
+// it.
 func TestAPeerThatIsChangedWhileItIsRemovedStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.far()
+	at := w.leave("at the peer")[0]
+	w.Must(w.S.Messages.AtPeer(w.Ctx, at, nil))
 	peer, err := w.S.Installations.Peer(w.Ctx, w.ID, "far")
 	w.Must(err)
-	removing := w.S.Installations.Removing
-	w.S.Installations.Removing = func(ctx context.Context, contextID int32, name string) error {
-		w.Must(w.S.Installations.RotateSecret(ctx, w.By, name, []byte("another secret, of 32 bytes and more"), 0))
-		return removing(ctx, contextID, name)
-	}
+	other := w.Another(4)
+	w.Must(other.Refresh(w.Ctx))
 	by := w.By
 	by.Match = func(tag string) bool { return tag == strconv.FormatInt(peer.Version, 10) }
-	if err := w.S.Installations.RemovePeer(w.Ctx, by, "far"); fault.CodeOf(err) != "precondition_failed" {
-		t.Errorf("a removal beside a change says %v", err)
+	second, waited := w.Beside(func() error {
+		return w.S.Installations.RotateSecret(w.Ctx, w.By, "far", []byte("another secret, of 32 bytes and more"), 0)
+	}, func() string { return said(other.Installations.RemovePeer(w.Ctx, by, "far")) })
+	if second != "precondition_failed" || !waited {
+		t.Errorf("a removal beside a change says %s, and waited: %v", second, waited)
+	}
+	if got := w.stands(at); got != "dispatched" {
+		t.Errorf("then what it had is %s", got)
 	}
 	id := w.post(w.chat("hello", func(p *messages.Posted) {
 		p.Target, p.To = 0, message.To{Peer: "far", Context: "c"}
@@ -329,6 +334,44 @@ func TestAPeerThatIsChangedWhileItIsRemovedStays(t *testing.T) {
 	tx := w.Lines(`SELECT coalesce(peer_tx, 'none') FROM postern.message WHERE message_id = $1`, id)
 	if tx[0] == "none" {
 		t.Error("it is carried by nothing")
+	}
+}
+
+// What a peer has when it is removed ends with the name of that, also where the process dies behind the commit that
+// removes it, and where another one lets a message go to it meanwhile.
+func TestWhatARemovedPeerHasEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.far()
+	ids := w.leave("at the peer", "at the peer, and lost there")
+	for _, id := range ids {
+		w.Must(w.S.Messages.AtPeer(w.Ctx, id, nil))
+	}
+	w.Exec(`UPDATE postern.message SET peer_tx = 'one that has ended'`)
+	w.Exec(`UPDATE postern.message SET redelivering = true, peer_tx = NULL WHERE message_id = $1`, ids[1])
+	ids = append(ids, w.post(w.chat("to be routed", func(p *messages.Posted) {
+		p.Target, p.To = 0, message.To{Peer: "far", Context: "c"}
+	}))[0])
+	w.S.Installations.Removed = func(context.Context) error { return context.Canceled } // as a process that dies
+	w.Must(w.S.Installations.RemovePeer(w.Ctx, w.By, "far"))
+	other := w.Another(4)
+	other.Messages.Open = true
+	w.Must(other.Refresh(w.Ctx))
+	_, err := other.Messages.Route(w.Ctx)
+	w.Must(err)
+	_, err = other.Messages.EndRemoved(w.Ctx)
+	w.Must(err)
+	for _, id := range ids {
+		if got := w.stands(id); got != "error peer_removed" {
+			t.Errorf("it is %s", got)
+		}
+	}
+	if n, err := other.Messages.EndRemoved(w.Ctx); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+	w.far()
+	if got := w.stands(w.toFar("hello")); got != "dispatched" {
+		t.Errorf("a message to one that is made anew is %s", got)
 	}
 }
 

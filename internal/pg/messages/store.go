@@ -45,7 +45,7 @@ func New(core *pg.Store, r *reads.Store, jobs *flows.Store, installations *peers
 	s := &Store{Store: core, reads: r, flows: jobs, installations: installations, deliveries: told}
 	core.Make(peersMade())
 	jobs.MessageEnded, jobs.CountDown, jobs.Away = s.ring, countDown, away{s}
-	installations.Removing, installations.OpenAt = s.peerRemoved, s.openAt
+	installations.Removed, installations.OpenAt = s.endRemoved, s.openAt
 	core.Make(pg.Made{Maker: forgetter{s: s}, Owns: func(string, string) bool { return false }})
 	core.RegisterKind(Messages, `EXISTS (SELECT FROM postern.message)`)
 	core.Needs("messages that have not ended", `EXISTS (SELECT FROM postern.message

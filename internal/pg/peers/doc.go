@@ -15,14 +15,14 @@
 //
 // # Lock order
 //
-// One row of peer. Nothing here waits while it holds it.
+// One row of peer, and behind it that of its dispatcher.
 //
 // # Failures
 //
 //   - A secret is changed at one end: calls are refused there (401), which blocks what waits, and it goes on once both
 //     ends have the secret. A rotation keeps the one before it good for a time, so that nothing waits, and one that is
 //     made again keeps those before the first.
-//   - A process dies between the removal of the dispatcher of a peer and that of the peer: the removal is repeated.
+//   - A process dies between the removal of a peer and the end of what that has: a look ends it.
 //   - A URL leads to another installation than it did: nothing is sent there until somebody puts the URL or the secret
 //     anew.
 package peers

@@ -3,7 +3,6 @@ package peers
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -196,9 +195,29 @@ func (s *Store) equip(b *pgx.Batch, contextID int32, name string) {
 
 // RemovePeer ends what a context has to do with an installation: nothing is sent to it and nothing is taken of it. It
 // is refused while something waits to be sent; what it has stored and has not ended is asked about no more, and ends in
-// error. The dispatcher goes first, in a commit of its own: a process that dies in between leaves a peer whose removal
-// is repeated. A peer that was changed or used in between stays, and gets its dispatcher back.
+// error.
+//
+// The peer and its dispatcher go in one commit, behind the lock of the peer's row, where its version and its use are
+// compared: a refusal changes nothing. What it has is ended behind that commit. A process that dies in between leaves
+// that to a look, as it does what was posted by who had read the peer before.
 func (s *Store) RemovePeer(ctx context.Context, by db.By, name string) error {
+	lock := func(_ *db.Txn, b *pgx.Batch) { b.Queue(peerLock, by.Context, name) }
+	err := db.Again(func() error {
+		return s.DB.Together(ctx, lock, func(ctx context.Context) error { return s.remove(ctx, by, name) })
+	})
+	if err != nil || db.JointOf(ctx) != nil {
+		return err
+	}
+	if s.Removed != nil {
+		if err := s.Removed(ctx); err != nil {
+			s.Log.Warn("end what a removed peer has: the next look does", "peer", name, "error", err)
+		}
+	}
+	return s.Reconfigured(ctx)
+}
+
+// remove is RemovePeer for a peer whose row is locked.
+func (s *Store) remove(ctx context.Context, by db.By, name string) error {
 	p, err := s.Peer(ctx, by.Context, name)
 	if err != nil {
 		return err
@@ -218,37 +237,13 @@ func (s *Store) RemovePeer(ctx context.Context, by db.By, name string) error {
 	case err != nil && fault.KindOf(err) != fault.NotFound:
 		return err
 	}
-	if s.Removing != nil && db.JointOf(ctx) == nil {
-		if err := s.Removing(ctx, by.Context, name); err != nil {
-			return err
-		}
-	}
-	var stays error
-	err = s.Run(ctx, func(t *db.Txn) error {
-		missing, err := t.LockVersion(ctx, 0, peerLock, by.Context, name)
-		if err != nil {
-			return err
-		}
-		if missing {
-			return noPeer(name)
-		}
+	return s.Run(ctx, func(t *db.Txn) error {
 		b := &pgx.Batch{}
-		if stays = by.Seen(t.Version); stays == nil {
-			stays = s.used(ctx, t.Conn, by.Context, name)
-		}
-		if stays != nil {
-			s.equip(b, by.Context, name)
-			return t.Commit(ctx, b)
-		}
 		b.Queue(`UPDATE postern.peer SET removed_at = clock_timestamp(), version = version + 1
-			WHERE context_id = $1 AND name = $2`, by.Context, name)
+			WHERE peer_id = $1`, p.ID)
 		s.AuditIn(b, by, "delete", "/peers/"+name)
 		return t.Commit(ctx, b)
 	})
-	if err != nil {
-		return err
-	}
-	return errors.Join(stays, s.Reconfigured(ctx))
 }
 
 // Met notes what came of a call: which installation has signed the answer, and why the peer refused it, "" where it did

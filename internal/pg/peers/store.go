@@ -12,8 +12,8 @@ import (
 // Store keeps peers. It is safe for concurrent use.
 type Store struct {
 	*pg.Store
-	// Removing ends what a peer has that is about to be removed, and is told before it is; nil: there is nothing.
-	Removing func(ctx context.Context, contextID int32, peer string) error
+	// Removed ends what removed peers have, and is told behind the commit that removes one; nil: there is nothing.
+	Removed func(context.Context) error
 	// OpenAt counts the messages to a peer, and the jobs for it, that have not ended; nil: there are none. It reads
 	// behind the lock of the peer's row.
 	OpenAt func(ctx context.Context, t *db.Txn, contextID int32, name string) (messages, jobs int, err error)
