@@ -339,6 +339,18 @@ type followAnswer struct {
 	Stopped []uuid.UUID     `json:"stopped"` // of these nothing is left to say; an older version says none: it is all
 }
 
+// ofThese leaves of the words of a peer those of messages that it was asked about, or was told to stop.
+func ofThese(words []messages.Word, asked []messages.Asked, stop []uuid.UUID) []messages.Word {
+	named := map[uuid.UUID]bool{}
+	for _, a := range asked {
+		named[a.ID] = true
+	}
+	for _, id := range stop {
+		named[id] = true
+	}
+	return slices.DeleteFunc(words, func(w messages.Word) bool { return !named[w.ID] })
+}
+
 // hear takes what a peer answers. A message that was stopped, and whose word is not taken, is told to stop again. kept
 // says that what the peer has lost could not all be posted again: those behind it wait for that, to keep their order.
 func (p *Peers) hear(ctx context.Context, f messages.Following, peer *peers.Peer, said followAnswer) (kept bool,
@@ -414,6 +426,7 @@ func (p *Peers) followOnce(ctx context.Context, f messages.Following, after uuid
 	if err := json.Unmarshal(got.Body, &said); err != nil {
 		return 0, last, &errPeer{"answer_invalid", err.Error()}
 	}
+	said.Words = ofThese(said.Words, asked, stop)
 	kept, err := p.hear(ctx, f, peer, said)
 	if len(asked) == messages.MaxAsked && !kept {
 		last = asked[len(asked)-1].ID

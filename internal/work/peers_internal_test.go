@@ -69,3 +69,14 @@ func TestALostMessageKeepsThoseBehindIt(t *testing.T) {
 		t.Errorf("%d were asked about, and the next question is about those behind %s: %v", n, last, err)
 	}
 }
+
+// What a peer says of messages that it was not asked about is not taken.
+func TestAPeerIsHeardOfWhatItWasAsked(t *testing.T) {
+	t.Parallel()
+	asked, stop := uuid.New(), uuid.New()
+	words := []messages.Word{{ID: uuid.New()}, {ID: asked}, {ID: uuid.New()}, {ID: stop}}
+	got := ofThese(words, []messages.Asked{{ID: asked}}, []uuid.UUID{stop})
+	if len(got) != 2 || got[0].ID != asked || got[1].ID != stop {
+		t.Errorf("%v", got)
+	}
+}

@@ -242,15 +242,21 @@ func (s *Store) tellOf(b *pgx.Batch, m *Message, c Change) {
 
 func seconds(d time.Duration) int { return int(d / time.Second) }
 
-// Late adds to b what was said of a message when it meant nothing any more: once for each event and fence.
+// lateMost is how much is kept of a message that was said too late.
+const lateMost = 100
+
+// Late adds to b what was said of a message when it meant nothing any more: once for each event and fence, and no more
+// than lateMost, since who says it chooses the fence. Its caller has the lock of the message, behind which none but
+// this statement adds any, so that its count is that of the commit.
 func (s *Store) Late(b *pgx.Batch, m *Message, on message.Event, fence int64, by string, body any, now time.Time) {
 	text, err := json.Marshal(body)
 	if err != nil {
 		text = []byte("{}")
 	}
 	b.Queue(`INSERT INTO postern.message_late (message_id, event, fence, at, by, body)
-		VALUES ($1, $2, $3, $4, $5, $6::text::jsonb)
-		ON CONFLICT DO NOTHING`, m.ID, string(on), fence, now, by, string(text))
+		SELECT $1, $2, $3, $4, $5, $6::text::jsonb
+		WHERE (SELECT count(*) FROM postern.message_late l WHERE l.message_id = $1) < $7
+		ON CONFLICT DO NOTHING`, m.ID, string(on), fence, now, by, string(text), lateMost)
 }
 
 func none(id string) error {

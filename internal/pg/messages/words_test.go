@@ -127,3 +127,17 @@ func TestOutputIsToldInOrderOverManyAnswers(t *testing.T) {
 		t.Errorf("%d and %d lines are told, want %d each, in order", len(texts[0]), len(texts[1]), len(want))
 	}
 }
+
+// However many words come behind the end of a message, each another one, so many are kept and no more.
+func TestWhatComesTooLateIsBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.far()
+	id := w.toFar("hello")
+	for steps := range 110 {
+		w.Must(w.S.Messages.Hear(w.Ctx, f, messages.Word{ID: id, Steps: steps + 3, Status: "error", Code: "rejected"}))
+	}
+	if _, late, err := w.S.Messages.History(w.Ctx, w.ID, id); err != nil || len(late) != 100 {
+		t.Errorf("%d are kept: %v", len(late), err)
+	}
+}
