@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -257,13 +258,35 @@ func TestWhatWasSignedIsExecutedOnceThoughNearForgets(t *testing.T) {
 	}
 }
 
-// Two jobs cannot use one envelope: the second ends, and says why. A redrive wants a new one.
+// Two jobs cannot use one envelope: the second is refused where it is posted, and one that was posted before the first
+// was sent ends, and says why. A redrive wants a new one.
 func TestAnEnvelopeMakesOneJob(t *testing.T) {
 	s := newStrait(t)
 	nearBench, _ := s.benches()
 	job := s.farJob(1, nil, nil)
-	s.starts(job)
-	f := s.starts(job)
+	posts := func(status int, start bool, jobs ...map[string]any) map[string]any {
+		t.Helper()
+		body, err := json.Marshal(map[string]any{"start": start, "jobs": jobs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return want(t, status, "POST", s.near.url+"/flows", string(body))
+	}
+	second := maps.Clone(job)
+	second["ref"] = 2
+	if v := posts(422, true, job, second); !strings.Contains(fmt.Sprint(v), "/jobs/1/envelope") {
+		t.Errorf("%v", v)
+	}
+	f := posts(201, false, job)
+	first := fmt.Sprint(s.near.url, "/jobs/", jobsOf(s.starts(job))[1]["id"])
+	for want(t, 200, "GET", first, "")["message"] == nil {
+		time.Sleep(20 * time.Millisecond)
+	}
+	if v := posts(409, true, job); v["code"] != "idempotency_conflict" ||
+		!strings.Contains(fmt.Sprint(v), "/jobs/0/envelope") {
+		t.Errorf("%v", v)
+	}
+	want(t, 200, "POST", fmt.Sprint(s.near.url, "/flows/", f["id"], "/start"), "{}")
 	v := nearBench.flowEnds(f)
 	if v["status"] != "error" || !strings.Contains(fmt.Sprint(v["error"]), "sign it anew") {
 		t.Errorf("%v", v)

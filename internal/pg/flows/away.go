@@ -2,6 +2,7 @@ package flows
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,6 +18,9 @@ import (
 type Away interface {
 	// Send adds to b the message that carries a try. Invalid or Conflict: it is refused for good.
 	Send(ctx context.Context, t *db.Txn, b *pgx.Batch, v Sending) error
+	// Unused refuses jobs that are posted with an envelope that another one of them has, or that a message has used. at
+	// is where each stands in the request. Send refuses what is used beside that.
+	Unused(ctx context.Context, t *db.Txn, contextID int32, at []string, jobs []flow.Spec) error
 	// Sent is told, after the commit, that there is something to carry. It must not wait.
 	Sent()
 	// Recall ends what carries tries whose jobs have ended, or are to stop, and the tries with it.
@@ -32,6 +36,26 @@ type Sending struct {
 	Try      uuid.UUID
 	Envelope []byte // what the actor of the job has signed
 	Now      time.Time
+}
+
+// unused is Away.Unused for those of the jobs that go to other installations, and are not taken over from others.
+func (s *Store) unused(ctx context.Context, t *db.Txn, contextID int32, path string, jobs []flow.Spec,
+	reused map[int64]*Job) error {
+	var at []string
+	var far []flow.Spec
+	for i, x := range jobs {
+		if len(x.Envelope) == 0 || x.Ref != nil && reused[*x.Ref] != nil {
+			continue
+		}
+		far = append(far, x)
+		if at = append(at, path); path != "" {
+			at[len(at)-1] = fmt.Sprint(path, "/", i)
+		}
+	}
+	if s.Away == nil || len(far) == 0 {
+		return nil
+	}
+	return s.Away.Unused(ctx, t, contextID, at, far)
 }
 
 // send adds to b the message that carries the try of a job with a peer. Invalid or Conflict: neither is made.

@@ -166,6 +166,9 @@ func (s *Store) AddJobs(ctx context.Context, by db.By, id uuid.UUID, specs []flo
 		}
 		c := change{by: by.Actor, now: l.now, notes: &db.Columns{}}
 		b := &pgx.Batch{}
+		if err := s.unused(ctx, t, by.Context, "/jobs", specs, nil); err != nil {
+			return err
+		}
 		if jobs, err = s.insertJobs(b, f, specs, there, nil, c); err != nil {
 			return err
 		}

@@ -95,6 +95,9 @@ func (s *Store) putFlow(ctx context.Context, t *db.Txn, by db.By, spec FlowSpec,
 		there.Replay, *made = true, there
 		return nil, t.Rollback(ctx)
 	}
+	if err := s.unused(ctx, t, by.Context, "/jobs", spec.Jobs, spec.Reused); err != nil {
+		return nil, err
+	}
 	b, c := &pgx.Batch{}, change{by: by.Actor, now: now, notes: &db.Columns{}}
 	equip(b, by.Context)
 	if err := s.insertFlow(b, f, c); err != nil {

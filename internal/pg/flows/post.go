@@ -55,17 +55,7 @@ func (s *Store) PostJob(ctx context.Context, by db.By, spec flow.Spec, key strin
 			there.Replay, j = true, there
 			return t.Rollback(ctx)
 		}
-		b := &pgx.Batch{}
-		equip(b, by.Context)
-		open := len(spec.Prerequisites) > 0
-		if err := s.create(b, j, change{on: flow.JobReleased, open: open, by: by.Actor, now: now}); err != nil {
-			return err
-		}
-		if open {
-			setDeadlines(b, []uuid.UUID{j.ID}, now)
-		}
-		s.AuditIn(b, by, "post", "/jobs/"+j.ID.String())
-		return t.Commit(ctx, b)
+		return s.putJob(ctx, t, by, j, now)
 	})
 	if err != nil {
 		return nil, err
@@ -85,6 +75,24 @@ func (s *Store) PostJob(ctx context.Context, by db.By, spec flow.Spec, key strin
 		out.Replay = j.Replay
 	}
 	return out, err
+}
+
+// putJob writes a job that no other has the name of, and commits.
+func (s *Store) putJob(ctx context.Context, t *db.Txn, by db.By, j *Job, now time.Time) error {
+	if err := s.unused(ctx, t, by.Context, "", []flow.Spec{j.Spec}, nil); err != nil {
+		return err
+	}
+	b := &pgx.Batch{}
+	equip(b, by.Context)
+	open := len(j.Prerequisites) > 0
+	if err := s.create(b, j, change{on: flow.JobReleased, open: open, by: by.Actor, now: now}); err != nil {
+		return err
+	}
+	if open {
+		setDeadlines(b, []uuid.UUID{j.ID}, now)
+	}
+	s.AuditIn(b, by, "post", "/jobs/"+j.ID.String())
+	return t.Commit(ctx, b)
 }
 
 // knowsType refuses a script type that no dispatcher has. The built-in ones are made with the first job.

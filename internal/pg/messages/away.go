@@ -35,7 +35,7 @@ func (a away) Send(ctx context.Context, t *db.Txn, b *pgx.Batch, v flows.Sending
 	if err != nil {
 		return err
 	}
-	used, err := a.usedBy(ctx, t, v)
+	used, err := a.usedBy(ctx, t, v.Context, v.Peer, v.Envelope)
 	if err != nil {
 		return err
 	}
@@ -55,15 +55,38 @@ func (a away) Send(ctx context.Context, t *db.Txn, b *pgx.Batch, v flows.Sending
 		Detail: "it carries job " + v.ID.String()})
 }
 
+// Unused is flows.Away.Unused.
+func (a away) Unused(ctx context.Context, t *db.Txn, contextID int32, at []string, jobs []flow.Spec) error {
+	seen := map[string]string{}
+	for i, j := range jobs {
+		digest := string(message.Digest(j.Envelope))
+		if first, ok := seen[digest]; ok {
+			return fault.At(at[i]+"/envelope", "envelope: that of %s signs the same: sign each, with a created_at of "+
+				"its own", first)
+		}
+		seen[digest] = at[i]
+		used, err := a.usedBy(ctx, t, contextID, j.Peer, j.Envelope)
+		if err != nil {
+			return err
+		}
+		if used != nil {
+			return fault.New(fault.Conflict, message.CodeConflict, "envelope: message %s has carried what was signed "+
+				"for this job: sign it anew", *used).About(at[i] + "/envelope")
+		}
+	}
+	return nil
+}
+
 // usedBy finds the message of a context to a peer that has what an envelope signs; nil for none.
-func (a away) usedBy(ctx context.Context, t *db.Txn, v flows.Sending) (used *uuid.UUID, err error) {
+func (a away) usedBy(ctx context.Context, t *db.Txn, contextID int32, peer string, envelope []byte) (used *uuid.UUID,
+	err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT m.message_id
 		FROM postern.message m
 		WHERE m.context_id = $1
 			AND m.peer = $2
 			AND postern.signed_digest(m.envelope) = postern.signed_digest($3)
-			AND m.envelope IS NOT NULL`, v.Context, v.Peer, []byte(v.Envelope)).
+			AND m.envelope IS NOT NULL`, contextID, peer, envelope).
 		Query(func(rows pgx.Rows) error {
 			var id uuid.UUID
 			_, err := pgx.ForEachRow(rows, []any{&id}, func() error { used = &id; return nil })
