@@ -78,30 +78,67 @@ func (c *Client) Do(ctx context.Context, method, path string, header http.Header
 	if c.Key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Key)
 	}
-	if err := c.sign(req); err != nil {
+	res, err := c.send(req)
+	if err == nil && c.Sign != nil && resent(res) {
+		res.Body.Close()
+		return c.send(req)
+	}
+	return res, err
+}
+
+// send signs a request and sends it.
+func (c *Client) send(req *http.Request) (*http.Response, error) {
+	signed, err := c.sign(req)
+	if err != nil {
 		return nil, err
 	}
 	if c.HTTP != nil {
-		return c.HTTP.Do(req)
+		return c.HTTP.Do(signed)
 	}
-	return http.DefaultClient.Do(req)
+	return http.DefaultClient.Do(signed)
 }
 
-// sign has Sign sign a request, whose body it reads for that.
-func (c *Client) sign(req *http.Request) (err error) {
+// resent says whether a request was refused since its signature was used before, and may be sent once more, signed
+// anew. Where a connection ends before the answer has begun, net/http sends a GET, or a request with an
+// Idempotency-Key, again on another one, with the same signature: the server may have handled it the first time, and
+// refuses the second.
+func resent(res *http.Response) bool {
+	sent := res.Request
+	if res.StatusCode != http.StatusUnauthorized ||
+		sent.Method != http.MethodGet && sent.Header.Get("Idempotency-Key") == "" {
+		return false
+	}
+	body := res.Body
+	b, err := io.ReadAll(io.LimitReader(body, 1<<20))
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(b), body), body}
+	p := &Problem{}
+	return err == nil && json.Unmarshal(b, p) == nil && p.Code == "replayed_signature"
+}
+
+// sign returns a copy of a request that Sign has signed. It reads the body for that.
+func (c *Client) sign(req *http.Request) (signed *http.Request, err error) {
 	if c.Sign == nil {
-		return nil
+		return req, nil
 	}
 	var body []byte
+	if req.GetBody != nil { // it may have been sent before
+		if req.Body, err = req.GetBody(); err != nil {
+			return nil, err
+		}
+	}
 	if req.Body != nil {
 		if body, err = io.ReadAll(req.Body); err != nil {
-			return err
+			return nil, err
 		}
 		req.Body = io.NopCloser(bytes.NewReader(body))
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 		req.ContentLength = int64(len(body))
 	}
-	return c.Sign(req, body)
+	signed = req.Clone(req.Context())
+	return signed, c.Sign(signed, body)
 }
 
 // Refused returns what a response with a status of 400 or above says, as *Problem where it is one, and

@@ -2,6 +2,9 @@ package client_test
 
 import (
 	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -9,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/internal/httpapi"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pgtest"
+	"github.com/postern-dev/postern/internal/remote/signature"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -110,5 +115,68 @@ func TestWhatIsNoPosternIsToldFromARefusal(t *testing.T) {
 	var p *client.Problem
 	if err == nil || errors.As(err, &p) {
 		t.Errorf("somebody else's 404 is %v", err)
+	}
+}
+
+// A connection may end when a server has handled a signed request, before it answers. net/http sends such a request
+// again as it was signed, which is refused; the client signs it anew then, and gets the answer. A request that is
+// not safe to send again is not sent again.
+func TestASignedRequestWhoseConnectionDiesIsSignedAnew(t *testing.T) {
+	t.Parallel()
+	ctx, s := t.Context(), pgtest.New(t).Store(t, 4)
+	api := httpapi.New(httpapi.Config{Store: s, Ingester: pg.NewIngester(s.Store), Auth: "required",
+		Registration: "open", Version: "test"}).Handler()
+	var deaf atomic.Bool
+	var came atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		came.Add(1)
+		if !deaf.CompareAndSwap(true, false) {
+			api.ServeHTTP(w, r)
+			return
+		}
+		api.ServeHTTP(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = conn.Close()
+	}))
+	t.Cleanup(server.Close)
+	public, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := client.New(server.URL)
+	c.HTTP = server.Client()
+	c.Sign = func(r *http.Request, body []byte) error {
+		return signature.Signer{Key: key}.Sign(r.Header, r.Method, r.URL.String(), body, time.Now())
+	}
+	brings := &client.PostActorJSONRequestBody{PublicKeys: []string{base64.StdEncoding.EncodeToString(public)}}
+	ann, err := c.PostActor(ctx, nil, brings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.PutContext(ctx, "shop", nil, &client.PutContextJSONRequestBody{}); err != nil {
+		t.Fatal(err)
+	}
+	worker := &client.DispatcherSettings{WorkerURL: "http://worker.example/"}
+	if _, err := c.PutDispatcher(ctx, "PAY", nil, worker); err != nil {
+		t.Fatal(err)
+	}
+	deaf.Store(true)
+	if got, err := c.GetActor(ctx, ann.Body.ID); err != nil || got.Body.ID != ann.Body.ID {
+		t.Errorf("a read: %+v, %v", got, err)
+	}
+	in := &client.TransactionInput{Type: "PAY", Data: json.RawMessage(`{}`)}
+	deaf.Store(true)
+	posted, err := c.PostTransaction(ctx, &client.PostTransactionParams{IdempotencyKey: "once"}, in)
+	if err != nil || posted.Status != http.StatusOK || posted.Header.Get("Idempotent-Replay") != "true" {
+		t.Errorf("a post under a key: %+v, %v", posted, err)
+	}
+	deaf.Store(true)
+	before := came.Load()
+	if posted, err = c.PostTransaction(ctx, nil, in); err == nil || came.Load() != before+1 {
+		t.Errorf("a post without a key came %d times: %+v", came.Load()-before, posted)
 	}
 }
