@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -343,6 +344,7 @@ var access = map[string]rule{
 
 // authorise finds the context of a request, and refuses what the table does not allow.
 func (a *API) authorise(ctx huma.Context, next func(huma.Context)) {
+	scopeOf(ctx.Context()).op = ctx.Operation()
 	if access[ctx.Operation().OperationID].where == byHeader && ctx.Header("Postern-Context") == everyContext {
 		a.everywhere(ctx, next)
 		return
@@ -401,6 +403,30 @@ func (a *API) permitted(s *scope, r rule) error {
 		return fault.New(fault.Forbidden, "forbidden", "%s may not do this: it is for %s", has, orMore(r.least))
 	}
 	return nil
+}
+
+// stillMay says why a request that has waited, or a stream, may not go on, nil if it may: its credential is revoked or
+// over, or its actor has lost in this context the role that the operation wants. Who wants to hand something out behind
+// a wait asks before. It reads nothing that this process has read within a second.
+func (a *API) stillMay(ctx context.Context) error {
+	s := scopeOf(ctx)
+	if s.anew == nil { // no credential was needed
+		return nil
+	}
+	who, err := s.anew()
+	if err != nil {
+		return err
+	}
+	if s.Context != nil && a.Store.ContextByID(s.Context.ID) == nil {
+		return noContext(s.named)
+	}
+	r := access[s.op.OperationID]
+	now := *s
+	now.who = who
+	if err := a.permitted(&now, r); err != nil {
+		return err
+	}
+	return who.narrowed(r, s.op.Method)
 }
 
 // narrowed refuses what an API key is not for.

@@ -54,9 +54,19 @@ func (p *principal) in(c *pg.Context, system int32) level {
 	return max(anyone, p.roles[c.ID])
 }
 
-// credentialReaders look for one kind of credential each. nil, nil: the request has none of this kind. A credential
-// that does not hold is unauthenticated.
-var credentialReaders = []func(*API, *http.Request) (*principal, error){
+// anew looks up again whom a credential names that was read before, through what is remembered for a moment: while a
+// request waits, and a stream is open. A nonce is not used by it. A credential that holds no more is unauthenticated.
+type anew func() (*principal, error)
+
+// first returns whom a credential names, with how it is looked up again.
+func (look anew) first() (*principal, anew, error) {
+	who, err := look()
+	return who, look, err
+}
+
+// credentialReaders look for one kind of credential each. A nil principal without an error: the request has none of
+// this kind. A credential that does not hold is unauthenticated.
+var credentialReaders = []func(*API, *http.Request) (*principal, anew, error){
 	(*API).readAPIKey,
 	(*API).readToken,
 	(*API).readOtherBearer,
@@ -65,20 +75,39 @@ var credentialReaders = []func(*API, *http.Request) (*principal, error){
 }
 
 // credentials returns the caller, nil if no credential names one. Several credentials must all hold and name one
-// actor.
-func (a *API) credentials(r *http.Request) (who *principal, err error) {
+// actor, also when they are looked up again.
+func (a *API) credentials(r *http.Request) (who *principal, again anew, err error) {
+	var looks []anew
 	for _, read := range credentialReaders {
-		p, err := read(a, r)
-		switch {
-		case err != nil:
-			return nil, err
-		case p != nil && who != nil && p.actor != who.actor:
-			return nil, unauthenticated("the credentials of this request name different actors")
-		case p != nil:
-			who = p
+		p, look, err := read(a, r)
+		if err == nil && p != nil {
+			looks = append(looks, look)
+			who, err = sameActor(who, p)
+		}
+		if err != nil {
+			return nil, nil, err
 		}
 	}
-	return who, nil
+	return who, func() (now *principal, err error) {
+		for _, look := range looks {
+			p, err := look()
+			if err == nil {
+				now, err = sameActor(who, p)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		return now, nil
+	}, nil
+}
+
+// sameActor returns the second of two principals, which must be the same actor. The first may be nil.
+func sameActor(who, p *principal) (*principal, error) {
+	if who != nil && p.actor != who.actor {
+		return nil, unauthenticated("the credentials of this request name different actors")
+	}
+	return p, nil
 }
 
 func unauthenticated(detail string) error {
@@ -102,17 +131,21 @@ const apiKeyPrefix = "postern_"
 
 // readAPIKey checks an API key. It does not say why a key is wrong: neither whether its prefix is known, nor whether
 // it has expired.
-func (a *API) readAPIKey(r *http.Request) (*principal, error) {
+func (a *API) readAPIKey(r *http.Request) (*principal, anew, error) {
 	token, err := bearer(r)
 	if err != nil || !strings.HasPrefix(token, apiKeyPrefix) {
-		return nil, err
+		return nil, nil, err
 	}
+	return anew(func() (*principal, error) { return a.useAPIKey(r.Context(), token) }).first()
+}
+
+func (a *API) useAPIKey(ctx context.Context, token string) (*principal, error) {
 	refused := unauthenticated("this API key does not hold: it is mistyped, revoked or expired")
 	prefix, hash, ok := ParseKey(token)
 	if !ok {
 		return nil, refused
 	}
-	k, err := a.keys.get(prefix, func() (*actors.UsedKey, error) { return a.Store.Actors.UseKey(r.Context(), prefix) })
+	k, err := a.keys.get(prefix, func() (*actors.UsedKey, error) { return a.Store.Actors.UseKey(ctx, prefix) })
 	if err != nil {
 		return nil, err
 	}
@@ -120,9 +153,9 @@ func (a *API) readAPIKey(r *http.Request) (*principal, error) {
 		return nil, refused
 	}
 	if k.Stale && k.Noted.CompareAndSwap(false, true) {
-		if err := a.Store.Actors.NoteUse(context.WithoutCancel(r.Context()), k); err != nil {
+		if err := a.Store.Actors.NoteUse(context.WithoutCancel(ctx), k); err != nil {
 			// the caller is let in all the same
-			a.Log.WarnContext(r.Context(), "note that an API key was used", "prefix", prefix, "error", err)
+			a.Log.WarnContext(ctx, "note that an API key was used", "prefix", prefix, "error", err)
 		}
 	}
 	return holderOf(k), nil
@@ -132,18 +165,18 @@ func (a *API) readAPIKey(r *http.Request) (*principal, error) {
 func keyActor(prefix string) string { return "key:" + prefix }
 
 // readOtherBearer refuses what no other reader takes.
-func (a *API) readOtherBearer(r *http.Request) (*principal, error) {
+func (a *API) readOtherBearer(r *http.Request) (*principal, anew, error) {
 	token, err := bearer(r)
 	if err != nil || token == "" || strings.HasPrefix(token, apiKeyPrefix) || len(a.OIDC.Issuers) > 0 {
-		return nil, err
+		return nil, nil, err
 	}
-	return nil, unauthenticated("this bearer credential is not known here: want an API key, " + KeyForm)
+	return nil, nil, unauthenticated("this bearer credential is not known here: want an API key, " + KeyForm)
 }
 
 // authenticate finds out who asks. A credential that does not hold is refused even where none is needed.
 func (a *API) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, err := a.credentials(r)
+		who, again, err := a.credentials(r)
 		if err != nil {
 			a.refuse(w, r, err)
 			return
@@ -159,13 +192,14 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			}
 		case a.Auth == "none":
 			who = a.developer()
+			again = func() (*principal, error) { return a.developer(), nil }
 		case !open(r.URL.Path):
 			a.refuse(w, r, unauthenticated("this needs a credential: Authorization: Bearer and an API key, "+
 				"or the signature of an actor"))
 			return
 		}
 		if s.who = who; who != nil {
-			s.Actor = who.actor
+			s.Actor, s.anew = who.actor, again
 		}
 		next.ServeHTTP(w, r)
 	})

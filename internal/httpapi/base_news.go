@@ -55,9 +55,9 @@ func (n *news) take() (func(), bool) {
 	}
 }
 
-// after waits until a subscription has an event after a position, or no longer exists, for at most d; false
-// says that ctx ended or that it is closed. Running out of time is no end.
-func (n *news) after(ctx context.Context, sub int32, at int64, d time.Duration) bool {
+// after waits until a subscription has an event after a position, or no longer exists: there; for at most d. Not open:
+// ctx ended, or it is closed.
+func (n *news) after(ctx context.Context, sub int32, at int64, d time.Duration) (there, open bool) {
 	r := &reader{sub, at, make(chan struct{})}
 	n.mu.Lock()
 	n.waiting[r] = struct{}{}
@@ -75,13 +75,13 @@ func (n *news) after(ctx context.Context, sub int32, at int64, d time.Duration) 
 	defer timer.Stop()
 	select {
 	case <-r.more:
+		return true, true
 	case <-timer.C:
+		return false, true
 	case <-ctx.Done():
-		return false
 	case <-n.end:
-		return false
 	}
-	return true
+	return false, false
 }
 
 // run looks for new events until no request waits for any.

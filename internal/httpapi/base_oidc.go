@@ -88,39 +88,44 @@ func (a *audience) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]string)(a))
 }
 
-// verify checks a token and returns who it names. Fault: unauthenticated, or Retry if the issuer cannot be
-// asked for its keys.
-func (a *API) verify(ctx context.Context, token string) (issuer, subject string, err error) {
-	refused := unauthenticated("this token does not hold: it is expired, not signed by an issuer that is accepted here, or meant for somebody else")
+// tokenRefused does not say what is wrong with a token.
+func tokenRefused() error {
+	return unauthenticated("this token does not hold: it is expired, not signed by an issuer that is accepted here, or meant for somebody else")
+}
+
+// verify checks a token: it returns whom it names, and until when. Fault: unauthenticated, or Retry if the issuer
+// cannot be asked for its keys.
+func (a *API) verify(ctx context.Context, token string) (*oidc.IDToken, error) {
+	refused := tokenRefused()
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return "", "", refused
+		return nil, refused
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	var c claimed
 	if err != nil || json.Unmarshal(payload, &c) != nil || !slices.Contains(a.OIDC.Issuers, c.Issuer) {
-		return "", "", refused
+		return nil, refused
 	}
 	meant := slices.IndexFunc(a.OIDC.Audiences, func(ours string) bool { return slices.Contains(c.Audience, ours) })
 	if meant < 0 {
-		return "", "", refused
+		return nil, refused
 	}
 	away := fault.New(fault.Retry, "overloaded", "issuer %s cannot be asked for its keys now", fault.Clip(c.Issuer))
 	provider, err := a.issuers.provider(c.Issuer, a.OIDC.Client)
 	if err != nil {
 		a.Log.WarnContext(ctx, "an issuer of tokens does not answer", "issuer", c.Issuer, "error", err)
-		return "", "", away
+		return nil, away
 	}
 	verified, err := provider.Verifier(&oidc.Config{ClientID: a.OIDC.Audiences[meant],
 		SupportedSigningAlgs: algorithms}).Verify(ctx, token)
 	switch {
 	case err != nil && fetching(err):
 		a.Log.WarnContext(ctx, "an issuer of tokens does not answer", "issuer", c.Issuer, "error", err)
-		return "", "", away
+		return nil, away
 	case err != nil || verified.Subject == "":
-		return "", "", refused
+		return nil, refused
 	}
-	return verified.Issuer, verified.Subject, nil
+	return verified, nil
 }
 
 // fetching says whether a token could not be judged since its issuer's keys could not be read.
@@ -128,21 +133,31 @@ func fetching(err error) bool { return strings.Contains(err.Error(), "fetching k
 
 // readToken checks a bearer token of an identity provider: (issuer, subject) is an actor, whose roles are those of a
 // member. The token is verified again for each request, and its actor is looked up again after a second.
-func (a *API) readToken(r *http.Request) (*principal, error) {
+func (a *API) readToken(r *http.Request) (*principal, anew, error) {
 	token, err := bearer(r)
 	if err != nil || token == "" || strings.HasPrefix(token, apiKeyPrefix) || len(a.OIDC.Issuers) == 0 {
-		return nil, err
+		return nil, nil, err
 	}
-	from, subject, err := a.verify(r.Context(), token)
+	verified, err := a.verify(r.Context(), token)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	return anew(func() (*principal, error) {
+		if !time.Now().Before(verified.Expiry) {
+			return nil, tokenRefused()
+		}
+		return a.subject(r.Context(), verified.Issuer, verified.Subject)
+	}).first()
+}
+
+// subject is the actor whom a subject of an issuer names.
+func (a *API) subject(ctx context.Context, from, subject string) (*principal, error) {
 	who, err := a.actors.get(from+" "+subject, func() (*principal, error) {
-		actor, err := a.Store.Actors.ActorOf(r.Context(), from, subject)
+		actor, err := a.Store.Actors.ActorOf(ctx, from, subject)
 		if err != nil || actor == "" {
 			return nil, err
 		}
-		return a.withRoles(r.Context(), actor)
+		return a.withRoles(ctx, actor)
 	})
 	if err == nil && who == nil {
 		return nil, unauthenticated("the subject of this token is no actor here: POST /actors with its oidc makes one")

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/google/uuid"
 
@@ -26,7 +27,9 @@ type scope struct {
 	Actor     string
 	RequestID string
 
-	who   *principal
+	who   *principal            // nil: no credential is needed
+	anew  anew                  // looks who up again
+	op    *huma.Operation       // that was asked for
 	via   string                // the door, "" for http
 	named string                // the context that was asked for
 	match func(tag string) bool // of If-Match, nil without

@@ -30,13 +30,13 @@ type signer struct {
 // readSignature checks the signatures of a request (RFC 9421): all that name a key of an actor must hold, and name one
 // actor. The body is read before, and nothing has decoded it. The nonce is used last, so that only what holds takes a
 // row; the clock is that of the database, which all processes share.
-func (a *API) readSignature(r *http.Request) (*principal, error) {
+func (a *API) readSignature(r *http.Request) (*principal, anew, error) {
 	list, err := signature.Parse(r.Header)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "bad_signature_input", "%s", err)
+		return nil, nil, fault.New(fault.Invalid, "bad_signature_input", "%s", err)
 	}
 	if len(list) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	keys := map[string]ed25519.PublicKey{} // by label
 	var named [][]byte
@@ -47,7 +47,7 @@ func (a *API) readSignature(r *http.Request) (*principal, error) {
 	}
 	believing, err := a.Store.Actors.Believing(r.Context(), named...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	known := map[string]*actors.PublicKey{}
 	for _, k := range believing.Owners {
@@ -65,27 +65,55 @@ func (a *API) readSignature(r *http.Request) (*principal, error) {
 			continue
 		}
 		if of.RetiredAt != nil {
-			return nil, unauthenticated("signature " + s.Label + ": this key was retired: sign with one that is live")
+			return nil, nil, unauthenticated("signature " + s.Label + ": " + keyRetired)
 		}
 		used := actors.Signed{Key: of.Key, Nonce: s.Nonce, Expires: s.Expires}
 		by = append(by, signer{of, s.Label, used})
 	}
 	if len(by) == 0 {
-		return nil, unauthenticated("no signature of this request names a key of an actor here: keyid is the " +
+		return nil, nil, unauthenticated("no signature of this request names a key of an actor here: keyid is the " +
 			"public key, in base64, and POST /actors registers it")
 	}
 	if err := a.holds(r, list, by, believing); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if registers {
-		return &principal{actor: "key:" + by[0].key.ID(), registers: &by[0].used}, nil
+		who := &principal{actor: "key:" + by[0].key.ID(), registers: &by[0].used}
+		return who, func() (*principal, error) { return who, nil }, nil
 	}
 	for _, s := range by {
 		if err := a.Store.Actors.Use(r.Context(), s.used); err != nil {
+			return nil, nil, err
+		}
+	}
+	who, err := a.member(r.Context(), by[0].key.Actor)
+	return who, func() (*principal, error) { return a.stillSigns(r.Context(), by) }, err
+}
+
+const keyRetired = "this key was retired: sign with one that is live"
+
+// stillSigns is the actor of a request that was signed, while all keys that signed it are live. Their signatures may
+// have expired since, and their nonces are used.
+func (a *API) stillSigns(ctx context.Context, by []signer) (who *principal, err error) {
+	for _, s := range by {
+		p, err := a.actors.get("key "+s.key.ID(), func() (*principal, error) {
+			now, err := a.Store.Actors.Believing(ctx, s.key.Key)
+			if err != nil || len(now.Owners) == 0 || !now.Owners[0].Live() {
+				return nil, err
+			}
+			return a.withRoles(ctx, now.Owners[0].Actor)
+		})
+		if err == nil && p == nil {
+			err = unauthenticated("signature " + s.label + ": " + keyRetired)
+		}
+		if err == nil {
+			who, err = sameActor(who, p)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
-	return a.member(r.Context(), by[0].key.Actor)
+	return who, nil
 }
 
 // registration says whether a request is one by which somebody may register itself.

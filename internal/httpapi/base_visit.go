@@ -30,16 +30,18 @@ func visitOf(ctx context.Context) *Visit {
 	return &Visit{}
 }
 
-// readVisit finds who makes a visit, whom its maker has looked up.
-func (a *API) readVisit(r *http.Request) (*principal, error) {
-	switch who := visitOf(r.Context()).Who; {
-	case who == nil:
-		return nil, nil
-	case who.Key != nil:
-		return holderOf(who.Key), nil
-	default:
-		return memberOf(who.Actor, who.Roles), nil
+// readVisit finds who makes a visit, whom its maker has looked up, and looks up again for the next one: no visit waits.
+func (a *API) readVisit(r *http.Request) (*principal, anew, error) {
+	who := visitOf(r.Context()).Who
+	if who == nil {
+		return nil, nil, nil
 	}
+	return anew(func() (*principal, error) {
+		if who.Key != nil {
+			return holderOf(who.Key), nil
+		}
+		return memberOf(who.Actor, who.Roles), nil
+	}).first()
 }
 
 // memberOf is an actor with its roles by context.

@@ -106,6 +106,9 @@ func (a *API) wait(ctx context.Context, id outbox.ID,
 	}
 	if open {
 		if over, waited := a.waits.wait(ctx, id, &s); waited {
+			if err := a.stillMay(ctx); err != nil {
+				return nil, "", err
+			}
 			t, applied = over, "wait="+itoa(int(s.length/time.Second))
 		}
 	}
@@ -113,6 +116,12 @@ func (a *API) wait(ctx context.Context, id outbox.ID,
 		t, err = a.Store.Transaction(ctx, contextID(ctx), id)
 	}
 	return t, applied, err
+}
+
+// waitOften asks done every 50 ms until it says so, or as wait ends, and no more once who waits may not go on.
+func (a *API) waitOften(ctx context.Context, length time.Duration, done func() bool) (err error) {
+	a.waits.often(ctx, length, func() bool { err = a.stillMay(ctx); return err != nil || done() })
+	return err
 }
 
 // vainPause is how long a claim or a receive rests that was woken in vain: another session may hold what it was woken

@@ -191,6 +191,9 @@ func (a *API) receiveChannelMessage(ctx context.Context,
 			until = time.Time{}
 		case <-time.After(receiveEvery):
 		}
+		if err := a.stillMay(ctx); err != nil {
+			return nil, err
+		}
 	}
 }
 

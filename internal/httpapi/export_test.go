@@ -28,6 +28,9 @@ func ProblemOf(code string) (status int, title string, retryable bool) {
 // Waiting is how many requests wait.
 func (a *API) Waiting() int { return len(a.waits.slots) }
 
+// Held is how many requests wait for something that is handed out, and how many streams are open.
+func (a *API) Held() int { return len(a.news.slots) }
+
 // AccessDiffers compares the table of access with the routes.
 func AccessDiffers() (missing, gone []string) {
 	ops := map[string]bool{}

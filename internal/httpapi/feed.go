@@ -57,6 +57,9 @@ func (a *API) feed(ctx context.Context, in *feedInput) (*feedOutput, error) {
 		defer back()
 		if out.Applied = applied; left > 0 {
 			a.news.after(ctx, s.ID, at.Position, left)
+			if err := a.stillMay(ctx); err != nil {
+				return nil, err
+			}
 			list, _, err = a.Store.Deliveries.Feed(ctx, s.ID, s.Include, at.Position, in.Limit)
 		}
 	}

@@ -324,6 +324,9 @@ func (a *API) untilEnd(ctx context.Context, wait, prefer string, look func() (bo
 			until = time.Time{}
 		case <-time.After(jobLook):
 		}
+		if err := a.stillMay(ctx); err != nil {
+			return "", err
+		}
 	}
 }
 

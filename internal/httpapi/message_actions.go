@@ -84,6 +84,9 @@ func (a *API) receiveMessages(ctx context.Context, in *receiveMessagesInput) (*r
 			return out, nil
 		default:
 		}
+		if err := a.stillMay(ctx); err != nil {
+			return nil, err
+		}
 	}
 }
 

@@ -112,21 +112,35 @@ func (a *API) followed(ctx context.Context, who *knownCaller) (int, any, error) 
 	if len(words) > 0 { // the peer asks about its open ones again at once
 		return says(words, nil)
 	}
+	words, unknown, err := a.awaitWords(ctx, who, in.Open, in.Room, length)
+	if err != nil {
+		return 0, nil, err
+	}
+	return says(words, unknown)
+}
+
+// awaitWords waits until there is something to say to a peer about messages that are open. It looks behind the wait
+// whether the call would be believed now: the peer may have been removed meanwhile, or have another secret.
+func (a *API) awaitWords(ctx context.Context, who *knownCaller, open []messages.Asked, room int,
+	length time.Duration) ([]messages.Word, []uuid.UUID, error) {
 	left, _, back := a.beginWait(ctx, length)
 	defer back()
-	for until := time.Now().Add(left); ; {
-		words, unknown, err := a.Store.Messages.Words(ctx, who.context, who.peer.Name, in.Open, in.Room)
+	for until, waited := time.Now().Add(left), false; ; waited = true {
+		words, unknown, err := a.Store.Messages.Words(ctx, who.context, who.peer.Name, open, room)
 		if err != nil {
-			return 0, nil, err
+			return nil, nil, err
 		}
 		if len(words)+len(unknown) > 0 || !time.Now().Before(until) {
-			return says(words, unknown)
+			if waited {
+				_, err = a.known(ctx, who.call, "follow")
+			}
+			return words, unknown, err
 		}
 		select {
 		case <-a.news.end:
 			until = time.Time{}
 		case <-ctx.Done():
-			return 0, nil, ctx.Err()
+			return nil, nil, ctx.Err()
 		case <-time.After(followLook):
 		}
 	}

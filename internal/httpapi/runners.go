@@ -324,6 +324,9 @@ func (a *API) claimJobs(ctx context.Context, in *claimJobsInput) (*claimJobsOutp
 				time.Sleep(vainPause)
 			}
 		}
+		if err := a.stillMay(ctx); err != nil {
+			return nil, err
+		}
 	}
 }
 

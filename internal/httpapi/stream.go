@@ -116,14 +116,17 @@ func (a *API) stream(ctx context.Context, s *deliveries.Subscription, last strin
 	}}, nil
 }
 
-// follow writes events until there is a reason not to. A client that comes back with the last id misses
-// nothing.
+// follow writes events until there is a reason not to; that its credential, or its role, holds no more is one. A client
+// that comes back with the last id misses nothing.
 func (a *API) follow(ctx context.Context, s *deliveries.Subscription, at deliveries.Cursor, list []*deliveries.FeedEvent, takes func(*deliveries.FeedEvent) bool, out *sse) {
 	if out.comment("begins after "+at.String()) != nil {
 		return
 	}
 	said, used := time.Now(), time.Now()
 	for {
+		if len(list) > 0 && a.stillMay(ctx) != nil {
+			return
+		}
 		for _, e := range list {
 			at.Position = e.Position
 			if takes(e) {
@@ -137,10 +140,11 @@ func (a *API) follow(ctx context.Context, s *deliveries.Subscription, at deliver
 			return
 		}
 		if len(list) < streamPage {
-			if !a.news.after(ctx, s.ID, at.Position, streamComment-time.Since(said)) {
-				if ctx.Err() == nil {
-					_ = out.goodbye(at.String())
-				}
+			open, err := a.rest(ctx, s.ID, at.Position, said.Add(streamComment))
+			if !open && ctx.Err() == nil {
+				_ = out.goodbye(at.String())
+			}
+			if !open || err != nil {
 				return
 			}
 			if time.Since(said) >= streamComment {
@@ -159,6 +163,20 @@ func (a *API) follow(ctx context.Context, s *deliveries.Subscription, at deliver
 		var err error
 		if list, _, err = a.Store.Deliveries.Feed(ctx, s.ID, s.Include, at.Position, streamPage); err != nil {
 			return // the client comes back, and is told why it cannot go on
+		}
+	}
+}
+
+// rest waits for events as news.after does, until a time, and ends soon after the credential of the stream, with the
+// error of stillMay. A look-up that fails, as while the database is away, ends no stream that has nothing to write.
+func (a *API) rest(ctx context.Context, sub int32, at int64, until time.Time) (bool, error) {
+	for {
+		there, open := a.news.after(ctx, sub, at, min(time.Until(until), remembered))
+		if !open || there || !time.Now().Before(until) {
+			return open, nil
+		}
+		if err := a.stillMay(ctx); err != nil && fault.KindOf(err) != fault.Retry {
+			return true, err
 		}
 	}
 }

@@ -184,7 +184,7 @@ func mustJSON(t *testing.T, v any) string {
 }
 
 // listen opens a stream and returns its events as "id event uid"; the channel is closed at its end.
-func (d *door) listen(path, last string) (events <-chan [3]string, hangUp func()) {
+func (d *door) listen(path, last string, headers ...string) (events <-chan [3]string, hangUp func()) {
 	d.t.Helper()
 	ctx, cancel := context.WithCancel(d.t.Context())
 	d.t.Cleanup(cancel)
@@ -194,6 +194,10 @@ func (d *door) listen(path, last string) (events <-chan [3]string, hangUp func()
 	}
 	if last != "" {
 		req.Header.Set("Last-Event-ID", last)
+	}
+	for _, h := range headers {
+		k, v, _ := strings.Cut(h, ": ")
+		req.Header.Set(k, v)
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -48,14 +48,16 @@ func (a *API) tickProcessor(ctx context.Context, in *tickInput) (*tickOutput, er
 	}
 	out, err := a.Store.Batches.Tick(ctx, who, string(in.Name))
 	if fault.CodeOf(err) == "busy" {
-		a.waits.often(ctx, busyFor, func() bool {
+		if refused := a.waitOften(ctx, busyFor, func() bool {
 			out, err = a.Store.Batches.Tick(ctx, who, string(in.Name))
 			return fault.CodeOf(err) != "busy"
-		})
+		}); refused != nil {
+			return nil, refused
+		}
 	}
 	if err == nil && out.Outcome == batches.TickExecuting {
 		begun := out.Batch
-		a.waits.often(ctx, spec.length, func() bool {
+		_ = a.waitOften(ctx, spec.length, func() bool { // who lost its role is told of the beginning
 			if err = a.Store.Batches.AdvanceProcessor(ctx, who.Context, begun.Processor); err == nil {
 				out.Batch, err = a.Store.Batches.Batch(ctx, who.Context, begun.Processor, begun.ID)
 			}

@@ -220,10 +220,12 @@ func (a *API) getByUID(ctx context.Context, in *byUIDInput) (*transactionOutput,
 			wait.seen = etagOf(staged)
 		}
 		begun := time.Now()
-		a.waits.often(ctx, wait.length, func() bool {
+		if refused := a.waitOften(ctx, wait.length, func() bool {
 			id, staged, err = a.find(ctx, string(in.UID))
 			return err != nil || staged == nil || wait.reached(staged)
-		})
+		}); refused != nil {
+			return nil, refused
+		}
 		if in.Wait = max(0, wait.length-time.Since(begun)).String(); wait.change { // that was one
 			in.Wait = "0s"
 		}

@@ -24,7 +24,8 @@
 //   - A request is repeated under its Idempotency-Key: the constraint one_actor_per_request_key (or its like for keys)
 //     runs the decision again, which finds what the first one made. The secret of a key is answered once only.
 //   - A key leaks: it is revoked; other processes hear of it within a second (the cache of keys in httpapi).
-//   - A public key leaks: it is retired, and refused at once everywhere, since each signed request looks it up.
+//   - A public key leaks: it is retired, and refused at once everywhere, since each signed request looks it up; streams
+//     and requests that wait hear of it within a second, as of all credentials.
 //   - Two requests with one nonce: the second waits for the commit of the first, and inserts nothing. A restore loses
 //     nonces, so that signatures from before it hold no more (store.signed_after).
 package actors
