@@ -210,31 +210,42 @@ func (e *effects) cancelWaiting(ctx context.Context, t *db.Txn, q *QueueRow, tas
 	return e.passOver(ctx, t, q, task, by, deps.except(q.ID))
 }
 
-// passOver lets a queue go on without a transaction that waits in it, and without those of except.
+// passOver lets a queue go on without a transaction that waits in it, and without those of except. The head moves up,
+// also where it is the head that waits, behind what was placed ahead of it.
 func (e *effects) passOver(ctx context.Context, t *db.Txn, q *QueueRow, task *Task, by db.By, except []int64) error {
-	if q.Cur != 0 || q.First() != task.ID.Seq {
-		e.marks = append(e.marks, markRow{q.ID, task.ID.Seq, "cancelled", by.Reason, by.Actor})
-		q.Marks++
-		e.saved = append(e.saved, q)
-		return nil
-	}
 	var next *Task
-	var passed int32
-	b := &pgx.Batch{}
-	nextUnsettled(b, q, append(except, task.ID.Seq), func(t *Task) { next = t }, func(n int32) { passed = n })
-	if err := t.Send(ctx, b); err != nil {
-		return err
+	first := q.Cur == 0 && q.First() == task.ID.Seq
+	if first || q.Head == task.ID.Seq {
+		b := &pgx.Batch{}
+		nextUnsettled(b, q, append(except, task.ID.Seq), func(t *Task) { next = t })
+		if err := t.Send(ctx, b); err != nil {
+			return err
+		}
 	}
+	switch {
+	case first:
+		return e.passFirst(q, next)
+	case next != nil:
+		if q.advance(next); q.Next == q.Head {
+			q.Next = 0
+		}
+	default:
+		e.marks = append(e.marks, markRow{q.ID, task.ID.Seq, "cancelled", by.Reason, by.Actor})
+		if q.Marks++; task.ID.Seq == max(q.Head, q.Past)+1 {
+			q.Past = task.ID.Seq
+		}
+	}
+	e.save(q)
+	return nil
+}
+
+// passFirst lets a queue go on with the next, nil for none.
+func (e *effects) passFirst(q *QueueRow, next *Task) error {
 	e.leave(q)
-	q.Marks -= passed
 	if err := e.rest(q, next, true); err != nil {
 		return err
 	}
-	if q.Named || q.Phase != outbox.PhaseIdle {
-		e.saved = append(e.saved, q)
-	} else {
-		e.removed = append(e.removed, q.ID)
-	}
+	e.keep(q)
 	return nil
 }
 
@@ -269,8 +280,7 @@ func (s *Store) Abandon(ctx context.Context, by db.By, id outbox.ID) (r LeverRes
 			_, err := pgx.ForEachRow(rows, []any{&o.Hash, &o.Nonce, &o.SubmittedAt}, func() error { return nil })
 			return err
 		})
-		var passed int32
-		nextUnsettled(b, q, append(deps.except(q.ID), id.Seq), func(t *Task) { next = t }, func(n int32) { passed = n })
+		nextUnsettled(b, q, append(deps.except(q.ID), id.Seq), func(t *Task) { next = t })
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
@@ -279,7 +289,6 @@ func (s *Store) Abandon(ctx context.Context, by db.By, id outbox.ID) (r LeverRes
 		}
 		e.leave(q)
 		q.Fence = s.Fence(q.Fence, e.now)
-		q.Marks -= passed
 		if q.PauseOnFailure {
 			q.Paused = true
 		}
@@ -287,11 +296,7 @@ func (s *Store) Abandon(ctx context.Context, by db.By, id outbox.ID) (r LeverRes
 		if err := e.rest(q, next, true); err != nil {
 			return err
 		}
-		if q.Named || q.Phase != outbox.PhaseIdle {
-			e.saved = append(e.saved, q)
-		} else {
-			e.removed = append(e.removed, q.ID)
-		}
+		e.keep(q)
 		r = LeverResult{Changed: true}
 		b = &pgx.Batch{}
 		s.AuditIn(b, by, "abandon", "/transactions/"+id.String())
@@ -315,22 +320,9 @@ func (h *inHand) abandonable(id outbox.ID) error {
 // abandoned is the outcome of what is abandoned.
 func (h *inHand) abandoned(by db.By, id outbox.ID) *outcomeRow {
 	q := h.q
-	o := &outcomeRow{
-		ID:       id,
-		Callback: h.task.Callback,
-		Type:     h.task.Type,
-		Context:  q.Context,
-		Was:      h.state,
-		State:    outbox.UNRESOLVED,
-		Code:     "abandoned",
-		Error:    by.Reason,
-		Attempt:  q.Attempt,
-		Retries:  q.Retries,
-		Fence:    q.Fence,
-		Sender:   q.Sender,
-		Node:     q.Node,
-		Fee:      q.Fee,
-	}
+	o := &outcomeRow{ID: id, Callback: h.task.Callback, Type: h.task.Type, Context: q.Context, Was: h.state,
+		State: outbox.UNRESOLVED, Code: "abandoned", Error: by.Reason, Attempt: q.Attempt, Retries: q.Retries,
+		Fence: q.Fence, Sender: q.Sender, Node: q.Node, Fee: q.Fee}
 	if h.state == outbox.DISPATCHING {
 		o.StartedAt = q.EnteredAt
 	}

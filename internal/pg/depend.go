@@ -40,7 +40,6 @@ type reach struct {
 	list  []*dependent
 	more  bool // somebody is left to a ripple
 	next  map[int64]*Task
-	past  map[int64]int32   // marks that a queue passes
 	fails map[int64][]int64 // positions of each queue
 }
 
@@ -171,7 +170,7 @@ func (r *reach) behind(ctx context.Context, s *Store, t *db.Txn, rows map[int64]
 		return nil
 	}
 	b = &pgx.Batch{}
-	r.next, r.past = map[int64]*Task{}, map[int64]int32{}
+	r.next = map[int64]*Task{}
 	r.fails = map[int64][]int64{}
 	for _, d := range r.list {
 		r.fails[d.ID.Queue] = append(r.fails[d.ID.Queue], d.ID.Seq)
@@ -182,10 +181,9 @@ func (r *reach) behind(ctx context.Context, s *Store, t *db.Txn, rows map[int64]
 			continue
 		}
 		if int64(len(fails)) == q.Tail-q.Head+1 { // nothing is left in it
-			r.past[id] = q.Marks
 			continue
 		}
-		nextUnsettled(b, q, fails, func(t *Task) { r.next[id] = t }, func(n int32) { r.past[id] = n })
+		nextUnsettled(b, q, fails, func(t *Task) { r.next[id] = t })
 	}
 	if b.Len() == 0 {
 		return nil
@@ -256,7 +254,6 @@ func (e *effects) fail(q *QueueRow, t *Task, r *reach, because string) error {
 		return nil
 	}
 	e.leave(q)
-	q.Marks -= r.past[q.ID]
 	if err := e.rest(q, r.next[q.ID], true); err != nil {
 		return err
 	}
@@ -268,16 +265,8 @@ func (e *effects) fail(q *QueueRow, t *Task, r *reach, because string) error {
 
 // failed records the outcome of what waited for something that will never be.
 func (e *effects) failed(t *Task, because string) {
-	o := &outcomeRow{
-		ID:       t.ID,
-		Type:     t.Type,
-		Callback: t.Callback,
-		Context:  t.ContextID,
-		Was:      outbox.WAITING,
-		State:    outbox.FAILED,
-		Code:     CodeDependency,
-		Error:    because,
-	}
+	o := &outcomeRow{ID: t.ID, Type: t.Type, Callback: t.Callback, Context: t.ContextID, Was: outbox.WAITING,
+		State: outbox.FAILED, Code: CodeDependency, Error: because}
 	if d := e.view.dispatcherOf(t.ContextID, t.Type); d != nil && d.HasHooks() {
 		o.Hook = outbox.OnFailure
 	}

@@ -129,13 +129,8 @@ type gate struct {
 }
 
 func newEffects(s *Store) *effects {
-	return &effects{
-		s:          s,
-		view:       s.Conf.view.Load(),
-		timerSet:   map[int64]time.Time{},
-		timerSaid:  map[int64]string{},
-		senderBind: map[int32]int64{},
-	}
+	return &effects{s: s, view: s.Conf.view.Load(),
+		timerSet: map[int64]time.Time{}, timerSaid: map[int64]string{}, senderBind: map[int32]int64{}}
 }
 
 // woke says whether there may be something to claim because of this transaction.
@@ -203,6 +198,15 @@ func (e *effects) write(b *pgx.Batch) {
 
 // save writes a row at the end. A row that several moves of one SQL transaction save is written once.
 func (e *effects) save(q *QueueRow) { e.saved = append(e.saved, q) }
+
+// keep saves a row, or removes that of a queue without a name whose only transaction has ended.
+func (e *effects) keep(q *QueueRow) {
+	if q.Named || q.Phase != outbox.PhaseIdle {
+		e.save(q)
+	} else {
+		e.removed = append(e.removed, q.ID)
+	}
+}
 
 // once leaves each row once: a join with a doubled key updates once, silently.
 func once(rows []*QueueRow) []*QueueRow {

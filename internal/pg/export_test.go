@@ -102,3 +102,13 @@ func NewestSQL(id int64) map[string][]any {
 
 // ForgetName drops a queue's name from what this process remembers, as an ingest does that finds the row reaped.
 func (s *Store) ForgetName(contextID int32, name string) { s.forgetQueue(s.QueueID(contextID, name)) }
+
+// LooksAt are the looks at what has not ended in a queue, as a post and the end of its head have them.
+func LooksAt(q *QueueRow) map[string][]any {
+	head, day := []int64{q.Head}, q.HeadDay.Time()
+	return map[string][]any{
+		nextUnsettledSQL:   {q.ID, q.from(head), day, head, q.Head},
+		OldestUnsettledSQL: {q.ID, q.from(head), day, head},
+		depthSQL:           {q.ID, q.Head, day, max(q.Head, q.Past)},
+	}
+}

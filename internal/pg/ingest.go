@@ -168,6 +168,8 @@ type ingest struct {
 	atomic  bool
 	again   []int            // those that wait for this commit, which makes room in their queue by dropping from it
 	waits   map[nameKey]bool // the queues of these
+	open    map[int64]int64  // how many of a queue have not ended, less its tail
+	dropped map[int64]int64  // the last position of a queue that was dropped to make room
 	reread  *bool
 	deps    *dependencies // nil if nothing depends on anything
 	taking  taking
@@ -191,6 +193,7 @@ var knownSQL = db.ForRows(func(one bool) string {
 func (in *ingest) load(ctx context.Context, t *db.Txn) error {
 	in.queues, in.keys, in.hashes, in.touched = map[int64]*QueueRow{}, map[taskKey]keyRow{}, map[taskKey]keyRow{}, map[int64]bool{}
 	in.waits, in.names = map[nameKey]bool{}, map[nameKey]int64{}
+	in.open, in.dropped = map[int64]int64{}, map[int64]int64{}
 	var ids []int64
 	var contexts []int32
 	var uids []string
@@ -462,26 +465,49 @@ func (in *ingest) room(ctx context.Context, t *db.Txn, q *QueueRow, sub *Submiss
 	if q.Tail-q.Head+1 < limit {
 		return nil
 	}
-	depth, err := depth(ctx, t, q)
-	if err != nil || depth < limit {
-		return err
+	if _, counted := in.open[q.ID]; !counted { // under the lock of the queue nothing else changes it
+		n, err := depth(ctx, t, q)
+		if err != nil {
+			return err
+		}
+		in.open[q.ID] = n - q.Tail
 	}
-	if q.DropOldest {
+	depth := q.Tail + in.open[q.ID]
+	switch {
+	case depth < limit:
+		return nil
+	case q.DropOldest:
 		return in.dropOldest(ctx, t, q)
 	}
 	return fault.New(fault.Retry, "queue_full", "queue %q holds %d of at most %d transactions: wait, or raise max_depth", fault.Clip(sub.Queue), depth, limit).
 		With("queue_depth", depth).After(2 * time.Second)
 }
 
+// countedAgain is how many ends behind Past may be counted with each look at the depth.
+const countedAgain = 1000
+
 // depth is exact: positions from head on without an outcome. The row alone counts what a node has
-// settled since it last wrote it, and what was cancelled.
+// settled since it last wrote it, and what was cancelled. Where much has ended behind Past, that moves up to the next
+// that has not, so that each end is counted few times.
 func depth(ctx context.Context, t *db.Txn, q *QueueRow) (n int64, err error) {
+	var head, behind int64
+	past := max(q.Head, q.Past)
 	b := &pgx.Batch{}
-	b.Queue(`SELECT count(*) FROM postern.outcome WHERE queue_id = $1 AND seq >= $2 AND day >= $3`, q.ID, q.Head, q.HeadDay.Time()).
-		QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
-	err = t.Send(ctx, b)
-	return q.Tail - q.Head + 1 - n, err
+	b.Queue(depthSQL, q.ID, q.Head, q.HeadDay.Time(), past).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&head, &behind) })
+	if err = t.Send(ctx, b); err == nil && behind >= countedAgain {
+		b = &pgx.Batch{}
+		oldestUnsettled(b, q, past+1, nil, func(t *Task) { q.Past = t.ID.Seq - 1 })
+		err = t.Send(ctx, b)
+	}
+	return q.Tail - past - behind + 1 - head, err
 }
+
+// depthSQL says whether the head has ended, and counts what has ended behind Past.
+const depthSQL = `
+	SELECT (SELECT count(*) FROM postern.outcome WHERE queue_id = $1 AND seq = $2 AND day >= $3), count(*)
+	FROM postern.outcome
+	WHERE queue_id = $1 AND seq > $4 AND day >= $3`
 
 // write stores bodies and keys behind the queue rows.
 func (in *ingest) write(b *pgx.Batch) {
@@ -499,41 +525,64 @@ func (in *ingest) write(b *pgx.Batch) {
 	}
 }
 
-func insertTasks(b *pgx.Batch, tasks []*Task) {
-	c := db.Columns{N: len(tasks)}
-	for _, t := range tasks {
-		c.Add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, db.Nullable(t.UID), t.Actor, t.Type, string(t.Data), db.Optional(t.MaxRetries),
-			db.Nullable(t.NotBefore), db.Nullable(t.SenderID), db.Raw(t.Tags), db.Nullable(t.Traceparent), db.Nullable(t.RedriveOf), db.Nullable(t.MovedFrom), db.RawJSON(t.Callback), t.CreatedAt)
-	}
-	taskInsert.Queue(b, c)
-}
-
 func (k taskKey) String() string { return fmt.Sprintf("%d %s", k.context, k.uid) }
 
 // errAgain puts a submission, and those behind it in its queue, off to a commit of their own.
 var errAgain = errors.New("this one has to wait for a commit")
 
-// dropOldest makes room by cancelling the oldest transaction that waits (when_full: drop_oldest, S2.19).
+// dropOldest makes room by cancelling the oldest transaction that waits (when_full: drop_oldest, S2.19), which may be
+// one that this commit stores. A commit can take the head of a queue once, and nothing on which others of this commit
+// may depend: the rest waits for the next one.
+//
+// Drops go upwards: where one was dropped, all below it but the one in flight had ended, and what ended stays so. That
+// is why each begins to look behind the one before, in this commit or by Past.
 func (in *ingest) dropOldest(ctx context.Context, t *db.Txn, q *QueueRow) error {
 	if err := exact(ctx, t, []*QueueRow{q}); err != nil {
 		return err
 	}
-	var oldest *Task
-	b := &pgx.Batch{}
-	oldestUnsettled(b, q, []int64{q.Cur}, func(t *Task) { oldest = t })
-	if err := t.Send(ctx, b); err != nil {
+	oldest, own, err := in.oldest(ctx, t, q)
+	if err != nil {
 		return err
 	}
-	if in.touched[q.ID] && !in.atomic {
+	late := oldest != nil && (own && in.deps != nil || in.touched[q.ID] && q.Cur == 0 && q.First() == oldest.ID.Seq)
+	if late && !in.atomic {
 		return errAgain
 	}
-	if oldest == nil || in.touched[q.ID] {
+	if oldest == nil || late || own && in.atomic {
 		return fault.New(fault.Retry, "queue_full", "queue is full, and nothing in it can be dropped now").After(time.Second)
 	}
 	if err := in.s.may(db.By{Context: q.Context}, "drop", oldest); err != nil {
 		return fault.New(fault.Retry, "queue_full", "queue is full, and its oldest cannot be dropped: %s",
 			fault.As(err).Detail).After(time.Second)
 	}
-	in.touched[q.ID] = true
-	return in.e.cancelWaiting(ctx, t, q, oldest, db.By{Context: q.Context, Reason: "dropped to make room in a full queue"}, "dropped_oldest", nil)
+	if seq := oldest.ID.Seq; q.Cur <= q.Head || q.Cur > seq {
+		q.Past = max(q.Past, seq-1)
+	}
+	in.touched[q.ID], in.dropped[q.ID] = true, oldest.ID.Seq
+	in.open[q.ID]--
+	var deps *reach
+	if own { // nothing depends on it
+		deps = &reach{}
+	}
+	by := db.By{Context: q.Context, Reason: "dropped to make room in a full queue"}
+	return in.e.cancelWaiting(ctx, t, q, oldest, by, "dropped_oldest", deps)
+}
+
+// oldest is the oldest transaction of a queue that waits, nil for none; own: this commit stores it.
+func (in *ingest) oldest(ctx context.Context, t *db.Txn, q *QueueRow) (oldest *Task, own bool, err error) {
+	if last := in.dropped[q.ID]; last <= q.before.Tail {
+		cur := []int64{q.Cur}
+		b := &pgx.Batch{}
+		oldestUnsettled(b, q, max(q.from(cur), last+1), cur, func(t *Task) { oldest = t })
+		if err := t.Send(ctx, b); err != nil || oldest != nil {
+			return oldest, false, err
+		}
+	}
+	for _, t := range in.tasks {
+		if t.ID.Queue == q.ID && t.ID.Seq > in.dropped[q.ID] && t.ID.Seq != q.Cur &&
+			!slices.ContainsFunc(in.e.outcomes, func(o *outcomeRow) bool { return o.ID == t.ID }) {
+			return t, true, nil
+		}
+	}
+	return nil, false, nil
 }

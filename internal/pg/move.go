@@ -60,15 +60,13 @@ func (s *Store) moveAs(ctx context.Context, by db.By, id outbox.ID, to Place, ac
 				before_seq = excluded.before_seq`, id.Queue, id.Seq, by.Reason, by.Actor, h.e.now, m.rank, db.Nullable(m.before))
 		if h.q.Cur == 0 {
 			var next *Task
-			var passed int32
-			nextUnsettled(b, h.q, nil, func(t *Task) { next = t }, func(n int32) { passed = n })
+			nextUnsettled(b, h.q, nil, func(t *Task) { next = t })
 			if err := t.Send(ctx, b); err != nil {
 				return err
 			}
 			b = &pgx.Batch{}
 			if next.ID.Seq != h.q.First() {
 				h.e.leave(h.q)
-				h.q.Marks -= passed
 				if err := h.e.rest(h.q, next, true); err != nil {
 					return err
 				}

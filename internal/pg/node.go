@@ -341,10 +341,7 @@ func (s *Store) Allow(ctx context.Context, n Node, ranges []netip.Prefix) error 
 	for _, p := range ranges {
 		list = append(list, p.String())
 	}
-	_, err := s.Exec(ctx, `
-		UPDATE postern.node
-		SET worker_allow_cidr = $2
-		WHERE node_id = $1`, n.ID, list)
+	_, err := s.Exec(ctx, `UPDATE postern.node SET worker_allow_cidr = $2 WHERE node_id = $1`, n.ID, list)
 	return err
 }
 

@@ -27,6 +27,7 @@ type QueueRow struct {
 	Tail    int64
 	HeadDay outbox.Day
 	TailDay outbox.Day
+	Past    int64 // all behind Head up to here has ended: looks for what has not begin behind it
 	Marks   int32
 	Fence   int64
 	Was     outbox.Phase
@@ -70,6 +71,7 @@ var queueColumns = []queueColumn{
 	{"tail_seq", "bigint", "", func(q *QueueRow) any { return &q.Tail }, func(q *QueueRow) any { return q.Tail }},
 	{"head_day", "date", "q.head_day - '1970-01-01'", func(q *QueueRow) any { return &q.HeadDay }, func(q *QueueRow) any { return q.HeadDay.Time() }},
 	{"tail_day", "date", "q.tail_day - '1970-01-01'", func(q *QueueRow) any { return &q.TailDay }, func(q *QueueRow) any { return q.TailDay.Time() }},
+	{"past_seq", "bigint", "", func(q *QueueRow) any { return &q.Past }, func(q *QueueRow) any { return q.Past }},
 	{"marks", "int", "", func(q *QueueRow) any { return &q.Marks }, func(q *QueueRow) any { return q.Marks }},
 	{"fence", "bigint", "", func(q *QueueRow) any { return &q.Fence }, func(q *QueueRow) any { return q.Fence }},
 	{"was", "text", "", func(q *QueueRow) any { return &q.Was }, func(q *QueueRow) any { return string(q.Was) }},

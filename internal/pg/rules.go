@@ -75,12 +75,19 @@ func (q *QueueRow) First() int64 {
 	return q.Head
 }
 
+// advance moves the head up to the one that was read with a task, and the marks of what is passed are counted no more.
+// The task forgets it: the head may have moved on when the task comes back.
+func (q *QueueRow) advance(next *Task) {
+	q.Head, q.HeadDay, q.Marks = next.Head, next.HeadDay, q.Marks-next.Passed
+	next.Head, next.Passed = 0, 0
+}
+
 // turn lets a task be what goes out next. With marks the row has the head already, unless the task was read
 // together with it.
 func (q *QueueRow) turn(next *Task) {
 	switch {
 	case next.Head != 0:
-		q.Head, q.HeadDay = next.Head, next.HeadDay
+		q.advance(next)
 	case q.Marks == 0:
 		q.Head, q.HeadDay = next.ID.Seq, next.ID.Day
 	}

@@ -22,7 +22,6 @@ type settlement struct {
 	queues     map[int64]*QueueRow
 	read       bodies
 	next       map[position]*Task // behind what ends
-	passed     map[position]int32 // marks between what ends and the next
 	watched    map[position]bool  // others depend on it
 	deps       *reach             // whom its end gets to, if it is settled by itself, since others depend on it
 	cancelling map[position]bool  // somebody asked to cancel what ends, perhaps after the lease was read
@@ -37,7 +36,7 @@ type position struct{ queue, seq int64 }
 func positionOf(id outbox.ID) position { return position{id.Queue, id.Seq} }
 
 func (st *settlement) load(ctx context.Context, t *db.Txn) error {
-	st.read, st.passed, st.ended = bodies{}, map[position]int32{}, map[position]bool{}
+	st.read, st.ended = bodies{}, map[position]bool{}
 	st.cancelling, st.suspended, st.watched = map[position]bool{}, map[position]bool{}, map[position]bool{}
 	var ids, on, onSeqs []int64
 	var onDays []time.Time
@@ -128,8 +127,7 @@ func (st *settlement) loadMarked(ctx context.Context, t *db.Txn) error {
 			a.Step.Then != sequencer.ThenHold {
 			if a.Step.Then == sequencer.ThenEnd {
 				delete(st.next, positionOf(id))
-				nextUnsettled(b, q, append(st.deps.except(id.Queue), id.Seq), func(t *Task) { st.next[positionOf(id)] = t },
-					func(n int32) { st.passed[positionOf(id)] = n })
+				nextUnsettled(b, q, append(st.deps.except(id.Queue), id.Seq), func(t *Task) { st.next[positionOf(id)] = t })
 			}
 			b.Queue(`SELECT kind FROM postern.mark WHERE (queue_id, seq) = ($1, $2)`, id.Queue, id.Seq).Query(func(rows pgx.Rows) error {
 				var kind string
@@ -220,11 +218,7 @@ func (st *settlement) answer(i int, a *Answer) error {
 		err = st.back(q, a)
 	}
 	if err == nil && *q != before {
-		if q.Named || q.Phase != outbox.PhaseIdle {
-			st.e.saved = append(st.e.saved, q)
-		} else {
-			st.e.removed = append(st.e.removed, q.ID)
-		}
+		st.e.keep(q)
 	}
 	return err
 }
@@ -255,7 +249,6 @@ func (st *settlement) end(i int, q *QueueRow, a *Answer) error {
 	next := st.next[positionOf(l.ID())]
 	// The row must be true of the next transaction, too, but for the position.
 	lazy := q.Marks == 0 && l.Attempt == 1 && l.Retries == 0 && q.Fee == "" && q.Blocked.IsZero() && !a.Yield
-	q.Marks -= st.passed[positionOf(l.ID())]
 	st.blame(q, a)
 	if next != nil && a.Continue && st.mayFollow(q, l, next) {
 		lazy = lazy && (q.Pin == 0 || q.Pin == next.SenderID)

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,6 +31,7 @@ type Task struct {
 
 	Head    int64 // the lowest position without an outcome; 0 = not known, as nextUnsettled did not read it
 	HeadDay outbox.Day
+	Passed  int32 // marks between the head of before and Head
 
 	Held bool // something holds it (S2.15); known only of what nextUnsettled read, and of what is new
 }
@@ -98,16 +100,32 @@ func (s *Store) nextTasks(b *pgx.Batch, list []stretch, to outbox.Day, add func(
 	if span, all := s.today(from, to); all {
 		sql = OfSpan(sql, span)
 	}
-	b.Queue(sql, db.Argument(queues), db.Argument(seqs), db.Argument(lasts), from.Time(), to.Time()).Query(func(rows pgx.Rows) error {
+	b.Queue(sql, db.Argument(queues), db.Argument(seqs), db.Argument(lasts), from.Time(), to.Time()).Query(adding(ScanTask, add))
+}
+
+func insertTasks(b *pgx.Batch, tasks []*Task) {
+	c := db.Columns{N: len(tasks)}
+	for _, t := range tasks {
+		c.Add(t.ID.Queue, t.ID.Seq, t.ID.Day.Time(), t.ContextID, db.Nullable(t.UID), t.Actor, t.Type, string(t.Data),
+			db.Optional(t.MaxRetries), db.Nullable(t.NotBefore), db.Nullable(t.SenderID), db.Raw(t.Tags),
+			db.Nullable(t.Traceparent), db.Nullable(t.RedriveOf), db.Nullable(t.MovedFrom), db.RawJSON(t.Callback),
+			t.CreatedAt)
+	}
+	taskInsert.Queue(b, c)
+}
+
+// adding hands on what a statement reads, task by task.
+func adding(scan func(pgx.Row) (*Task, error), add func(*Task)) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
 		for rows.Next() {
-			t, err := ScanTask(rows)
+			t, err := scan(rows)
 			if err != nil {
 				return err
 			}
 			add(t)
 		}
 		return rows.Err()
-	})
+	}
 }
 
 // bodies are tasks by their places.
@@ -127,10 +145,10 @@ func (m bodies) run(id outbox.ID) (list []*Task) {
 }
 
 // nextUnsettled reads, for one queue with marks, what goes out next: the first without an outcome, by position, but
-// what was placed by its rank. It leaves out what the same SQL transaction is about to end. passed counts the
-// marks below the new head.
+// what was placed by its rank. It leaves out what the same SQL transaction is about to end.
 const (
-	nextUnsettledSQL = `SELECT ` + TaskSelect + `, EXISTS (SELECT FROM postern.mark h WHERE (h.queue_id, h.seq) = (t.queue_id, t.seq) AND h.kind IN ('held', 'suspended') OFFSET 0), f.seq, f.day - '1970-01-01'
+	nextUnsettledSQL = `SELECT ` + TaskSelect + `, EXISTS (SELECT FROM postern.mark h WHERE (h.queue_id, h.seq) = (t.queue_id, t.seq) AND h.kind IN ('held', 'suspended') OFFSET 0), f.seq, f.day - '1970-01-01',
+			(SELECT count(*) FROM postern.mark m WHERE m.queue_id = $1 AND m.seq >= $5 AND m.seq < f.seq)
 		FROM (SELECT t.seq, t.day` + unsettledSQL + ` ORDER BY t.seq LIMIT 1) f
 		CROSS JOIN LATERAL (SELECT c.seq, c.day FROM (
 				(SELECT t.seq, t.day, t.seq::numeric AS rank` + unsettledSQL + ` AND t.seq >= f.seq
@@ -141,50 +159,32 @@ const (
 			) c ORDER BY c.rank LIMIT 1) n
 		JOIN postern.task t ON (t.queue_id, t.seq, t.day) = ($1, n.seq, n.day)`
 	OldestUnsettledSQL = `SELECT ` + TaskSelect + unsettledSQL + ` ORDER BY t.seq LIMIT 1`
-	passedSQL          = `SELECT count(*) FROM postern.mark m WHERE m.queue_id = $1 AND m.seq >= $2
-		AND m.seq < coalesce((SELECT t.seq` + unsettledSQL + ` ORDER BY t.seq LIMIT 1), 9223372036854775807)`
-	unsettledSQL = ` FROM postern.task t
+	unsettledSQL       = ` FROM postern.task t
 		WHERE t.queue_id = $1 AND t.seq >= $2 AND t.day >= $3 AND t.seq <> ALL (coalesce($4::bigint[], '{}'))
 			AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))`
 )
 
-func nextUnsettled(b *pgx.Batch, q *QueueRow, except []int64, add func(*Task), passed func(int32)) {
-	b.Queue(nextUnsettledSQL, q.ID, q.Head, q.HeadDay.Time(), except).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			t, err := scanHead(rows)
-			if err != nil {
-				return err
-			}
-			add(t)
-		}
-		return rows.Err()
-	})
-	b.Queue(passedSQL, q.ID, q.Head, q.HeadDay.Time(), except).QueryRow(func(row pgx.Row) error {
-		var n int32
-		err := row.Scan(&n)
-		passed(n)
-		return err
-	})
+// from is where the look for what has not ended begins, but for except: behind Past, unless that passes over the head.
+func (q *QueueRow) from(except []int64) int64 {
+	if slices.Contains(except, q.Head) {
+		return max(q.Head, q.Past) + 1
+	}
+	return q.Head
 }
 
-// oldestUnsettled reads the lowest position without an outcome.
-func oldestUnsettled(b *pgx.Batch, q *QueueRow, except []int64, add func(*Task)) {
-	b.Queue(OldestUnsettledSQL, q.ID, q.Head, q.HeadDay.Time(), except).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			t, err := ScanTask(rows)
-			if err != nil {
-				return err
-			}
-			add(t)
-		}
-		return rows.Err()
-	})
+func nextUnsettled(b *pgx.Batch, q *QueueRow, except []int64, add func(*Task)) {
+	b.Queue(nextUnsettledSQL, q.ID, q.from(except), q.HeadDay.Time(), except, q.Head).Query(adding(scanHead, add))
+}
+
+// oldestUnsettled reads the lowest position without an outcome, from one on.
+func oldestUnsettled(b *pgx.Batch, q *QueueRow, from int64, except []int64, add func(*Task)) {
+	b.Queue(OldestUnsettledSQL, q.ID, from, q.HeadDay.Time(), except).Query(adding(ScanTask, add))
 }
 
 // scanHead reads a row of nextUnsettledSQL.
 func scanHead(row pgx.Row) (*Task, error) {
 	t := &Task{}
-	err := row.Scan(append(t.Dests(), &t.Held, &t.Head, &t.HeadDay)...)
+	err := row.Scan(append(t.Dests(), &t.Held, &t.Head, &t.HeadDay, &t.Passed)...)
 	t.Tidy()
 	return t, err
 }

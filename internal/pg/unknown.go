@@ -57,9 +57,8 @@ func (s *Store) WasDone(ctx context.Context, by db.By, id outbox.ID) (r LeverRes
 			return err
 		}
 		var next *Task
-		var passed int32
 		b := &pgx.Batch{}
-		nextUnsettled(b, h.q, []int64{id.Seq}, func(t *Task) { next = t }, func(n int32) { passed = n })
+		nextUnsettled(b, h.q, []int64{id.Seq}, func(t *Task) { next = t })
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
@@ -68,7 +67,7 @@ func (s *Store) WasDone(ctx context.Context, by db.By, id outbox.ID) (r LeverRes
 		}
 		deps.releases(next)
 		h.ends(id, step)
-		if err := h.goesOn(next, passed); err != nil {
+		if err := h.goesOn(next); err != nil {
 			return err
 		}
 		r = LeverResult{Changed: true}
@@ -82,42 +81,25 @@ func (s *Store) WasDone(ctx context.Context, by db.By, id outbox.ID) (r LeverRes
 // ends writes the outcome of what was held, as an operator says it: by the sender that it was pinned to.
 func (h *inHand) ends(id outbox.ID, step sequencer.Step) {
 	q := h.q
-	o := &outcomeRow{
-		ID:        id,
-		Callback:  h.task.Callback,
-		Type:      h.task.Type,
-		Context:   q.Context,
-		Was:       h.state,
-		State:     step.State,
-		Attempt:   q.Attempt,
-		Retries:   q.Retries,
-		Fence:     q.Fence,
-		Sender:    q.Pin,
-		Fee:       q.Fee,
-		StartedAt: q.EnteredAt,
-	}
+	o := &outcomeRow{ID: id, Callback: h.task.Callback, Type: h.task.Type, Context: q.Context, Was: h.state,
+		State: step.State, Attempt: q.Attempt, Retries: q.Retries, Fence: q.Fence, Sender: q.Pin, Fee: q.Fee,
+		StartedAt: q.EnteredAt}
 	if d := h.e.view.dispatcherOf(q.Context, h.task.Type); d != nil && d.HasHooks() {
 		o.Hook = step.Hook
 	}
 	h.e.outcomes = append(h.e.outcomes, o)
 }
 
-// goesOn lets the queue of what was held go on with the next transaction, under a higher fence and without the marks of
-// what is passed; nil: there is none.
-func (h *inHand) goesOn(next *Task, passed int32) error {
+// goesOn lets the queue of what was held go on with the next transaction, under a higher fence; nil: there is none.
+func (h *inHand) goesOn(next *Task) error {
 	e, q := h.e, h.q
 	e.leave(q)
 	q.Fence = e.s.Fence(q.Fence, e.now)
-	q.Marks -= passed
 	e.free(q, "", false)
 	if err := e.rest(q, next, true); err != nil {
 		return err
 	}
-	if q.Named || q.Phase != outbox.PhaseIdle {
-		e.save(q)
-	} else {
-		e.removed = append(e.removed, q.ID)
-	}
+	e.keep(q)
 	return nil
 }
 

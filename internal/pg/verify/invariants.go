@@ -124,11 +124,12 @@ var core = []Invariant{
 
 	{
 		Name:     "below head all has ended",
-		Sentence: "everything below head has exactly one outcome",
+		Sentence: "everything below head, and behind it up to past, has exactly one outcome",
 		SQL: `
 		SELECT 'queue ' || t.queue_id || ' position ' || t.seq FROM postern.task t
 		LEFT JOIN postern.queue q USING (queue_id) LEFT JOIN postern.outcome o USING (queue_id, seq)
-		WHERE q.queue_id IS NULL OR t.seq < q.head_seq GROUP BY t.queue_id, t.seq HAVING count(o.seq) <> 1`,
+		WHERE q.queue_id IS NULL OR t.seq < q.head_seq OR t.seq > q.head_seq AND t.seq <= q.past_seq
+		GROUP BY t.queue_id, t.seq HAVING count(o.seq) <> 1`,
 	},
 
 	{
