@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg/actors"
@@ -167,11 +166,9 @@ func (a *API) holds(r *http.Request, list []*signature.Signature, by []signer, b
 		if err := s.Fresh(believing.Now); err != nil {
 			return unauthenticated(about + err.Error())
 		}
-		// a signature that was used before the restore may have been made by a clock that was ahead
-		if from := believing.After.Add(signature.Ahead); s.Created.Before(from) {
-			from = from.Add(time.Second - 1).Truncate(time.Second) // as created is
-			return unauthenticated(about + "this database was restored, and may have lost that it was used: sign " +
-				"the request anew, at " + from.UTC().Format(time.RFC3339) + " or later")
+		if s.Created.Before(believing.After) {
+			return unauthenticated(about + "this database was restored since it was made, and may have lost that " +
+				"it was used: sign the request anew")
 		}
 	}
 	return nil

@@ -23,7 +23,7 @@ type Signed struct {
 // Believing is what a process asks before it believes the signatures of a request.
 type Believing struct {
 	Now    time.Time
-	After  time.Time    // none holds that may have been used before, by a clock that may be ahead; zero: any
+	After  time.Time    // none holds that was made before; zero: any
 	Owners []*PublicKey // of the keys that name somebody
 }
 
