@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
@@ -134,4 +135,26 @@ func TestDropsInFrontOfWhatWasPlacedAhead(t *testing.T) {
 		}
 		pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 	}
+}
+
+// What depends on the oldest does not drop it, and it is not dropped by what is posted beside that. By a later post it
+// is, and its dependent fails.
+func TestWhatIsDroppedHasNoDependentInTheSameCommit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.prices(2)
+	w.Post("q", "T", "head")
+	w.Claim(w.Node("n"), pgworld.Everything())
+	w.Post("q", "T", "x")
+	out := w.postAll(dependent("q", "own", "x"), dependent("other", "d", "x"), w.Sub("q", "T", "beside"))
+	if out[1].Err != nil || fault.KindOf(out[0].Err) != fault.Retry || fault.KindOf(out[2].Err) != fault.Retry {
+		t.Fatal(out)
+	}
+	w.Post("q", "T", "later")
+	_, err := w.S.Ripple(w.Ctx)
+	w.Must(err)
+	if got := w.states("x", "d", "later"); got != "x CANCELLED, d FAILED, later WAITING" {
+		t.Error(got)
+	}
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }

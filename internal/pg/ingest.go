@@ -532,7 +532,8 @@ var errAgain = errors.New("this one has to wait for a commit")
 
 // dropOldest makes room by cancelling the oldest transaction that waits (when_full: drop_oldest, S2.19), which may be
 // one that this commit stores. A commit can take the head of a queue once, and nothing on which others of this commit
-// may depend: the rest waits for the next one.
+// may depend, since their marks are not there yet for its end to be told by: the rest waits for the next one, or is
+// refused.
 //
 // Drops go upwards: where one was dropped, all below it but the one in flight had ended, and what ended stays so. That
 // is why each begins to look behind the one before, in this commit or by Past.
@@ -550,6 +551,9 @@ func (in *ingest) dropOldest(ctx context.Context, t *db.Txn, q *QueueRow) error 
 	}
 	if oldest == nil || late || own && in.atomic {
 		return fault.New(fault.Retry, "queue_full", "queue is full, and nothing in it can be dropped now").After(time.Second)
+	}
+	if !own && in.deps.on(oldest.ID) {
+		return fault.New(fault.Retry, "queue_full", "queue is full, and what is posted here depends on its oldest").After(time.Second)
 	}
 	if err := in.s.may(db.By{Context: q.Context}, "drop", oldest); err != nil {
 		return fault.New(fault.Retry, "queue_full", "queue is full, and its oldest cannot be dropped: %s",

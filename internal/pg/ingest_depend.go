@@ -116,6 +116,19 @@ func (s *Store) dependencies(ctx context.Context, subs []*Submission) (*dependen
 	return d, nil
 }
 
+// on says whether something of this commit depends on what was posted before.
+func (d *dependencies) on(id outbox.ID) bool {
+	if d == nil {
+		return false
+	}
+	for _, refs := range d.refs {
+		if slices.ContainsFunc(refs, func(r *reference) bool { return r.id.Queue == id.Queue && r.id.Seq == id.Seq }) {
+			return true
+		}
+	}
+	return false
+}
+
 // cycles refuses the submissions that wait for themselves, over dependencies and over places in a queue.
 func (d *dependencies) cycles() {
 	last := map[nameKey]int{}
