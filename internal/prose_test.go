@@ -270,7 +270,7 @@ func TestFunctionsFitAScreen(t *testing.T) {
 }
 
 // A package of the store has at most so many files, and lines that are neither empty nor comments.
-const mostFiles, mostLines = 60, 11_000
+const mostFiles, mostLines = 60, 11_200
 
 func TestPackagesOfTheStoreStaySmall(t *testing.T) {
 	files, lines := map[string]int{}, map[string]int{}

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -439,4 +440,66 @@ func (s *Store) RetryNow(ctx context.Context, by db.By, id outbox.ID) (LeverResu
 		return r, nil
 	}
 	return s.onTransaction(ctx, by, "retry", id, pull)
+}
+
+// dropOldest makes room by cancelling the oldest transaction that waits (when_full: drop_oldest, S2.19), which may be
+// one that this commit stores. A commit can take the head of a queue once, and nothing on which others of this commit
+// may depend, since their marks are not there yet for its end to be told by: the rest waits for the next one, or is
+// refused.
+//
+// Drops go upwards: where one was dropped, all below it but the one in flight had ended, and what ended stays so. That
+// is why each begins to look behind the one before, in this commit or by Past.
+func (in *ingest) dropOldest(ctx context.Context, t *db.Txn, q *QueueRow) error {
+	if err := exact(ctx, t, []*QueueRow{q}); err != nil {
+		return err
+	}
+	oldest, own, err := in.oldest(ctx, t, q)
+	if err != nil {
+		return err
+	}
+	late := oldest != nil && (own && in.deps != nil || in.touched[q.ID] && q.Cur == 0 && q.First() == oldest.ID.Seq)
+	if late && !in.atomic {
+		return errAgain
+	}
+	if oldest == nil || late || own && in.atomic {
+		return fault.New(fault.Retry, "queue_full", "queue is full, and nothing in it can be dropped now").After(time.Second)
+	}
+	if !own && in.deps.on(oldest.ID) {
+		return fault.New(fault.Retry, "queue_full", "queue is full, and what is posted here depends on its oldest").
+			After(time.Second)
+	}
+	if err := in.s.may(db.By{Context: q.Context}, "drop", oldest); err != nil {
+		return fault.New(fault.Retry, "queue_full", "queue is full, and its oldest cannot be dropped: %s",
+			fault.As(err).Detail).After(time.Second)
+	}
+	if seq := oldest.ID.Seq; q.Cur <= q.Head || q.Cur > seq {
+		q.Past = max(q.Past, seq-1)
+	}
+	in.touched[q.ID], in.dropped[q.ID] = true, oldest.ID.Seq
+	in.open[q.ID]--
+	var deps *reach
+	if own { // nothing depends on it
+		deps = &reach{}
+	}
+	by := db.By{Context: q.Context, Reason: "dropped to make room in a full queue"}
+	return in.e.cancelWaiting(ctx, t, q, oldest, by, "dropped_oldest", deps)
+}
+
+// oldest is the oldest transaction of a queue that waits, nil for none; own: this commit stores it.
+func (in *ingest) oldest(ctx context.Context, t *db.Txn, q *QueueRow) (oldest *Task, own bool, err error) {
+	if last := in.dropped[q.ID]; last <= q.before.Tail {
+		cur := []int64{q.Cur}
+		b := &pgx.Batch{}
+		oldestUnsettled(b, q, max(q.from(cur), last+1), cur, func(t *Task) { oldest = t })
+		if err := t.Send(ctx, b); err != nil || oldest != nil {
+			return oldest, false, err
+		}
+	}
+	for _, t := range in.tasks {
+		if t.ID.Queue == q.ID && t.ID.Seq > in.dropped[q.ID] && t.ID.Seq != q.Cur &&
+			!slices.ContainsFunc(in.e.outcomes, func(o *outcomeRow) bool { return o.ID == t.ID }) {
+			return t, true, nil
+		}
+	}
+	return nil, false, nil
 }
