@@ -1,12 +1,18 @@
 package httpapi_test
 
 import (
+	"context"
 	"crypto/ed25519"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/postern-dev/postern/internal/httpapi"
+	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/pgtest"
 	"github.com/postern-dev/postern/internal/remote/signature"
 )
 
@@ -64,6 +70,68 @@ func TestAnActorRegistersItselfByARequestThatItsKeyHasSigned(t *testing.T) {
 	rows := d.want(200, "GET", "/audit?object=/actors/"+ann, "", root, "Postern-Context: system")
 	if !strings.Contains(rows.raw, `"actor":"`+ann+`"`) {
 		t.Error(rows.raw)
+	}
+}
+
+// twoDoors are two processes of one installation, and a key of an admin of system.
+func twoDoors(t *testing.T) (d, e *door, root string) {
+	t.Helper()
+	d, root = closedDoor(t, open)
+	other := (&pgtest.DB{URL: pgtest.URL(d.store.Pool())}).Store(t, 8)
+	return d, doorTo(t, other, open, func(c *httpapi.Config) { c.Auth, c.PublicURL = "required", d.url }), root
+}
+
+// meanwhile does one thing while another, which does it first at d, has not committed: the one waits for the other.
+func (d *door) meanwhile(first, second func()) {
+	d.t.Helper()
+	var once sync.Once
+	done := make(chan struct{})
+	d.store.HoldCommits(func(ctx context.Context, _ uint32) error {
+		once.Do(func() {
+			go func() { defer close(done); second() }()
+			for blocked := 0; blocked == 0 && ctx.Err() == nil; {
+				if err := d.store.Pool().QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity
+					WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0`).
+					Scan(&blocked); err != nil {
+					d.t.Error(err)
+					return
+				}
+			}
+		})
+		return nil
+	})
+	first()
+	<-done
+	d.store.HoldCommits(nil)
+}
+
+// One process lets an admin in by what it remembers, while it is taken out at another one.
+func TestAnAdminWhoIsTakenOutDoesNotPutItselfBack(t *testing.T) {
+	d, e, root := twoDoors(t)
+	ann := drawn(t)
+	a := d.asActor(201, ann, "POST", "/actors", `{"own_context": "shop"}`).str("id")
+	b := d.asActor(201, drawn(t), "POST", "/actors", `{}`).str("id")
+	d.asActor(200, ann, "PUT", "/contexts/shop/members/"+b, `{"roles": ["admin"]}`)
+	fine := func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	fine(e.store.Refresh(t.Context()))
+	key, _, id := d.key(root, "shop", "admin")
+	path := "/contexts/shop/members/" + a
+	const roles = `{"roles": ["admin"]}`
+	by := db.By{Context: d.store.Context("shop").ID, Actor: "test", Via: "test"}
+	d.meanwhile(func() { _, err := d.store.SetMember(t.Context(), by, "shop", a, nil); fine(err) },
+		func() { e.call("PUT", path, roles, d.signed(ann, "PUT", path, roles)...) })
+	if c := d.want(200, "GET", "/contexts/shop", "", root); strings.Contains(c.raw, a) {
+		t.Error("it is back: " + c.raw)
+	}
+	var made answer
+	d.meanwhile(func() { fine(d.store.Actors.RemoveKey(t.Context(), by, uuid.MustParse(id))) },
+		func() { made = e.call("POST", "/api-keys", `{"name": "next", "role": "admin"}`, key) })
+	if made.status != 401 {
+		t.Errorf("a key that is revoked makes another one: %d %s", made.status, made.raw)
 	}
 }
 

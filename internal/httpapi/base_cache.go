@@ -11,6 +11,7 @@ type cache[V any] struct {
 	life time.Duration
 	mu   sync.Mutex
 	m    map[string]remembrance[V]
+	age  int // how often everything was dropped
 }
 
 type remembrance[V any] struct {
@@ -25,6 +26,7 @@ func (c *cache[V]) get(key string, load func() (*V, error)) (*V, error) {
 	now := time.Now()
 	c.mu.Lock()
 	r, ok := c.m[key]
+	age := c.age
 	c.mu.Unlock()
 	if ok && now.Before(r.until) {
 		return r.value, nil
@@ -39,6 +41,9 @@ func (c *cache[V]) get(key string, load func() (*V, error)) (*V, error) {
 		delete(c.m, key)
 		return nil, nil
 	}
+	if c.age != age { // it may have been read before the change for which the others were dropped
+		return v, nil
+	}
 	if c.m == nil || len(c.m) >= cacheMost {
 		c.m = map[string]remembrance[V]{}
 	}
@@ -51,4 +56,5 @@ func (c *cache[V]) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.m = nil
+	c.age++
 }

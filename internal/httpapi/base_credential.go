@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/actors"
+	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // level is what somebody may in a context; each may what those before it may.
@@ -35,6 +36,9 @@ type principal struct {
 	roles map[int32]level // by id of the context
 	only  []string        // read, post, operate; empty: all that the role may
 	home  int32           // the context that is meant where none is named, 0 if that is open
+
+	// still is db.By's; nil: no credential has let it in.
+	still func(ctx context.Context, t *db.Txn, contextID int32) error
 
 	member    bool           // it is an actor with a row of its own, no key and not the developer
 	registers *actors.Signed // it is no actor yet, and registers itself by this signature
@@ -158,7 +162,7 @@ func (a *API) useAPIKey(ctx context.Context, token string) (*principal, error) {
 			a.Log.WarnContext(ctx, "note that an API key was used", "prefix", prefix, "error", err)
 		}
 	}
-	return holderOf(k), nil
+	return a.holderOf(k, hash), nil
 }
 
 // keyActor is the actor that a key acts as; a rotation keeps it.

@@ -13,6 +13,7 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg/actors"
 )
 
 // OIDC are the identity providers whose tokens are taken, and for whom these must be meant. Empty: none.
@@ -157,7 +158,7 @@ func (a *API) subject(ctx context.Context, from, subject string) (*principal, er
 		if err != nil || actor == "" {
 			return nil, err
 		}
-		return a.withRoles(ctx, actor)
+		return a.withRoles(ctx, actor, actors.Identity(from, subject))
 	})
 	if err == nil && who == nil {
 		return nil, unauthenticated("the subject of this token is no actor here: POST /actors with its oidc makes one")

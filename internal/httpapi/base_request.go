@@ -60,6 +60,9 @@ func by(ctx context.Context, reason string) db.By {
 	if s.Context != nil {
 		who.Context = s.Context.ID
 	}
+	if s.who != nil {
+		who.Still = s.who.still
+	}
 	return who
 }
 

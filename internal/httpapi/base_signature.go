@@ -85,7 +85,7 @@ func (a *API) readSignature(r *http.Request) (*principal, anew, error) {
 			return nil, nil, err
 		}
 	}
-	who, err := a.member(r.Context(), by[0].key.Actor)
+	who, err := a.member(r.Context(), by[0].key)
 	return who, func() (*principal, error) { return a.stillSigns(r.Context(), by) }, err
 }
 
@@ -100,7 +100,7 @@ func (a *API) stillSigns(ctx context.Context, by []signer) (who *principal, err 
 			if err != nil || len(now.Owners) == 0 || !now.Owners[0].Live() {
 				return nil, err
 			}
-			return a.withRoles(ctx, now.Owners[0].Actor)
+			return a.withRoles(ctx, now.Owners[0].Actor, s.key.Key)
 		})
 		if err == nil && p == nil {
 			err = unauthenticated("signature " + s.label + ": " + keyRetired)
@@ -174,18 +174,18 @@ func (a *API) holds(r *http.Request, list []*signature.Signature, by []signer, b
 	return nil
 }
 
-// member is an actor with the roles that it has, looked up again after a moment.
-func (a *API) member(ctx context.Context, actor string) (*principal, error) {
-	return a.actors.get("signed "+actor, func() (*principal, error) { return a.withRoles(ctx, actor) })
+// member is an actor that has signed, with the roles that it has, looked up again after a moment.
+func (a *API) member(ctx context.Context, by *actors.PublicKey) (*principal, error) {
+	return a.actors.get("signed "+by.ID(), func() (*principal, error) { return a.withRoles(ctx, by.Actor, by.Key) })
 }
 
-// withRoles is an actor with the roles that it has now.
-func (a *API) withRoles(ctx context.Context, actor string) (*principal, error) {
+// withRoles is an actor with the roles that it has now, whom shown has let in.
+func (a *API) withRoles(ctx context.Context, actor string, shown []byte) (*principal, error) {
 	roles, err := a.Store.RolesOf(ctx, actor)
 	if err != nil {
 		return nil, err
 	}
-	return memberOf(actor, roles), nil
+	return a.memberOf(actor, roles, shown), nil
 }
 
 // rawBody reads the whole body, as it came and within its limits, and leaves it to those who read it later.

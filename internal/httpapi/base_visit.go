@@ -38,24 +38,26 @@ func (a *API) readVisit(r *http.Request) (*principal, anew, error) {
 	}
 	return anew(func() (*principal, error) {
 		if who.Key != nil {
-			return holderOf(who.Key), nil
+			return a.holderOf(who.Key, who.Shown), nil
 		}
-		return memberOf(who.Actor, who.Roles), nil
+		return a.memberOf(who.Actor, who.Roles, actors.Identity(who.Issuer, who.Subject)), nil
 	}).first()
 }
 
-// memberOf is an actor with its roles by context.
-func memberOf(actor string, roles map[int32]string) *principal {
-	p := &principal{actor: actor, roles: map[int32]level{}, member: true}
+// memberOf is an actor with its roles by context; shown is as in actors.Store.Still.
+func (a *API) memberOf(actor string, roles map[int32]string, shown []byte) *principal {
+	still := a.Store.Actors.Still(actor, shown)
+	p := &principal{actor: actor, roles: map[int32]level{}, member: true, still: still}
 	for in, role := range roles {
 		p.roles[in] = levels[role]
 	}
 	return p
 }
 
-// holderOf is who holds a key.
-func holderOf(k *actors.UsedKey) *principal {
+// holderOf is who holds a key, and has shown a secret of that SHA-256.
+func (a *API) holderOf(k *actors.UsedKey, shown []byte) *principal {
 	return &principal{
+		still: a.Store.Actors.Still(keyActor(k.Prefix), shown),
 		actor: keyActor(k.Prefix),
 		roles: map[int32]level{k.ContextID: levels[k.Role]},
 		only:  k.Only,

@@ -124,7 +124,7 @@ func (a *API) contexts() resource[contextSettings, *pg.Tenant, contextView] {
 		store: func(ctx context.Context, by db.By, t *pg.Tenant, version int64) (bool, error) {
 			defer a.forget()
 			if scopeOf(ctx).opened {
-				return a.Store.MakeContext(ctx, by, *t)
+				return a.Store.MakeContext(ctx, by, *t, version)
 			}
 			return a.Store.PutContext(ctx, by, *t, version)
 		},

@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -130,15 +131,41 @@ func LockTenant(ctx context.Context, t *pgdb.Txn, name string) (v *Tenant, versi
 	return v, version, t.Send(ctx, b)
 }
 
+// lockSeen is LockTenant for a context that is there, for one of its admins who has seen it as it is.
+func lockSeen(ctx context.Context, t *pgdb.Txn, by pgdb.By, name string) (*Tenant, error) {
+	v, have, err := LockTenant(ctx, t, name)
+	if err != nil {
+		return nil, err
+	}
+	if v == nil {
+		return nil, noContext(name)
+	}
+	return v, cmp.Or(by.Admin(ctx, t, v.ID), by.Seen(have))
+}
+
 // PutContext creates or replaces a context and its members. A version other than 0 must be the present one.
 func (s *Store) PutContext(ctx context.Context, by pgdb.By, v Tenant, version int64) (created bool, err error) {
+	return s.putContext(ctx, by, v, version, false)
+}
+
+// MakeContext is PutContext for an actor that makes a context of its own: it is an admin of it, and no other context
+// has or had the name, since a deleted one left its audit, and what came for it late.
+func (s *Store) MakeContext(ctx context.Context, by pgdb.By, v Tenant, version int64) (created bool, err error) {
+	return s.putContext(ctx, by, v, version, true)
+}
+
+func (s *Store) putContext(ctx context.Context, by pgdb.By, v Tenant, version int64, own bool) (made bool, err error) {
 	err = s.Run(ctx, func(t *pgdb.Txn) error {
+		v := v // a second run begins with what was asked
 		before, have, err := LockTenant(ctx, t, v.Name)
 		if err != nil {
 			return err
 		}
-		created = before == nil
-		if err := pgdb.MatchVersion(version, have, created); err != nil {
+		if err := s.mayPut(ctx, t, by, &v, before, have, own); err != nil {
+			return err
+		}
+		made = before == nil
+		if err := pgdb.MatchVersion(version, have, made); err != nil {
 			return err
 		}
 		if before != nil && len(before.Admins) > 0 && len(v.Admins) == 0 {
@@ -156,36 +183,28 @@ func (s *Store) PutContext(ctx context.Context, by pgdb.By, v Tenant, version in
 	if err != nil {
 		return false, err
 	}
-	return created, s.Reconfigured(ctx)
+	return made, s.Reconfigured(ctx)
 }
 
-// MakeContext is PutContext for an actor that makes a context of its own: it is an admin of it, and no other context
-// has or had the name, since a deleted one left its audit, and what came for it late.
-func (s *Store) MakeContext(ctx context.Context, by pgdb.By, v Tenant) (created bool, err error) {
-	if !slices.Contains(v.Admins, by.Actor) {
-		v.Admins = append(v.Admins, by.Actor)
+// mayPut refuses, behind the lock of a context, a caller who may not put it: admins of system make contexts, and its
+// own admins change one; own: an actor makes it for itself.
+func (s *Store) mayPut(ctx context.Context, t *pgdb.Txn, by pgdb.By, v, before *Tenant, have int64, own bool) error {
+	switch {
+	case own && have == 0:
+		if !slices.Contains(v.Admins, by.Actor) {
+			v.Admins = append(v.Admins, by.Actor)
+		}
+		return nil
+	case own:
+		return fault.New(fault.Conflict, "in_use", "a context %s exists, or did: choose another name", v.Name)
+	case before != nil:
+		return by.Admin(ctx, t, before.ID)
 	}
-	err = s.Run(ctx, func(t *pgdb.Txn) error {
-		_, have, err := LockTenant(ctx, t, v.Name)
-		if err != nil {
-			return err
-		}
-		if have != 0 {
-			return fault.New(fault.Conflict, "in_use", "a context %s exists, or did: choose another name", v.Name)
-		}
-		by, err := WriteTenant(ctx, t, by, v)
-		if err != nil {
-			return err
-		}
-		b := &pgx.Batch{}
-		v.Members = v.OrEmpty()
-		s.AuditChange(b, by, "put", "/contexts/"+v.Name, nil, v.Settings())
-		return t.Commit(ctx, b)
-	})
-	if err != nil {
-		return false, err
+	err := by.Admin(ctx, t, s.Context(System).ID)
+	if fault.CodeOf(err) == "forbidden" {
+		return noContext(v.Name)
 	}
-	return true, s.Reconfigured(ctx)
+	return err
 }
 
 // WriteTenant writes a context and its members, and returns by for its own audit rows.
@@ -224,14 +243,8 @@ func (s *Store) RemoveContext(ctx context.Context, by pgdb.By, name string) erro
 		return fault.New(fault.Conflict, "in_use", "context %s always exists", name)
 	}
 	err := s.Run(ctx, func(t *pgdb.Txn) error {
-		before, have, err := LockTenant(ctx, t, name)
-		switch {
-		case err != nil:
-			return err
-		case before == nil:
-			return noContext(name)
-		}
-		if err := by.Seen(have); err != nil {
+		before, err := lockSeen(ctx, t, by, name)
+		if err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
@@ -278,7 +291,5 @@ func lastAdmin(name string) error {
 
 // names returns every actor that occurs, once, sorted.
 func (m *Members) names() []string {
-	all := slices.Concat(m.Admins, m.Executors, m.Readers)
-	slices.Sort(all)
-	return slices.Compact(all)
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(m.Admins, m.Executors, m.Readers))))
 }

@@ -90,10 +90,8 @@ func writeMembers(ctx context.Context, t *db.Txn, contextID int32, m Members) er
 	}
 	var actors, roles []string
 	for _, a := range m.names() {
-		for role, list := range map[string][]string{Admin: m.Admins, Executor: m.Executors, Reader: m.Readers} {
-			if slices.Contains(list, a) {
-				actors, roles = append(actors, a), append(roles, role)
-			}
+		for _, role := range m.rolesOf(a) {
+			actors, roles = append(actors, a), append(roles, role)
 		}
 	}
 	b = &pgx.Batch{}
@@ -106,14 +104,8 @@ func writeMembers(ctx context.Context, t *db.Txn, contextID int32, m Members) er
 // SetMember gives an actor exactly these roles in a context; none: it leaves. The last admin cannot.
 func (s *Store) SetMember(ctx context.Context, by db.By, name, actor string, roles []string) (r LeverResult, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
-		before, have, err := LockTenant(ctx, t, name)
-		switch {
-		case err != nil:
-			return err
-		case before == nil:
-			return noContext(name)
-		}
-		if err := by.Seen(have); err != nil {
+		before, err := lockSeen(ctx, t, by, name)
+		if err != nil {
 			return err
 		}
 		next := before.without(actor)
@@ -165,12 +157,9 @@ func (m *Members) without(actor string) Members {
 // rolesOf lists the roles of an actor, the highest first.
 func (m *Members) rolesOf(actor string) []string {
 	roles := []string{}
-	for _, r := range []struct {
-		role string
-		list []string
-	}{{Admin, m.Admins}, {Executor, m.Executors}, {Reader, m.Readers}} {
-		if slices.Contains(r.list, actor) {
-			roles = append(roles, r.role)
+	for i, list := range [][]string{m.Admins, m.Executors, m.Readers} {
+		if slices.Contains(list, actor) {
+			roles = append(roles, []string{Admin, Executor, Reader}[i])
 		}
 	}
 	return roles

@@ -106,6 +106,9 @@ func (s *Store) CreateActor(ctx context.Context, by db.By, a NewActor, once db.O
 ) {
 	err = s.Run(ctx, func(t *db.Txn) error {
 		id, replay = a.ID, false
+		if err := by.Admin(ctx, t, s.Context(pg.System).ID); err != nil {
+			return err
+		}
 		first, err := t.Replayed(ctx, once,
 			`SELECT actor_id, request_hash FROM postern.actor WHERE request_key = $1`, once.Key)
 		if err != nil {
@@ -192,6 +195,11 @@ func (s *Store) PutActor(ctx context.Context, by db.By, a Actor, version int64) 
 		}
 		if err := db.MatchVersion(version, before.Version, false); err != nil {
 			return err
+		}
+		if a.Issuer != before.Issuer || a.Subject != before.Subject { // it names another person
+			if err := by.Admin(ctx, t, s.Context(pg.System).ID); err != nil {
+				return err
+			}
 		}
 		b := &pgx.Batch{}
 		b.Queue(`UPDATE postern.actor SET address = $2, issuer = $3, subject = $4, version = version + 1

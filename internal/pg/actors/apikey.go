@@ -92,6 +92,9 @@ func noKey(id uuid.UUID) error { return fault.New(fault.NotFound, "not_found", "
 func (s *Store) CreateKey(ctx context.Context, by db.By, k Key, hash []byte, once db.Once) (id uuid.UUID, replay bool, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
 		id, replay = k.ID, false
+		if err := by.Admin(ctx, t, by.Context); err != nil {
+			return err
+		}
 		first, err := t.Replayed(ctx, once, `SELECT key_id::text, request_hash FROM postern.api_key WHERE context_id = $1 AND request_key = $2`, by.Context, once.Key)
 		if err != nil {
 			return err
@@ -132,6 +135,9 @@ func (s *Store) RemoveKey(ctx context.Context, by db.By, id uuid.UUID) error {
 
 func (s *Store) changeKey(ctx context.Context, by db.By, id uuid.UUID, action string, change func(*pgx.Batch, *Key) any) error {
 	return s.Run(ctx, func(t *db.Txn) error {
+		if err := by.Admin(ctx, t, by.Context); err != nil {
+			return err
+		}
 		var k *Key
 		b := &pgx.Batch{}
 		b.Queue(keySQL+` WHERE context_id = $2 AND key_id = $3 FOR UPDATE`, s.Clock(), by.Context, id).Query(func(rows pgx.Rows) error {

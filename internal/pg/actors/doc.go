@@ -16,8 +16,9 @@
 //
 // # Lock order
 //
-// One row of actor, then its keys; or one of api_key. The first admin key is stored behind the row of its context, so
-// that one of several processes stores it. Nothing here waits while it holds a row of a queue.
+// One row of actor, then its keys; or one of api_key. Levers that give access first lock those of contexts, and of
+// their caller, so that none of these ends meanwhile (Still). The first admin key is stored behind the row of its
+// context, so that one of several processes stores it. Nothing here waits while it holds a row of a queue.
 //
 // # Failures
 //

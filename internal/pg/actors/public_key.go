@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postern-dev/postern/internal/fault"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
@@ -137,7 +138,7 @@ func otherKey(at string) error {
 // Conflict: the key is of another actor, was retired, or two are live.
 func (s *Store) AddKey(ctx context.Context, by db.By, actor string, key ed25519.PublicKey) (added bool, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
-		if _, err := lockActor(ctx, t, actor); err != nil {
+		if err := s.lockToGive(ctx, t, by, actor); err != nil {
 			return err
 		}
 		taken, err := OwnersOf(ctx, t.Conn, key)
@@ -185,6 +186,20 @@ func (s *Store) AddKey(ctx context.Context, by db.By, actor string, key ed25519.
 		return t.Commit(ctx, b)
 	})
 	return added, err
+}
+
+// lockToGive locks an actor that is given a key: by itself with a credential that still holds, or by an admin of
+// system.
+func (s *Store) lockToGive(ctx context.Context, t *db.Txn, by db.By, actor string) error {
+	if by.Actor != actor {
+		if err := by.Admin(ctx, t, s.Context(pg.System).ID); err != nil {
+			return err
+		}
+	}
+	if _, err := lockActor(ctx, t, actor); err != nil || by.Actor != actor {
+		return err
+	}
+	return by.Admin(ctx, t, 0)
 }
 
 // RetireKey retires a key of an actor; compromised: nothing is believed that it has signed, also of before. changed is

@@ -16,7 +16,8 @@ import (
 // SignedIn is who a session of the dashboard belongs to: the holder of a key, or an actor whom an identity provider
 // has named, with the roles that it has now.
 type SignedIn struct {
-	Key *UsedKey // nil: the session is of an actor
+	Key   *UsedKey // nil: the session is of an actor
+	Shown []byte   // the SHA-256 of the secret of the key
 
 	Actor, Issuer, Subject string
 	Roles                  map[int32]string // by id of the context
@@ -102,7 +103,7 @@ func (s *Store) Session(ctx context.Context, hash []byte) (*SignedIn, error) {
 	if err != nil || k == nil || !k.Holds(shown) {
 		return nil, err
 	}
-	return &SignedIn{Key: k}, nil
+	return &SignedIn{Key: k, Shown: shown}, nil
 }
 
 // EndSession signs out.

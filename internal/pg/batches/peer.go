@@ -18,6 +18,9 @@ import (
 // replaced, and what it sent stays its own.
 func (s *Store) PutPeer(ctx context.Context, by db.By, name, peer string, secret []byte) error {
 	return s.onProcessor(ctx, by.Context, name, func(t *db.Txn, h *heldProcessor) error {
+		if err := by.Admin(ctx, t, by.Context); err != nil {
+			return err
+		}
 		if err := by.Seen(h.Version); err != nil {
 			return err
 		}

@@ -19,6 +19,17 @@ type By struct {
 	// Match says whether an entity tag is one that the client last saw; nil if it does not care. It is asked under the
 	// lock of the object that is about to change: Conflict "precondition_failed" with the present version.
 	Match func(tag string) bool
+	// Still is what Admin asks; nil where nothing that may end has let Actor in.
+	Still func(ctx context.Context, t *Txn, contextID int32) error
+}
+
+// Admin refuses a caller who is no admin of a context any more, or whose credential does not hold any more; 0 asks of
+// the credential alone. Levers that give access ask so in their commit, behind what they have waited for.
+func (by By) Admin(ctx context.Context, t *Txn, contextID int32) error {
+	if by.Still == nil {
+		return nil
+	}
+	return by.Still(ctx, t, contextID)
 }
 
 // Seen compares the version of what is about to change, under its lock, with what the client last saw.

@@ -10,13 +10,14 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/message"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/actors"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
 // Role is what an actor may in a context; each may what those before it may.
 type Role int
 
-// The roles of an actor.
+// The roles of an actor, as actors.RoleSQL numbers them.
 const (
 	NoRole Role = iota
 	Reader
@@ -33,26 +34,14 @@ func Needs(typ string) Role {
 	return Reader
 }
 
-// roleSQL is the role of an actor $1 in a context $2, where $3 is the context system and $4 a time. An API key is an
-// actor, too.
-const roleSQL = `SELECT coalesce(max(CASE x.role WHEN 'admin' THEN 3 WHEN 'executor' THEN 2 ELSE 1 END), 0)
-	FROM (
-		SELECT r.context_id, r.role FROM postern.member r WHERE r.actor_id = $1
-		UNION ALL
-		SELECT k.context_id, k.role
-		FROM postern.api_key k
-		WHERE k.prefix = substr($1, 5)
-			AND starts_with($1, 'key:')
-			AND (k.expires_at IS NULL OR k.expires_at > coalesce($4::timestamptz, clock_timestamp()))) x
-	WHERE x.context_id = $2 OR x.context_id = $3 AND x.role = 'admin'`
-
 // readRole adds to b a reading of the role that an actor has in a context now.
 func (s *Store) readRole(b *pgx.Batch, actor string, contextID int32, role *Role) {
 	var system int32
 	if c := s.Context(pg.System); c != nil {
 		system = c.ID
 	}
-	b.Queue(roleSQL, actor, contextID, system, s.Clock()).QueryRow(func(row pgx.Row) error { return row.Scan(role) })
+	b.Queue(actors.RoleSQL, actor, contextID, system, s.Clock()).
+		QueryRow(func(row pgx.Row) error { return row.Scan(role) })
 }
 
 // RoleOf returns the role that an actor has in a context now.

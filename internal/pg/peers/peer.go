@@ -113,6 +113,9 @@ const peerLock = `SELECT version, removed_at IS NOT NULL
 // ended, or others need it.
 func (s *Store) PutPeer(ctx context.Context, by db.By, p Settings, version int64) (created bool, err error) {
 	err = s.Run(ctx, func(t *db.Txn) error {
+		if err := by.Admin(ctx, t, by.Context); err != nil {
+			return err
+		}
 		created, err = t.LockVersion(ctx, version, peerLock, by.Context, p.Name)
 		if err != nil {
 			return err

@@ -82,6 +82,9 @@ func (r *ring) keep(x timed) {
 // all of them meanwhile, and believed under any, so that the two ends need not change at once.
 func (s *Store) RotateSecret(ctx context.Context, by db.By, name string, secret []byte, overlap time.Duration) error {
 	return s.Run(ctx, func(t *db.Txn) error {
+		if err := by.Admin(ctx, t, by.Context); err != nil {
+			return err
+		}
 		missing, err := t.LockVersion(ctx, 0, peerLock, by.Context, name)
 		if err != nil {
 			return err
