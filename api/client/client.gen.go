@@ -1697,7 +1697,7 @@ type ContextPeersOutputBody struct {
 
 // ContextSettings defines model for ContextSettings.
 type ContextSettings struct {
-	// Admins Ids of actors.
+	// Admins Ids of actors; no list in a PUT: they stay.
 	Admins []string `json:"admins,omitempty"`
 
 	// DeclaredQueues Refuse transactions for queues that were not configured.

@@ -135,6 +135,29 @@ func TestAnAdminWhoIsTakenOutDoesNotPutItselfBack(t *testing.T) {
 	}
 }
 
+// A PUT by which an actor makes its context may be sent again after a lost answer, also at a process that does not know
+// the context yet: the admins stay.
+func TestWhoMakesAContextMayPutItAgain(t *testing.T) {
+	d, e, _ := twoDoors(t)
+	key := drawn(t)
+	ann := d.asActor(201, key, "POST", "/actors", `{}`).str("id")
+	bob := d.asActor(201, drawn(t), "POST", "/actors", `{}`).str("id")
+	d.asActor(422, key, "PUT", "/contexts/mine", fmt.Sprintf(`{"admins": [%q]}`, bob))
+	d.asActor(422, key, "PUT", "/contexts/mine", fmt.Sprintf(`{"readers": [%q]}`, bob))
+	both := fmt.Sprintf(`{"admins": [%q, %q]}`, ann, bob)
+	for name, body := range map[string]string{"mine": `{}`, "ours": both} {
+		path := "/contexts/" + name
+		first := d.asActor(201, key, "PUT", path, body)
+		for _, at := range []*door{d, e} {
+			a := at.want(200, "PUT", path, body, d.signed(key, "PUT", path, body)...)
+			if fmt.Sprint(a.body["admins"]) != fmt.Sprint(first.body["admins"]) {
+				t.Errorf("%s, and then %s", first.raw, a.raw)
+			}
+		}
+	}
+	d.asActor(409, key, "PUT", "/contexts/mine", `{"admins": []}`)
+}
+
 func TestWhereRegistrationIsClosedAdminsMakeActors(t *testing.T) {
 	d, root := closedDoor(t)
 	key := drawn(t)

@@ -32,7 +32,7 @@ func (a *API) contextRoutes() {
 // contextSettings is what people write of a context.
 type contextSettings struct {
 	Name           name     `json:"name,omitempty" doc:"If given, the name in the path."`
-	Admins         []string `json:"admins,omitempty" maxItems:"1000" doc:"Ids of actors."`
+	Admins         []string `json:"admins,omitempty" maxItems:"1000" doc:"Ids of actors; no list in a PUT: they stay."`
 	Executors      []string `json:"executors,omitempty" maxItems:"1000"`
 	Readers        []string `json:"readers,omitempty" maxItems:"1000"`
 	RequireKey     bool     `json:"require_key,omitempty" doc:"Refuse transactions without an idempotency key."`
@@ -156,5 +156,13 @@ func (a *API) patchContext(ctx context.Context, in *patchNamed) (*one[contextVie
 	if in.IfMatch == "" {
 		return nil, fault.New(fault.Conflict, "precondition_required", "PATCH of a context wants If-Match with the ETag that was last seen")
 	}
-	return a.contexts().patch(ctx, in)
+	contexts := a.contexts()
+	contexts.made = func(ctx context.Context, tenant string, s contextSettings) (*pg.Tenant, error) {
+		t, err := madeContext(ctx, tenant, s)
+		if err == nil {
+			t.Members = t.OrEmpty() // a list that is not there is empty; in a PUT without any the members stay
+		}
+		return t, err
+	}
+	return contexts.patch(ctx, in)
 }

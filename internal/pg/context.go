@@ -143,13 +143,15 @@ func lockSeen(ctx context.Context, t *pgdb.Txn, by pgdb.By, name string) (*Tenan
 	return v, cmp.Or(by.Admin(ctx, t, v.ID), by.Seen(have))
 }
 
-// PutContext creates or replaces a context and its members. A version other than 0 must be the present one.
+// PutContext creates or replaces a context and its members, who stay where v names none. A version other than 0 must be
+// the present one.
 func (s *Store) PutContext(ctx context.Context, by pgdb.By, v Tenant, version int64) (created bool, err error) {
 	return s.putContext(ctx, by, v, version, false)
 }
 
-// MakeContext is PutContext for an actor that makes a context of its own: it is an admin of it, and no other context
-// has or had the name, since a deleted one left its audit, and what came for it late.
+// MakeContext is PutContext for an actor that makes a context of its own, or puts the one that it is an admin of: it
+// names itself as an admin, alone unless it says more, and no other context has or had the name, since a deleted one
+// left its audit, and what came for it late.
 func (s *Store) MakeContext(ctx context.Context, by pgdb.By, v Tenant, version int64) (created bool, err error) {
 	return s.putContext(ctx, by, v, version, true)
 }
@@ -167,6 +169,9 @@ func (s *Store) putContext(ctx context.Context, by pgdb.By, v Tenant, version in
 		made = before == nil
 		if err := pgdb.MatchVersion(version, have, made); err != nil {
 			return err
+		}
+		if before != nil && v.silent() {
+			v.Members = before.Members
 		}
 		if before != nil && len(before.Admins) > 0 && len(v.Admins) == 0 {
 			return lastAdmin(v.Name)
@@ -190,12 +195,14 @@ func (s *Store) putContext(ctx context.Context, by pgdb.By, v Tenant, version in
 // own admins change one; own: an actor makes it for itself.
 func (s *Store) mayPut(ctx context.Context, t *pgdb.Txn, by pgdb.By, v, before *Tenant, have int64, own bool) error {
 	switch {
-	case own && have == 0:
-		if !slices.Contains(v.Admins, by.Actor) {
-			v.Admins = append(v.Admins, by.Actor)
-		}
+	case own && have == 0 && v.silent():
+		v.Admins = []string{by.Actor}
 		return nil
-	case own:
+	case own && have == 0 && slices.Contains(v.Admins, by.Actor):
+		return nil
+	case own && have == 0:
+		return fault.At("/admins", "admins: want yourself, %q, among those of a context that you make", by.Actor)
+	case own && (before == nil || !slices.Contains(before.Admins, by.Actor)):
 		return fault.New(fault.Conflict, "in_use", "a context %s exists, or did: choose another name", v.Name)
 	case before != nil:
 		return by.Admin(ctx, t, before.ID)

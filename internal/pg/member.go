@@ -23,6 +23,9 @@ type Members struct {
 	Admins, Executors, Readers []string
 }
 
+// silent says whether nothing is said of members.
+func (m *Members) silent() bool { return m.Admins == nil && m.Executors == nil && m.Readers == nil }
+
 func (m *Members) add(actor, role string) {
 	switch role {
 	case Admin:

@@ -54,6 +54,13 @@ func TestWhoIsTakenOutGivesItselfNoAccess(t *testing.T) {
 				Members: pg.Members{Admins: []string{"ann"}}}, 0)
 			return err
 		},
+		"put it as its own": func(s *stores.Store, by db.By) error {
+			_, err := s.MakeContext(w.Ctx, by, pg.Tenant{Context: pg.Context{Name: "shop", MaxDepth: 1}}, 0)
+			if fault.CodeOf(err) == "in_use" {
+				return fault.New(fault.Forbidden, "forbidden", "%s", err)
+			}
+			return err
+		},
 		"make a key": func(s *stores.Store, by db.By) error {
 			_, _, err := s.Actors.CreateKey(w.Ctx, by, drawnKey(), []byte("more"), db.Once{})
 			return err
