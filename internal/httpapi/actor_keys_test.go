@@ -105,6 +105,31 @@ func (d *door) meanwhile(first, second func()) {
 	d.store.HoldCommits(nil)
 }
 
+// Who registers again while the first attempt has not committed yet is that actor, and needs no other key.
+func TestWhoRegistersTwiceAtOnceIsOneActor(t *testing.T) {
+	d, e, _ := twoDoors(t)
+	for _, with := range [][]string{nil, {"Idempotency-Key: a"}} {
+		key := drawn(t)
+		var a, b answer
+		const body = `{}`
+		again := d.signed(key, "POST", "/actors", body, with...)
+		d.meanwhile(func() { a = d.call("POST", "/actors", body, d.signed(key, "POST", "/actors", body, with...)...) },
+			func() { b = e.call("POST", "/actors", body, again...) })
+		if a.status != 201 || b.status != 200 || a.str("id") != b.str("id") ||
+			b.header.Get("Idempotent-Replay") != "true" {
+			t.Errorf("%d %s, and then %d %s", a.status, a.raw, b.status, b.raw)
+		}
+		e.refused(401, "replayed_signature", "POST", "/actors", body, again...)
+		// the very same request twice: its nonce is used once
+		headers := d.signed(drawn(t), "POST", "/actors", body, with...)
+		d.meanwhile(func() { a = d.call("POST", "/actors", body, headers...) },
+			func() { b = e.call("POST", "/actors", body, headers...) })
+		if a.status != 201 || b.body["code"] != "replayed_signature" {
+			t.Errorf("%d %s, and then %d %s", a.status, a.raw, b.status, b.raw)
+		}
+	}
+}
+
 // One process lets an admin in by what it remembers, while it is taken out at another one.
 func TestAnAdminWhoIsTakenOutDoesNotPutItselfBack(t *testing.T) {
 	d, e, root := twoDoors(t)

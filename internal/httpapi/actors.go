@@ -158,6 +158,11 @@ func (a *API) postActor(ctx context.Context, in *postActorInput) (*actorOutput, 
 		}
 	}
 	first, replay, err := a.Store.Actors.CreateActor(ctx, by(ctx, ""), v, once)
+	if v.Registers != nil && (replay || fault.CodeOf(err) == "in_use") {
+		if out, late := a.overtaken(ctx, *v.Registers, v.Own); out != nil || late != nil {
+			return out, late
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -170,6 +175,25 @@ func (a *API) postActor(ctx context.Context, in *postActorInput) (*actorOutput, 
 		}
 	}
 	return out, err
+}
+
+// overtaken answers a registration whose key became that of an actor while it waited, as where it is signed again at
+// another process before the first one has committed: by its signature it is that actor, and has used its nonce. nil,
+// nil: the key signs for no actor.
+func (a *API) overtaken(ctx context.Context, used actors.Signed, own string) (*actorOutput, error) {
+	now, err := a.Store.Actors.Believing(ctx, used.Key)
+	if err != nil || len(now.Owners) == 0 || !now.Owners[0].Live() {
+		return nil, err
+	}
+	if err := a.Store.Actors.Use(ctx, used); err != nil {
+		return nil, err
+	}
+	s := scopeOf(ctx)
+	if s.who, err = a.member(ctx, now.Owners[0]); err != nil {
+		return nil, err
+	}
+	s.Actor = s.who.actor
+	return a.registered(ctx, own)
 }
 
 // registered answers an actor that registers itself once more, as after a lost answer: 200.
