@@ -443,3 +443,23 @@ func TestAppliesAtTheSameTimeComeOneBehindTheOther(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// TestAPeerIsRemovedByTheApplyOrNotAtAll prunes a peer beside a document that is refused.
+func TestAPeerIsRemovedByTheApplyOrNotAtAll(t *testing.T) {
+	d := newDoor(t, callsLoopback(t))
+	pool := `{"kind": "pool", "name": "payers"}`
+	d.applied("", these(`, "label": "far"`, pool, `{"kind": "peer", "name": "far", "settings": {
+		"url": "http://127.0.0.1:1/contexts/shop/peers/near",
+		"secret": "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}}`))
+	before := d.rows()
+	d.refused(422, "invalid", "POST", "/apply", these(`, "label": "far", "prune": true`, pool,
+		`{"kind": "dispatcher", "name": "PAY", "settings": {"worker_url": "nowhere"}}`))
+	if d.rows() != before {
+		t.Error("an apply that was refused has changed rows")
+	}
+	d.want(200, "GET", "/peers/far", "")
+	if got := d.applied("", these(`, "label": "far", "prune": true`, pool)); got["peer far"] != "removed" {
+		t.Error(got)
+	}
+	d.refused(404, "not_found", "GET", "/peers/far", "")
+}

@@ -205,10 +205,20 @@ func (s *Store) equip(b *pgx.Batch, contextID int32, name string) {
 // that to a look, as it does what was posted by who had read the peer before.
 func (s *Store) RemovePeer(ctx context.Context, by db.By, name string) error {
 	lock := func(_ *db.Txn, b *pgx.Batch) { b.Queue(peerLock, by.Context, name) }
+	if db.JointOf(ctx) != nil { // a part of others, as of an apply: it is theirs to commit, and a look ends what it has
+		if err := s.Run(ctx, func(t *db.Txn) error {
+			b := &pgx.Batch{}
+			lock(t, b)
+			return t.Commit(ctx, b)
+		}); err != nil {
+			return err
+		}
+		return s.remove(ctx, by, name)
+	}
 	err := db.Again(func() error {
 		return s.DB.Together(ctx, lock, func(ctx context.Context) error { return s.remove(ctx, by, name) })
 	})
-	if err != nil || db.JointOf(ctx) != nil {
+	if err != nil {
 		return err
 	}
 	if s.Removed != nil {
