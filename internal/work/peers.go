@@ -422,7 +422,7 @@ func (p *Peers) followOnce(ctx context.Context, f messages.Following, after uuid
 	if got.Class != "" {
 		return 0, last, &errPeer{got.Code, got.Message}
 	}
-	said := followAnswer{Stopped: stop}
+	said := followAnswer{Stopped: slices.Clone(stop)}
 	if err := json.Unmarshal(got.Body, &said); err != nil {
 		return 0, last, &errPeer{"answer_invalid", err.Error()}
 	}
