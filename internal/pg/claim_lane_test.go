@@ -254,3 +254,22 @@ func TestLanesThatANodeLeavesAloneDoNotHideTheOthers(t *testing.T) {
 		t.Errorf("of %d lanes %d were served", len(subs), len(seen))
 	}
 }
+
+// A lane is found among all of its type by its value: a field may have had very many.
+func TestALaneIsFoundByItsKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("T", func(d *outbox.Dispatcher) { d.Exclusive = "field:/uid" })
+	w.Post("q", "T", "a")
+	w.Exec(`INSERT INTO postern.lane (kind, dispatcher_id, value)
+		SELECT 'exclusive', dispatcher_id, '/uid ' || n FROM postern.lane, generate_series(1, 5000) n
+		WHERE kind = 'exclusive'`)
+	w.Exec(`ANALYZE postern.lane`)
+	var of int32
+	w.Scan(`SELECT dispatcher_id FROM postern.lane WHERE value = '/uid 17'`, &of)
+	plan := w.Plan(false, pg.LaneSQL, "exclusive", of, 0, 0, "/uid 17", 0)
+	if !strings.Contains(plan, "(value = ") || strings.Contains(plan, "Filter: ((value") ||
+		strings.Contains(plan, "Seq Scan on lane") {
+		t.Error(plan)
+	}
+}

@@ -118,10 +118,9 @@ type conf struct {
 	pool     *pgxpool.Pool // makes lanes
 	view     atomic.Pointer[confView]
 	readings atomic.Int64 // that have begun
-	lanes    sync.Map     // laneKey -> int32; a lane never changes its id
-	kept     atomic.Int32 // of lanes, some
-	shared   sync.Map     // ids of lanes that are known to be no exclusive ones
-	schemas  sync.Map     // ids of dispatchers -> *readSchema
+	lanes    laneTable
+	shared   sync.Map // ids of lanes that are known to be no exclusive ones
+	schemas  sync.Map // ids of dispatchers -> *readSchema
 	Resume   int32
 	kinds    kinds
 }
@@ -281,8 +280,8 @@ func (c *conf) need(d *Dispatcher, queuePool, pin int32, data json.RawMessage) l
 
 // lane returns the id of a lane, or laneMissing.
 func (c *conf) lane(k laneKey) (int32, error) {
-	if id, ok := c.lanes.Load(k); ok {
-		return id.(int32), nil
+	if id, ok := c.lanes.id(k); ok {
+		return id, nil
 	}
 	return 0, &laneMissing{c, []laneKey{k}}
 }
@@ -296,23 +295,45 @@ func (c *conf) ensureLane(ctx context.Context, pool *pgxpool.Pool, k laneKey) er
 	if err != nil {
 		return db.Known(err)
 	}
-	c.keepLane(k, id)
+	c.lanes.keep(k, id)
 	if !k.Exclusive {
 		c.shared.Store(id, true)
 	}
 	return nil
 }
 
-// lanesKept bounds the lanes that a process remembers: an exclusive one is there for each value that a field ever had.
+// laneTable remembers ids of lanes, which never change. An exclusive lane is there for each value that a field ever
+// had, so it is bounded: one that is asked for is kept until half of lanesKept others have come.
+type laneTable struct {
+	mu         sync.Mutex
+	young, old map[laneKey]int32
+}
+
 const lanesKept = 1 << 17
 
-// keepLane remembers a lane. Where there are too many, it forgets all: those in use are soon read again.
-func (c *conf) keepLane(k laneKey, id int32) {
-	if c.kept.Add(1) > lanesKept {
-		c.kept.Store(1)
-		c.lanes.Clear()
+func (l *laneTable) id(k laneKey) (id int32, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if id, known = l.young[k]; !known {
+		if id, known = l.old[k]; known {
+			l.add(k, id)
+		}
 	}
-	c.lanes.Store(k, id)
+	return id, known
+}
+
+func (l *laneTable) keep(k laneKey, id int32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.add(k, id)
+}
+
+// add is keep for a caller that holds l.mu.
+func (l *laneTable) add(k laneKey, id int32) {
+	if l.young == nil || len(l.young) >= lanesKept/2 {
+		l.young, l.old = map[laneKey]int32{}, l.young
+	}
+	l.young[k] = id
 }
 
 // makeLane returns the id of a lane, which it makes if it is not there. A lane of a group is made once the lane that it
@@ -338,14 +359,26 @@ func makeLane(ctx context.Context, in db.Querier, k laneKey) (id int32, err erro
 			return 0, err
 		}
 	}
-	err = in.QueryRow(ctx, `
-		WITH had AS (SELECT lane_id FROM postern.lane
-			WHERE dispatcher_id = $2 AND pool_id IS NOT DISTINCT FROM nullif($3, 0)
-			AND sender_id IS NOT DISTINCT FROM nullif($4, 0) AND value IS NOT DISTINCT FROM $5),
+	err = in.QueryRow(ctx, k.sql(), kind, k.Dispatcher, k.Pool, k.Sender, value, shared).Scan(&id)
+	return id, err
+}
+
+// sql finds or makes the lane. PostgreSQL finds nothing in the key of lanes by IS NOT DISTINCT FROM.
+func (k laneKey) sql() string {
+	pool, sender, value := "pool_id IS NULL", "sender_id IS NULL", "value IS NULL"
+	if k.Pool != 0 {
+		pool = "pool_id = $3"
+	}
+	if k.Sender != 0 {
+		sender = "sender_id = $4"
+	}
+	if k.Exclusive {
+		value = "value = $5"
+	}
+	return `WITH had AS (SELECT lane_id FROM postern.lane
+			WHERE dispatcher_id = $2 AND ` + pool + ` AND ` + sender + ` AND ` + value + `),
 		made AS (INSERT INTO postern.lane (kind, dispatcher_id, pool_id, sender_id, value, shared)
 			SELECT $1, $2, nullif($3, 0), nullif($4, 0), $5, nullif($6, 0) WHERE NOT EXISTS (SELECT FROM had)
 			ON CONFLICT DO NOTHING RETURNING lane_id)
-		SELECT lane_id FROM had UNION ALL SELECT lane_id FROM made`,
-		kind, k.Dispatcher, k.Pool, k.Sender, value, shared).Scan(&id)
-	return id, err
+		SELECT lane_id FROM had UNION ALL SELECT lane_id FROM made`
 }

@@ -112,3 +112,6 @@ func LooksAt(q *QueueRow) map[string][]any {
 		depthSQL:           {q.ID, q.Head, day, max(q.Head, q.Past)},
 	}
 }
+
+// LaneSQL makes an exclusive lane for a value of a dispatcher ($2, $5).
+var LaneSQL = laneKey{Dispatcher: 1, Exclusive: true}.sql()
