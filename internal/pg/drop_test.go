@@ -158,3 +158,25 @@ func TestWhatIsDroppedHasNoDependentInTheSameCommit(t *testing.T) {
 	}
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
+
+// What fails as it is posted takes no room.
+func TestNothingIsDroppedForWhatFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.prices(4)
+	w.Post("q", "T", "head", "a")
+	l := w.Claim(w.Node("n"), pgworld.Everything())[0]
+	x := w.Post("other", "T", "x")[0]
+	_, err := w.S.Cancel(w.Ctx, w.By, x)
+	w.Must(err)
+	w.postAll(dependent("q", "1", "x"), dependent("q", "2", "x"), dependent("q", "3", "x"), w.Sub("q", "T", "b"),
+		dependent("q", "4", "x"), w.Sub("q", "T", "c"))
+	if got := w.states("a", "1", "b", "4", "c"); got != "a WAITING, 1 FAILED, b WAITING, 4 FAILED, c WAITING" {
+		t.Error(got, l.ID())
+	}
+	w.Post("q", "T", "d")
+	if got := w.states("a", "b", "c", "d"); got != "a CANCELLED, b WAITING, c WAITING, d WAITING" {
+		t.Error(got)
+	}
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+}

@@ -168,7 +168,8 @@ type ingest struct {
 	atomic  bool
 	again   []int            // those that wait for this commit, which makes room in their queue by dropping from it
 	waits   map[nameKey]bool // the queues of these
-	open    map[int64]int64  // how many of a queue have not ended, less its tail
+	open    map[int64]int64  // how many of a queue had not ended, less its tail
+	ended   map[int64]int64  // how many this commit stores behind others that have ended, since they depend on failures
 	dropped map[int64]int64  // the last position of a queue that was dropped to make room
 	reread  *bool
 	deps    *dependencies // nil if nothing depends on anything
@@ -193,7 +194,7 @@ var knownSQL = db.ForRows(func(one bool) string {
 func (in *ingest) load(ctx context.Context, t *db.Txn) error {
 	in.queues, in.keys, in.hashes, in.touched = map[int64]*QueueRow{}, map[taskKey]keyRow{}, map[taskKey]keyRow{}, map[int64]bool{}
 	in.waits, in.names = map[nameKey]bool{}, map[nameKey]int64{}
-	in.open, in.dropped = map[int64]int64{}, map[int64]int64{}
+	in.open, in.ended, in.dropped = map[int64]int64{}, map[int64]int64{}, map[int64]int64{}
 	var ids []int64
 	var contexts []int32
 	var uids []string
@@ -381,6 +382,9 @@ func (in *ingest) admit(ctx context.Context, t *db.Txn, sub *Submission, f fate)
 	if f != free {
 		in.hold(q, task, f, idle)
 	}
+	if f == doomed && !idle {
+		in.ended[q.ID]++
+	}
 	if idle && f != doomed {
 		if err := in.e.rest(q, task, true); err != nil {
 			*q = before
@@ -472,7 +476,7 @@ func (in *ingest) room(ctx context.Context, t *db.Txn, q *QueueRow, sub *Submiss
 		}
 		in.open[q.ID] = n - q.Tail
 	}
-	depth := q.Tail + in.open[q.ID]
+	depth := q.Tail + in.open[q.ID] - in.ended[q.ID]
 	switch {
 	case depth < limit:
 		return nil
