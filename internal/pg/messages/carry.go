@@ -249,8 +249,9 @@ type Refusal struct {
 
 // of is the refusal of a message that may have been stored before. Its peer knows one that it remembers, so that it has
 // forgotten this one, or lost it, and what its jobs or its receivers have done may stand: the words of the refusal
-// alone would have its sender send it anew. Of an unclear call the peer says so by its age (Signed.Meant).
-func (r Refusal) of(m *Message) Refusal {
+// alone would have its sender send it anew. What an unclear call has brought is remembered for message.MaxAge at least;
+// behind that the peer refuses it by its age (Signed.Meant).
+func (r Refusal) of(m *Message, now time.Time) Refusal {
 	again := "and could not be delivered again (" + r.Code + ": " + r.Text + "): it may have been done there. Look " +
 		"there before you send it anew"
 	switch {
@@ -258,7 +259,7 @@ func (r Refusal) of(m *Message) Refusal {
 	case m.DeliveredAt != nil:
 		return Refusal{Code: CodeLost, Text: "it was delivered at " + m.DeliveredAt.UTC().Format(time.RFC3339) +
 			", is not known at its peer any more, " + again}
-	case r.Unclear && r.Code == string(fault.Invalid):
+	case r.Unclear && r.Code == string(fault.Invalid) && now.Sub(m.CreatedAt) > message.MaxAge:
 		return Refusal{Code: CodeLost, Text: "its peer may have had it before, " + again}
 	}
 	return r
@@ -281,7 +282,7 @@ func (s *Store) AtPeer(ctx context.Context, id uuid.UUID, refusal *Refusal) erro
 		}
 		c := Change{On: message.OnDelivered, By: "peer", Now: now}
 		if refusal != nil {
-			why := refusal.of(m)
+			why := refusal.of(m, now)
 			c.On, c.Code, c.Text = message.OnRefused, why.Code, why.Text
 		}
 		switch known := m.DeliveredAt != nil && refusal == nil; {
