@@ -68,9 +68,11 @@ func (m *Messages) once(ctx context.Context) (int, error) {
 	if err != nil {
 		return expired, err
 	}
-	removed, err := s.EndRemoved(ctx)
-	if err != nil {
-		return expired, err
+	removed := 0
+	if s.Has(messages.Removed) {
+		if removed, err = s.EndRemoved(ctx); err != nil {
+			return expired, err
+		}
 	}
 	routed, failed := s.Route(ctx)
 	settled, err := s.Settle(ctx)

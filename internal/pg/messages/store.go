@@ -40,6 +40,9 @@ type Store struct {
 // Messages is a kind that most installations have none of.
 const Messages pg.Kind = "messages"
 
+// Removed is a kind: messages to removed peers that have not ended.
+const Removed pg.Kind = "messages to removed peers"
+
 // New registers messages with a store that has not started.
 func New(core *pg.Store, r *reads.Store, jobs *flows.Store, installations *peers.Store, told *deliveries.Store) *Store {
 	s := &Store{Store: core, reads: r, flows: jobs, installations: installations, deliveries: told}
@@ -48,6 +51,9 @@ func New(core *pg.Store, r *reads.Store, jobs *flows.Store, installations *peers
 	installations.Removed, installations.OpenAt = s.endRemoved, s.openAt
 	core.Make(pg.Made{Maker: forgetter{s: s}, Owns: func(string, string) bool { return false }})
 	core.RegisterKind(Messages, `EXISTS (SELECT FROM postern.message)`)
+	core.RegisterKind(Removed, `EXISTS (SELECT FROM postern.peer p
+		WHERE p.removed_at IS NOT NULL AND EXISTS (SELECT FROM postern.message m
+			WHERE m.context_id = p.context_id AND m.peer = p.name AND m.ended_at IS NULL))`)
 	core.Needs("messages that have not ended", `EXISTS (SELECT FROM postern.message
 		WHERE ended_at IS NULL AND (context_id = $1 OR target_id = $1 AND delivered_at IS NOT NULL))`)
 	return s
