@@ -23,10 +23,12 @@ func (d *door) waits(happen func(), method, path, body string, headers ...string
 			d.t.Fatalf("%s %s does not wait", method, path)
 		}
 	}
-	time.Sleep(300 * time.Millisecond) // its first look comes behind the beginning of its wait
 	happen()
 	return <-got
 }
+
+// forgotten returns once no process remembers who might do what: it does so for a second.
+func forgotten() { time.Sleep(1100 * time.Millisecond) }
 
 // loser is an executor of the context shop: what its requests to a server have as headers, and how it loses what it
 // has.
@@ -124,8 +126,11 @@ func TestAWaitHandsNothingToWhoLostItsRoleMeanwhile(t *testing.T) {
 		for _, w := range losers {
 			n++
 			l, path := w.begin(d, root), of.path+"?wait=30s"
-			got := d.waits(func() { l.lose(); of.happen() }, "POST", path, of.body,
-				l.headers(d.url, "POST", path, of.body)...)
+			got := d.waits(func() {
+				l.lose()
+				forgotten()
+				of.happen()
+			}, "POST", path, of.body, l.headers(d.url, "POST", path, of.body)...)
 			if got.status != w.status || got.str("code") != w.code {
 				t.Errorf("%s, and %s: %d %s", path, w.name, got.status, got.raw)
 			}
@@ -151,7 +156,7 @@ func TestAWaitShowsNothingToWhoLostItsRoleMeanwhile(t *testing.T) {
 		"/messages/" + message:  cancel("/messages/" + message),
 	} {
 		l := revoked(d, root)
-		got := d.waits(func() { l.lose(); happen() }, "GET", path+"?wait=30s", "", l.headers("", "", "", "")...)
+		got := d.waits(func() { l.lose(); forgotten(); happen() }, "GET", path+"?wait=30s", "", l.headers("", "", "", "")...)
 		if got.status != 401 || got.str("code") != "unauthenticated" {
 			t.Errorf("%s: %d %s", path, got.status, got.raw)
 		}
