@@ -156,7 +156,8 @@ func TestAWaitShowsNothingToWhoLostItsRoleMeanwhile(t *testing.T) {
 		"/messages/" + message:  cancel("/messages/" + message),
 	} {
 		l := revoked(d, root)
-		got := d.waits(func() { l.lose(); forgotten(); happen() }, "GET", path+"?wait=30s", "", l.headers("", "", "", "")...)
+		lose := func() { l.lose(); forgotten(); happen() }
+		got := d.waits(lose, "GET", path+"?wait=30s", "", l.headers("", "", "", "")...)
 		if got.status != 401 || got.str("code") != "unauthenticated" {
 			t.Errorf("%s: %d %s", path, got.status, got.raw)
 		}
