@@ -442,6 +442,9 @@ func (st *settlement) outcome(q *QueueRow, a *Answer) *outcomeRow {
 			o.StartedAt = *p.StartedAt
 		}
 	}
+	if twin.Planted("nonce_without_row") {
+		o.Nonce = ""
+	}
 	return o
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/sequencer"
-	"github.com/postern-dev/postern/internal/twin"
 )
 
 // dueAtOnce is how many timers one round handles; pollsAtOnce how many hashes one status call asks about.
@@ -140,9 +139,6 @@ func (e *Engine) poll(ctx context.Context, until time.Time, url, typ string, lis
 			Step: sequencer.Polled(l.Flight(e.maxRetries(ctx, l)), statuses[i],
 				l.Dispatcher.Dispatcher, rand.Float64())}
 		a.Result.Hash, a.Result.Nonce, a.Result.Done = hashes[i], statuses[i].Nonce, statuses[i].Done
-		if twin.Planted("nonce_without_row") {
-			a.Result.Nonce = ""
-		}
 		if a.Step.Err != nil {
 			e.Log.Error("a decision that the machine does not know", "tx", l.ID(), "error", a.Step.Err)
 			continue

@@ -125,7 +125,7 @@ var twins = []twin{
 		o: options{seconds: 8, every: 2 * time.Second, settle: 40 * time.Second},
 	},
 	{
-		name: "nonce_without_row", planted: "the nonce that the answer about a hash brings is dropped",
+		name: "nonce_without_row", planted: "the nonce of an end is dropped",
 		caught: "a nonce is kept as it was told", faults: "-",
 		o: options{seconds: 6, settle: 15 * time.Second},
 	},
