@@ -15,7 +15,8 @@
 //   - peers.go, line.go, sign.go, peers_check.go: two installations with a line between them (-load peers).
 //   - systems.go, systems_check.go: batches and events in two contexts (-load systems).
 //   - domains.go, tokens.go, domains_check.go: three installations that share a domain (-load domains).
-//   - check.go, check_rows.go, standing.go: what has to be true afterwards; look.go: what has not ended, and what stands still a minute
+//   - check.go, check_rows.go, standing.go: what has to be true afterwards; look.go: what has not ended, and what
+//     stands still a minute
 //     behind the last fault; measure.go: how long it took.
 //   - twins.go: programs with a planted fault, which it has to find.
 //

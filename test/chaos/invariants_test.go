@@ -223,7 +223,7 @@ func (w *world) findsCommitsThatWait(t *testing.T) {
 	if n := w.cancelWaits(t.Context()); n != 0 {
 		t.Errorf("no commit waits, and it has met %d", n)
 	}
-	if err := w.synchronous(t.Context(), "nobody"); err != nil {
+	if err := w.synchronous(t.Context(), "absent"); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error)
