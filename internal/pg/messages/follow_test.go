@@ -435,9 +435,13 @@ func TestARefusalOfAMessageThatMayBeDoneSaysSo(t *testing.T) {
 	ends(id, old, messages.CodeLost, "it was delivered at 20", "invalid: created_at", "may have been done",
 		"before you send it anew")
 	for _, x := range []struct {
+		age  time.Duration
 		r    messages.Refusal
 		code string
-	}{{old, "invalid"}, {unclear, messages.CodeLost}, {forbidden, "forbidden"}} {
-		ends(w.leave("hello")[0], x.r, x.code)
+	}{{0, old, "invalid"}, {0, unclear, "invalid"}, {25 * time.Hour, unclear, messages.CodeLost},
+		{25 * time.Hour, old, "invalid"}, {25 * time.Hour, forbidden, "forbidden"}} {
+		id := w.leave("hello")[0]
+		w.Exec("UPDATE postern.message SET created_at = created_at - $2::interval WHERE message_id = $1", id, x.age)
+		ends(id, x.r, x.code)
 	}
 }
