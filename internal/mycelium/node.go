@@ -141,6 +141,11 @@ func (n *Node) call(ctx context.Context, method, path string, body *push, most i
 	if int64(len(text)) > most {
 		return nil, ErrTooLarge
 	}
+	return readMessage(text)
+}
+
+// readMessage reads what the node answers with a message; anything else is ErrNoReply.
+func readMessage(text []byte) (*Message, error) {
 	var m Message
 	if json.Unmarshal(text, &m) != nil || !publicKey.MatchString(m.SrcPk) || !messageID(m.ID) {
 		return nil, ErrNoReply
