@@ -97,13 +97,15 @@ func (s *Store) claimOnce(ctx context.Context, node Node, room Room, w *laneWalk
 			return err
 		}
 		again = w.further(c.view.behind, c.cut)
-		if more = c.left || again; len(c.lanes) == 0 {
+		w.left = w.left || c.left
+		if more = w.left || again; len(c.lanes) == 0 {
 			return t.Rollback(ctx)
 		}
 		if err := c.lock(ctx); err != nil {
 			return err
 		}
-		more = c.match() || more
+		w.left = c.match() || w.left
+		more = w.left || again
 		if len(c.picks) == 0 || !c.alive {
 			again = again || len(c.picks) > 0
 			return t.Rollback(ctx)
@@ -127,6 +129,7 @@ func (s *Store) claimOnce(ctx context.Context, node Node, room Room, w *laneWalk
 type laneWalk struct {
 	first         int32 // behind it the first look began
 	begun, turned bool  // turned: the end was reached, and the walk begins anew
+	left          bool  // in one of the looks something waits for a sender, or for room
 }
 
 // further notes that a look walked from one lane to another, where 0 is the beginning and the end, and says whether

@@ -255,6 +255,38 @@ func TestLanesThatANodeLeavesAloneDoNotHideTheOthers(t *testing.T) {
 	}
 }
 
+// A claim that walks through its lanes in several looks says that a queue waits for a sender, in any of these.
+func TestAClaimTellsWhatEachOfItsLooksHasLeft(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("ALONE", func(d *outbox.Dispatcher) { d.Exclusive = "field:/uid" })
+	lanes := func(name string, n int) {
+		var subs []*pg.Submission
+		for i := range n {
+			subs = append(subs, w.Sub(fmt.Sprint(name, i), "ALONE", fmt.Sprint(name, i)))
+		}
+		for part := range slices.Chunk(subs, 200) {
+			w.Ingest(w.S, part...)
+		}
+	}
+	lanes("before-", 40)
+	w.Sender("p", "s")
+	w.Dispatcher("T", func(d *outbox.Dispatcher) { d.Pool = "p" })
+	w.Post("a", "T", "a")
+	w.Post("b", "T", "b")
+	lanes("behind-", 1500)
+	n := w.Typed("n", "T")
+	if got := taken(w.Claim(n, pgworld.Everything())); len(got) != 1 {
+		t.Fatal(got)
+	}
+	for range 5 {
+		got, more, err := w.S.Claim(w.Ctx, n, pgworld.Everything())
+		if w.Must(err); len(got) > 0 || !more {
+			t.Fatalf("%v is leased, and more is %t: a queue waits for the sender", taken(got), more)
+		}
+	}
+}
+
 // A lane is found among all of its type by its value: a field may have had very many.
 func TestALaneIsFoundByItsKey(t *testing.T) {
 	t.Parallel()
