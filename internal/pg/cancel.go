@@ -445,11 +445,11 @@ func (s *Store) RetryNow(ctx context.Context, by db.By, id outbox.ID) (LeverResu
 // dropOldest makes room by cancelling the oldest transaction that waits (when_full: drop_oldest, S2.19), which may be
 // one that this commit stores. A commit can take the head of a queue once, and nothing on which others of this commit
 // may depend, since their marks are not there yet for its end to be told by: the rest waits for the next one, or is
-// refused.
+// refused. What depends on the oldest itself is refused, and stays staged if it was: the oldest goes out meanwhile.
 //
 // Drops go upwards: where one was dropped, all below it but the one in flight had ended, and what ended stays so. That
 // is why each begins to look behind the one before, in this commit or by Past.
-func (in *ingest) dropOldest(ctx context.Context, t *db.Txn, q *QueueRow) error {
+func (in *ingest) dropOldest(ctx context.Context, t *db.Txn, q *QueueRow, sub *Submission) error {
 	if err := exact(ctx, t, []*QueueRow{q}); err != nil {
 		return err
 	}
@@ -464,7 +464,14 @@ func (in *ingest) dropOldest(ctx context.Context, t *db.Txn, q *QueueRow) error 
 	if oldest == nil || late || own && in.atomic {
 		return fault.New(fault.Retry, "queue_full", "queue is full, and nothing in it can be dropped now").After(time.Second)
 	}
-	if !own && in.deps.on(oldest.ID) {
+	switch some, this := in.deps.on(oldest.ID, slices.Index(in.subs, sub)); {
+	case own || !some:
+	case this && in.staged:
+		in.stays = true
+		return errAgain
+	case !this && !in.atomic && in.fresh > 0:
+		return errAgain
+	default:
 		return fault.New(fault.Retry, "queue_full", "queue is full, and what is posted here depends on its oldest").
 			After(time.Second)
 	}

@@ -50,6 +50,7 @@ type Drained struct {
 type round struct {
 	Drained
 	dependents []stagedRow // that come first in their queues
+	waits      bool        // a dependent waits for more than a commit
 }
 
 // A round takes at most so many queues and rows; rows may have 256 KiB each.

@@ -49,7 +49,7 @@ func (d *Drainer) drainDependents(ctx context.Context, out *round) error {
 		switch {
 		case err == nil:
 			out.add(done)
-			out.More = true
+			out.More = out.More || !done.waits
 			delete(d.sick, r.key())
 		case fault.CodeOf(err) == "overloaded":
 			out.More = true
@@ -89,7 +89,8 @@ func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, er
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
-		in := &ingest{deps: deps, reread: &reread, s: s, e: newEffects(s), subs: subs, out: make([]Accepted, 1)}
+		in := &ingest{deps: deps, staged: true, reread: &reread, s: s, e: newEffects(s), subs: subs,
+			out: make([]Accepted, 1)}
 		if err := in.load(ctx, t); err != nil {
 			return err
 		}
@@ -104,18 +105,13 @@ func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, er
 			return err
 		}
 		if len(in.again) > 0 {
+			done.waits = in.stays
 			return t.Rollback(ctx)
 		}
-		done.Rows = 1
-		if refusal := in.out[0].Err; refusal != nil {
-			done.Refused = 1
-			if err := in.turnDown(ctx, t, r.sub, fault.As(refusal)); err != nil {
-				return err
-			}
-		} else {
-			in.depend()
+		if done.Refused, err = in.endsOf(ctx, t, r.sub); err != nil {
+			return err
 		}
-		b = &pgx.Batch{}
+		done.Rows, b = 1, &pgx.Batch{}
 		b.Queue(`DELETE FROM postern.outbox o WHERE (o.context_id, o.uid, o.stage_id) = ($1, $2, $3)`,
 			r.sub.ContextID, r.uid, r.number)
 		if len(in.tasks) > 0 {
@@ -127,6 +123,15 @@ func (s *Store) drainDependent(ctx context.Context, r stagedRow) (done round, er
 		done = round{}
 	}
 	return done, err
+}
+
+// endsOf adds the marks of the only submission of this commit, or its end where it is refused; refused is 1 then.
+func (in *ingest) endsOf(ctx context.Context, t *db.Txn, sub *Submission) (refused int, err error) {
+	if refusal := in.out[0].Err; refusal != nil {
+		return 1, in.turnDown(ctx, t, sub, fault.As(refusal))
+	}
+	in.depend()
+	return 0, nil
 }
 
 // dependsOnStaged says whether what a staged row depends on is staged itself.

@@ -147,13 +147,39 @@ func TestWhatIsDroppedHasNoDependentInTheSameCommit(t *testing.T) {
 	w.Claim(w.Node("n"), pgworld.Everything())
 	w.Post("q", "T", "x")
 	out := w.postAll(dependent("q", "own", "x"), dependent("other", "d", "x"), w.Sub("q", "T", "beside"))
-	if out[1].Err != nil || fault.KindOf(out[0].Err) != fault.Retry || fault.KindOf(out[2].Err) != fault.Retry {
+	if out[1].Err != nil || fault.KindOf(out[0].Err) != fault.Retry || out[2].Err != nil {
 		t.Fatal(out)
 	}
-	w.Post("q", "T", "later")
 	_, err := w.S.Ripple(w.Ctx)
 	w.Must(err)
-	if got := w.states("x", "d", "later"); got != "x CANCELLED, d FAILED, later WAITING" {
+	if got := w.states("x", "d", "beside"); got != "x CANCELLED, d FAILED, beside WAITING" {
+		t.Error(got)
+	}
+	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+}
+
+// A staged row that depends on the oldest of its full queue stays staged until that goes out.
+func TestWhatIsStagedDropsNothingThatItDependsOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.prices(2)
+	w.Post("q", "T", "head")
+	n := w.Node("n")
+	head := w.Claim(n, pgworld.Everything())[0]
+	w.Post("q", "T", "a")
+	w.Must(w.submitAfter(w.app(1), "q", "b", "a"))
+	if out := w.drainAll(w.S); out != (pg.Drained{}) {
+		t.Fatalf("drained %+v", out)
+	}
+	next := w.Settle(w.Answer(head, pgworld.Done()))[0].Next
+	if out := w.drainAll(w.S); out.Rows != 1 || out.Refused != 0 {
+		t.Fatalf("drained %+v", out)
+	}
+	for next != nil {
+		next = w.Settle(w.Answer(next, pgworld.Done()))[0].Next
+	}
+	w.work(n)
+	if got := w.states("a", "b"); got != "a DONE, b DONE" {
 		t.Error(got)
 	}
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())

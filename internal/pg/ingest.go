@@ -166,6 +166,8 @@ type ingest struct {
 	fresh   int
 	refused bool
 	atomic  bool
+	staged  bool             // what depends on the oldest of its full queue stays where it is staged
+	stays   bool             // it does
 	again   []int            // those that wait for this commit, which makes room in their queue by dropping from it
 	waits   map[nameKey]bool // the queues of these
 	open    map[int64]int64  // how many of a queue had not ended, less its tail
@@ -481,7 +483,7 @@ func (in *ingest) room(ctx context.Context, t *db.Txn, q *QueueRow, sub *Submiss
 	case depth < limit:
 		return nil
 	case q.DropOldest:
-		return in.dropOldest(ctx, t, q)
+		return in.dropOldest(ctx, t, q, sub)
 	}
 	return fault.New(fault.Retry, "queue_full", "queue %q holds %d of at most %d transactions: wait, or raise max_depth", fault.Clip(sub.Queue), depth, limit).
 		With("queue_depth", depth).After(2 * time.Second)

@@ -116,17 +116,17 @@ func (s *Store) dependencies(ctx context.Context, subs []*Submission) (*dependen
 	return d, nil
 }
 
-// on says whether something of this commit depends on what was posted before.
-func (d *dependencies) on(id outbox.ID) bool {
+// on says whether something of this commit depends on what was posted before, and whether the i-th submission does.
+func (d *dependencies) on(id outbox.ID, i int) (some, this bool) {
 	if d == nil {
-		return false
+		return false, false
 	}
-	for _, refs := range d.refs {
+	for j, refs := range d.refs {
 		if slices.ContainsFunc(refs, func(r *reference) bool { return r.id.Queue == id.Queue && r.id.Seq == id.Seq }) {
-			return true
+			some, this = true, this || i == j
 		}
 	}
-	return false
+	return some, this
 }
 
 // cycles refuses the submissions that wait for themselves, over dependencies and over places in a queue.
