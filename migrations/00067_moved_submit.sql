@@ -17,9 +17,10 @@ RETURNS TABLE (queue_id bigint, seq bigint, day date) LANGUAGE sql STABLE AS $$
         UNION ALL
         SELECT p.queue_id, p.seq, p.day, m.moves + 1
         FROM m
-        JOIN postern.outcome o ON (o.queue_id, o.seq, o.day) = (m.queue_id, m.seq, m.day)
-        CROSS JOIN LATERAL postern.id_place(o.result->>'moved_to') p
-        WHERE o.error_code = 'moved')
+        -- By its key: a plain join may read the outcomes of all days.
+        CROSS JOIN LATERAL (SELECT o.result FROM postern.outcome o
+            WHERE (o.queue_id, o.seq, o.day) = (m.queue_id, m.seq, m.day) AND o.error_code = 'moved' OFFSET 0) o
+        CROSS JOIN LATERAL postern.id_place(o.result->>'moved_to') p)
     SELECT m.queue_id, m.seq, m.day FROM m ORDER BY m.moves DESC LIMIT 1)
 $$;
 -- +goose StatementEnd

@@ -3,6 +3,7 @@ package pg_test
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/postern-dev/postern/internal/pg"
@@ -38,5 +39,20 @@ func TestAMoveInALongQueueLooksAtNeighboursAlone(t *testing.T) {
 			}
 		}
 		w.Lever(w.S.Move(w.Ctx, w.By, ids[3000], to))
+	}
+}
+
+// What an application's session asks for the place of an id reads outcomes by their key, however many there are.
+func TestThePlaceOfAnIDIsFoundByKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("T", nil)
+	id := w.Post("q", "T", "a")[0]
+	w.Exec(`INSERT INTO postern.outcome (queue_id, seq, day, context_id, was, state)
+		SELECT $1 + n, 1, $2, 1, 'WAITING', 'CANCELLED' FROM generate_series(1, 20000) n`, id.Queue, id.Day.Time())
+	w.Exec(`ANALYZE postern.outcome`)
+	plan := w.Plan(false, `SELECT * FROM postern.place_of(1, $1)`, id.String())
+	if !strings.Contains(plan, "outcome") || strings.Contains(plan, "Seq Scan on outcome") {
+		t.Error(plan)
 	}
 }
