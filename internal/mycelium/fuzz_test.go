@@ -10,7 +10,8 @@ import (
 func FuzzMessage(f *testing.F) {
 	const key = "bb39b4a3a4efd70f3e05e37887677e02efbda14681d0acd3882bc0f754792c32"
 	for _, s := range []string{`{"id":"0123456789abcdef","srcPk":"` + key + `","payload":"e30="}`,
-		`{"id":"0123456789ABCDEF","srcPk":"` + key + `","payload":"not base64"}`, `{"id":"+123456789abcdef","srcPk":"` + key + `"}`,
+		`{"id":"0123456789ABCDEF","srcPk":"` + key + `","payload":"not base64"}`,
+		`{"id":"+123456789abcdef","srcPk":"` + key + `"}`,
 		`{"id":"","srcPk":""}`, `[]`, `null`, ``} {
 		f.Add([]byte(s))
 	}

@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// Signatures that are read are one to eight, each with bytes, with components of which none is named twice, and with
-// moments that fit into a row. Headers that are refused are refused by a sentence.
+// Signatures that are read are one to eight, each with bytes, with no component named twice, and with moments that fit
+// into a row. Headers that are refused are refused by a sentence.
 func FuzzParse(f *testing.F) {
-	const list = `a=("@method" "@target-uri" "content-digest");created=1618884473;expires=1618884773;nonce="n";keyid="k"`
+	const list = `a=("@method" "@target-uri" "content-digest");created=1618884473;expires=1618884773` +
+		`;nonce="n";keyid="k"`
 	for _, input := range []string{list, list + `, b=();created=1`, `a=("@method";req)`, `a=("x" "x")`, `a=("X")`,
 		`a=("@method");created=-1`, `a=("@method");created=9999999999999`, `a=("@method");keyid=7`, `a`, `a=1, a=2`,
 		`a=("@method");nonce="a\"b\\";created=1`, "a=(\"@method\"\t\"@path\")", `a=("")`} {
@@ -48,8 +49,8 @@ func FuzzParse(f *testing.F) {
 func FuzzCheckDigest(f *testing.F) {
 	for _, body := range []string{"", "{}", `{"a":1}`} {
 		right := Digest([]byte(body))
-		for _, header := range []string{right, right + ", md5=:AAAA:", "sha-256=:AAAA:, " + right, right + ", sha-512=:AAAA:",
-			strings.Replace(right, "sha-256", "SHA-256", 1), "sha-256", "sha-256=1", ""} {
+		for _, header := range []string{right, right + ", md5=:AAAA:", "sha-256=:AAAA:, " + right,
+			right + ", sha-512=:AAAA:", strings.Replace(right, "sha-256", "SHA-256", 1), "sha-256", "sha-256=1", ""} {
 			f.Add(header, []byte(body))
 		}
 	}
