@@ -78,6 +78,7 @@ func (e *evidence) check(say found) {
 	e.checkExecuted(byUID, say)
 	e.checkAccepted(byUID, say)
 	e.checkOrder(say)
+	e.checkNeeds(say)
 	e.checkOneInFlight(say)
 	e.checkFences(say)
 	e.checkSenders(say)
@@ -151,7 +152,7 @@ func (e *evidence) checkQuestions(say found) {
 		switch c.Did {
 		case "asked", "polled":
 			asked[c.Token] = c
-		case "told", "stale":
+		case "told", "stale", "page":
 		default:
 			before, again := last[c.Token]
 			a, was := asked[c.Token]
@@ -266,6 +267,33 @@ func (e *evidence) checkOrder(say found) {
 	}
 }
 
+// checkNeeds: a transaction that depends on another one is called behind the end of the call that executed that.
+func (e *evidence) checkNeeds(say found) {
+	ended, first := map[string]time.Time{}, map[string]time.Time{}
+	for _, c := range e.begun() {
+		if first[c.UID].IsZero() {
+			first[c.UID] = c.At
+		}
+		if (c.Did == "done" || c.Did == "sent") && ended[c.UID].IsZero() {
+			ended[c.UID] = c.Done
+		}
+	}
+	repeated := map[string]bool{}
+	for _, p := range e.posts {
+		repeated[p.UID] = p.Repeated
+	}
+	for _, p := range e.posts {
+		at := first[p.UID]
+		if p.On == "" || !p.Acked || at.IsZero() || p.Repeated || repeated[p.On] {
+			continue
+		}
+		if end := ended[p.On]; end.IsZero() || at.Before(end) {
+			say("what depends on another one waits for it", "%s was called at %s, and %s, which it needs, was executed at %s",
+				p.UID, clock(at), p.On, clock(end))
+		}
+	}
+}
+
 // givenUp is when a call is: see configure.
 const givenUp = 5 * time.Second
 
@@ -373,7 +401,7 @@ func (e *evidence) checkFences(say found) {
 func (e *evidence) checkSenders(say found) {
 	busy := map[string]call{}
 	for _, c := range e.begun() {
-		if c.Sender == "" || c.Did == "stale" {
+		if c.Sender == "" || c.Did == "stale" || c.Did == "page" {
 			continue
 		}
 		if before, some := busy[c.Sender]; some && c.At.Before(before.Done) && c.UID != before.UID &&

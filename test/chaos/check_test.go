@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -101,6 +102,9 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		{"executed once", func(e *evidence) { e.calls[4].UID = "a" }},
 		{"what is DONE was executed", func(e *evidence) { e.calls[4].Did = "nothing" }},
 		{"order of a queue", func(e *evidence) { e.calls[0], e.calls[4] = e.calls[4], e.calls[0] }},
+		{"what depends on another one waits for it", func(e *evidence) { e.posts[0].On = "b" }},
+		{"what depends on another one waits for it", func(e *evidence) { e.posts[1].On, e.calls[0].Done = "a", e.calls[5].At }},
+		{"what depends on another one waits for it", func(e *evidence) { e.posts[1].On = "f" }},
 		{"fences never fall", func(e *evidence) { e.calls[4].Fence = 4 }},
 		{"nothing leaves a store that lost something", func(e *evidence) {
 			at := e.calls[0].At.Add(-time.Hour)
@@ -137,6 +141,51 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		if c.spoil(e); look(e)[c.invariant] == 0 {
 			t.Errorf("it does not find that %q is violated: %v", c.invariant, look(e))
 		}
+	}
+}
+
+// A dependent that is called behind what it needs is right.
+func TestADependentThatWaitedIsRight(t *testing.T) {
+	e := good()
+	e.posts[1].On, e.calls[0].Done = "a", e.calls[0].At.Add(1)
+	e.check(func(invariant, format string, args ...any) {
+		t.Errorf("%s: "+format, append([]any{invariant}, args...)...)
+	})
+}
+
+// A call that something before the worker answers is in its log, executed or not, but for a page that says by its status
+// that the worker does not know of it.
+func TestACallThatSomethingElseAnswersIsLogged(t *testing.T) {
+	w, err := newWorker(filepath.Join(t.TempDir(), "worker.jsonl"), workerSettings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.listener.Close()
+	seen := map[string]int{}
+	for i := range 60 {
+		mode := []string{"html", "redirect", "away"}[i%3]
+		w.behave(mode)
+		body := fmt.Sprintf(`{"txData":{"uid":"u%d","data":{"N":1}},"postern":{"token":"t%d","attempt":2,"fence":1}}`, i, i)
+		noRedirect := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		status := 0
+		if a, err := noRedirect.Post(w.url()+"/dispatch/PAY", "application/json", strings.NewReader(body)); err == nil {
+			status = a.StatusCode
+			a.Body.Close()
+		}
+		c := w.calls[len(w.calls)-1]
+		if len(w.calls) != i+1 || c.Token != fmt.Sprint("t", i) || c.Mode != mode {
+			t.Fatalf("%d calls, the last %+v", len(w.calls), c)
+		}
+		seen[fmt.Sprintf("%s %d executed %t", mode, status, c.executed())]++
+	}
+	for _, want := range []string{"html 200 executed false", "html 502 executed true", "html 502 executed false",
+		"redirect 302 executed true", "redirect 302 executed false", "away 0 executed true", "away 0 executed false"} {
+		if seen[want] == 0 {
+			t.Errorf("never: %s, but %v", want, seen)
+		}
+	}
+	if len(seen) != 7 {
+		t.Errorf("%v", seen)
 	}
 }
 

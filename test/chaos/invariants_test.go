@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -226,17 +227,31 @@ func (w *world) findsCommitsThatWait(t *testing.T) {
 	if err := w.synchronous(t.Context(), "absent"); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error)
-	go func() { done <- w.pg.exec(t.Context(), `INSERT INTO chaos.note (text) VALUES ('waits')`) }()
+	done, over := make(chan error), make(chan bool)
+	go func() { // the first may commit before the server goes by its new settings
+		for i := 0; ; i++ {
+			err := w.pg.exec(t.Context(), fmt.Sprintf(`INSERT INTO chaos.note (text) VALUES ('waits %d')`, i))
+			select {
+			case <-over:
+				done <- err
+				return
+			case <-time.After(100 * time.Millisecond):
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}()
 	met := 0
-	for met == 0 && t.Context().Err() == nil {
+	for end := time.Now().Add(time.Minute); met == 0 && time.Now().Before(end); {
 		met = w.cancelWaits(t.Context())
 	}
-	if err := <-done; err != nil || met != 1 || len(w.troubles) > 0 {
-		t.Errorf("it has met %d %v %v", met, err, w.troubles)
-	}
+	close(over)
 	if err := w.synchronous(t.Context(), ""); err != nil {
 		t.Fatal(err)
+	}
+	if err := <-done; err != nil || met == 0 || len(w.troubles) > 0 {
+		t.Errorf("it has met %d %v %v", met, err, w.troubles)
 	}
 }
 

@@ -28,6 +28,9 @@ type line struct {
 	holds   bool // each third request for up to five seconds
 	doubled int
 	held    int
+
+	brought []time.Time // when calls came that bring messages
+	harmed  time.Time   // when the last fault of the line began or ended
 }
 
 func newLine(targets []string) (*line, error) {
@@ -53,6 +56,9 @@ func (l *line) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	}
 	n := l.next.Add(1)
 	l.mu.Lock()
+	if strings.HasSuffix(r.URL.Path, "/messages") {
+		l.brought = append(l.brought, time.Now())
+	}
 	double, hold := l.doubles, l.holds && n%3 == 0
 	if double {
 		l.doubled++
@@ -124,13 +130,34 @@ func lineDoes(most time.Duration, how func(*line, *rand.Rand)) func(context.Cont
 			return
 		}
 		before := l.touched()
+		l.isHarmed()
 		how(l, r)
 		wait(ctx, time.Second+time.Duration(r.Int64N(int64(most))))
 		l.heal()
+		l.isHarmed()
 		if l.touched() == before {
 			w.missed("nothing came along the line")
 		}
 	}
+}
+
+func (l *line) isHarmed() {
+	l.mu.Lock()
+	l.harmed = time.Now()
+	l.mu.Unlock()
+}
+
+// broughtSince counts the calls that brought messages since a time, of an installation that was restored before. Where a
+// fault of the line was there since then, it may have held up what was sent earlier, and nothing is said.
+func (l *line) broughtSince(restored, since time.Time) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, at := range l.brought {
+		if at.After(since) && l.harmed.Before(restored) {
+			n++
+		}
+	}
+	return n
 }
 
 // touched is how much has come to harm in it so far: requests that came twice or late, and bytes in its front.

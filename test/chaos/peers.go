@@ -307,6 +307,13 @@ func (w *world) goBack(ctx context.Context, old time.Duration, executed *ledger)
 	if w.note(err); own != "" {
 		w.violate("nothing leaves a store that lost something", "since %s these jobs have begun: %s", clock(q.from), own)
 	}
+	if w.pair != nil { // the line is the way of this one to the other
+		if n := w.pair.line.broughtSince(q.restored, q.from); n > 0 {
+			w.violate("nothing leaves a store that lost something", "since %s %d calls have brought messages to the peer",
+				clock(q.from), n)
+		}
+	}
+	w.isReleased(q)
 	_, err = w.postern(key, "quarantine", "release", "--url", w.client.apis[0], "--anyway", "--reason", "asked")
 	w.note(err)
 	return true

@@ -29,7 +29,7 @@ func restore(ctx context.Context, w *world, r *rand.Rand) {
 		return
 	}
 	key := w.reconcile(ctx, q, w.processes[:2])
-	w.release(key)
+	w.release(q, key)
 	w.largest["posts lost by a restore"] += w.client.repeat(again, began)
 }
 
@@ -79,11 +79,15 @@ func (w *world) reconcile(ctx context.Context, q *quiet, apis []*process) (key s
 	key = "POSTERN_API_KEY_FILE=" + filepath.Join(w.dir, "root.key")
 	_, err := w.postern(key, "quarantine", "reconcile", "--url", w.client.apis[0])
 	w.note(err)
-	q.to = time.Now()
-	w.mu.Lock()
-	w.quiet = append(w.quiet, *q)
-	w.mu.Unlock()
 	return key
+}
+
+// isReleased ends a quiet time: its release is asked for now.
+func (w *world) isReleased(q *quiet) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q.to = time.Now()
+	w.quiet = append(w.quiet, *q)
 }
 
 // gap is what a restore has put back: from before its backup was begun until the release. What had begun before and
@@ -135,7 +139,7 @@ func (w *world) putBack(ctx context.Context, backup *postgres) (q *quiet, notice
 }
 
 // release lets everything go. Nothing is open but what waits for a worker that is not there: all else was learned.
-func (w *world) release(key string) {
+func (w *world) release(q *quiet, key string) {
 	text, err := w.postern(key, "quarantine", "status", "--url", w.client.apis[0], "-o", "json")
 	w.note(err)
 	var status struct {
@@ -147,6 +151,7 @@ func (w *world) release(key string) {
 			w.violate("reconcile learns what was done", "%s is %s: %s", o.ID, o.Why, o.Detail)
 		}
 	}
+	w.isReleased(q)
 	_, err = w.postern(key, "quarantine", "release", "--url", w.client.apis[0], "--anyway", "--reason", "asked")
 	w.note(err)
 }

@@ -27,7 +27,8 @@ type call struct {
 	Mode    string    `json:"mode,omitempty"` // how the worker behaved when it began, "" for well
 	// done, sent, failed, rejected: executed. again: answered from memory. stale: refused. asked: a question about a
 	// token, polled: one about a hash, whether it is included by now; Said is its answer. told: a callback. nothing: it
-	// came, and was not executed.
+	// came, and was not executed. page: the worker does not know of it, since a page of what stands before it is the
+	// answer.
 	Did   string `json:"did"`
 	Said  string `json:"said,omitempty"`
 	Nonce int    `json:"nonce,omitempty"` // under which the sender executed it, counted from 1
@@ -178,9 +179,14 @@ func (w *worker) lied(uid string) bool {
 		func(c call) bool { return c.UID == uid && c.Mode == "lie" && c.Did != "stale" })
 }
 
-// instead answers in the worker's place, as what stands before it would, and says whether it did.
+// instead answers in the worker's place, as what stands before it would, and says whether it did. gateway is a page that
+// leaves open what the worker behind it has done.
 func (w *worker) instead(mode string, out http.ResponseWriter, r *http.Request) bool {
 	switch mode {
+	case "gateway":
+		out.Header().Set("Content-Type", "text/html")
+		out.WriteHeader(http.StatusBadGateway)
+		fmt.Fprint(out, "<html><h1>502 Bad Gateway</h1></html>")
 	case "html":
 		out.Header().Set("Content-Type", "text/html")
 		fmt.Fprint(out, "<html><h1>Welcome to nginx!</h1></html>")
@@ -198,11 +204,25 @@ func (w *worker) instead(mode string, out http.ResponseWriter, r *http.Request) 
 	return true
 }
 
+// before says what stands before the worker makes of a call: how it answers in its place, "" if it does not, and
+// whether the worker has the call all the same. A page with 200 says that it has not (worker contract, 5.6); behind a
+// redirect, a page of a gateway and a connection that breaks half of them were executed.
+func before(mode, token string) (instead string, reached bool) {
+	switch mode {
+	case "html":
+		if roll(token+"page", 101) < 50 {
+			return mode, false
+		}
+		mode = "gateway"
+	case "redirect", "away":
+	default:
+		return "", true
+	}
+	return mode, roll(token+"behind", 101) < 50
+}
+
 func (w *worker) dispatch(out http.ResponseWriter, r *http.Request) {
 	mode := w.behaves()
-	if w.instead(mode, out, r) {
-		return
-	}
 	var body struct {
 		TxData struct {
 			UID  string `json:"uid"`
@@ -240,9 +260,21 @@ func (w *worker) dispatch(out http.ResponseWriter, r *http.Request) {
 	case "hang":
 		pause += 7 * time.Second
 	}
-	time.Sleep(pause)
+	instead, reached := before(mode, c.Token)
+	if instead == "" || reached {
+		time.Sleep(pause)
+	}
 	w.mu.Lock()
-	status, answer := w.execute(&c, data.Fail, rejects, mode == "lie" && roll(c.Token+"skip", 2) == 0)
+	var status int
+	var answer string
+	switch {
+	case reached:
+		status, answer = w.execute(&c, data.Fail, rejects, mode == "lie" && roll(c.Token+"skip", 2) == 0)
+	case instead == "html":
+		c.Did = "page"
+	default:
+		c.Did = "nothing"
+	}
 	if mode == "lie" && c.Did != "stale" {
 		answer = lies[roll(c.Token+fmt.Sprint(len(w.calls)), uint32(len(lies)))]
 	}
@@ -250,6 +282,9 @@ func (w *worker) dispatch(out http.ResponseWriter, r *http.Request) {
 	w.log(c)
 	w.mu.Unlock()
 	w.sync()
+	if w.instead(instead, out, r) {
+		return
+	}
 	out.Header().Set("Content-Type", "application/json")
 	out.WriteHeader(status)
 	fmt.Fprint(out, answer)
