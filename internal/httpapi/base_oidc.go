@@ -89,6 +89,19 @@ func (a *audience) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]string)(a))
 }
 
+// claimsOf reads what a token says of itself; false for what is no token.
+func claimsOf(token string) (c claimed, ok bool) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return c, false
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil || json.Unmarshal(payload, &c) != nil {
+		return claimed{}, false
+	}
+	return c, true
+}
+
 // tokenRefused does not say what is wrong with a token.
 func tokenRefused() error {
 	return unauthenticated("this token does not hold: it is expired, not signed by an issuer that is accepted here, or meant for somebody else")
@@ -98,13 +111,8 @@ func tokenRefused() error {
 // cannot be asked for its keys.
 func (a *API) verify(ctx context.Context, token string) (*oidc.IDToken, error) {
 	refused := tokenRefused()
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		return nil, refused
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	var c claimed
-	if err != nil || json.Unmarshal(payload, &c) != nil || !slices.Contains(a.OIDC.Issuers, c.Issuer) {
+	c, ok := claimsOf(token)
+	if !ok || !slices.Contains(a.OIDC.Issuers, c.Issuer) {
 		return nil, refused
 	}
 	meant := slices.IndexFunc(a.OIDC.Audiences, func(ours string) bool { return slices.Contains(c.Audience, ours) })
