@@ -36,9 +36,9 @@ func (m SourceMap) checkInput() error {
 		return nil
 	}
 	u, err := url.Parse(hole.ReplaceAllString(m.Input, "x"))
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
-		strings.ContainsAny(u.String(), "{}") ||
-		hole.MatchString(strings.SplitN(strings.SplitN(m.Input, "://", 2)[1], "/", 2)[0]) {
+	other, otherErr := url.Parse(hole.ReplaceAllString(m.Input, "y")) // another event leads to the same host
+	if err != nil || otherErr != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
+		strings.ContainsAny(u.String(), "{}") || u.Host != other.Host || u.User.String() != other.User.String() {
 		return fault.At("/map/input", "map.input %q: want a JSON pointer, or a URL such as https://host/inputs/{/walk}, with {/pointer} behind the host only", fault.Clip(m.Input))
 	}
 	return nil
