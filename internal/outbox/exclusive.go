@@ -76,7 +76,7 @@ func (e *Exclusive) UnmarshalJSON(text []byte) error {
 	var g exclusiveGroup
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	if d.Decode(&g) != nil || g.Group == "" || g.By == "" {
+	if !json.Valid(text) || d.Decode(&g) != nil || g.Group == "" || g.By == "" || strings.Contains(g.Group, ":") {
 		return want
 	}
 	*e = Exclusive("group:" + g.Group + ":" + g.By)
