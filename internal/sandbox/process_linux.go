@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -185,10 +186,20 @@ func (p *Process) launch(o order) error {
 // readReports reads what the init and the step say.
 func (p *Process) readReports(r *os.File) {
 	defer close(p.reports)
-	for lines := bufio.NewScanner(r); lines.Scan(); {
+	reportsIn(r, func(said report) { p.reports <- said })
+}
+
+// reportsIn hands over the reports in r. A line that is none is left out, and so is one of more than 64 KiB: those
+// behind it are read all the same, since one of them says how the script ended.
+func reportsIn(r io.Reader, take func(report)) {
+	lines := bufio.NewReaderSize(r, 64<<10)
+	for err := error(nil); err == nil || errors.Is(err, bufio.ErrBufferFull); {
+		var line []byte
+		long := errors.Is(err, bufio.ErrBufferFull) // line goes on what was too long
+		line, err = lines.ReadSlice('\n')
 		var said report
-		if json.Unmarshal(lines.Bytes(), &said) == nil {
-			p.reports <- said
+		if !long && !errors.Is(err, bufio.ErrBufferFull) && json.Unmarshal(line, &said) == nil {
+			take(said)
 		}
 	}
 }
