@@ -56,7 +56,11 @@ func (c *Client) MaxRetries(ctx context.Context, baseURL, typ string) (*int, err
 }
 
 func (c *Client) askMaxRetries(ctx context.Context, u string) (*int, error) {
-	p := c.exchange(ctx, request{method: http.MethodGet, url: u, timeout: askTimeout})
+	return retriesIn(c.exchange(ctx, request{method: http.MethodGet, url: u, timeout: askTimeout}))
+}
+
+// retriesIn reads what a worker answers; nil: it has no say.
+func retriesIn(p reply) (*int, error) {
 	switch {
 	case p.status == 0:
 		return nil, fault.New(fault.Retry, "worker_unreachable",

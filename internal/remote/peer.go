@@ -152,17 +152,26 @@ func peerBlocked(code, message string) outbox.Answer {
 // follows it shows whether it was true.
 func (c *Client) peerInstallation(ctx context.Context, url string) (string, outbox.Answer) {
 	p := c.exchange(ctx, request{method: http.MethodGet, url: url + "/health", timeout: askTimeout})
-	var said struct {
-		Installation string `json:"installation"`
-	}
+	said := installationIn(p.body)
 	switch {
 	case p.status == 0:
 		return "", unanswered(p)
 	case !ok2xx(p.status):
 		return "", peerBlocked("peer_http_"+strconv.Itoa(p.status), "the peer is not well: "+peerSaid(p))
-	case json.Unmarshal(p.body, &said) != nil || said.Installation == "" || len(said.Installation) > 100:
+	case said == "":
 		return "", peerBlocked("no_peer", "what answers at the URL does not say which installation it is: is this the "+
 			"address of the door of a Postern?")
 	}
-	return said.Installation, outbox.Answer{}
+	return said, outbox.Answer{}
+}
+
+// installationIn is the installation that an answer names; "": none, or one that no header can carry.
+func installationIn(body []byte) string {
+	var said struct {
+		Installation string `json:"installation"`
+	}
+	if json.Unmarshal(body, &said) != nil || clip(said.Installation, 100) != said.Installation {
+		return ""
+	}
+	return said.Installation
 }
