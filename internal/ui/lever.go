@@ -307,7 +307,11 @@ func bodyOf(o *operation, form url.Values) (doc, error) {
 	if text := form.Get("body"); text != "" {
 		d := json.NewDecoder(strings.NewReader(text))
 		d.UseNumber()
-		if err := d.Decode(&body); err != nil {
+		err := d.Decode(&body)
+		if err == nil && (body == nil || !json.Valid([]byte(text))) {
+			err = errors.New("want one object and nothing behind it")
+		}
+		if err != nil {
 			return nil, fault.New(fault.Invalid, "malformed_json", "what is to be sent is no JSON object: %s", err)
 		}
 	}
@@ -323,7 +327,9 @@ func bodyOf(o *operation, form url.Values) (doc, error) {
 		case o.fields[i].Null && values[0] == "null":
 			body[name] = nil
 		case o.fields[i].Integer:
-			body[name] = json.Number(values[0])
+			if _, err := json.Marshal(json.Number(values[0])); err == nil { // else the API says what it wants
+				body[name] = json.Number(values[0])
+			}
 		case o.fields[i].JSON && !json.Valid([]byte(values[0])):
 			return nil, fault.New(fault.Invalid, "malformed_json",
 				"%s is to be JSON, where a text is in quotes: %s is none", name, fault.Clip(values[0]))

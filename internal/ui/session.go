@@ -192,7 +192,7 @@ func checkForm(r *http.Request, cookie string) error {
 func next(to string) string {
 	u, err := url.Parse(to)
 	if err != nil || u.Host != "" || u.Scheme != "" || strings.Contains(to, `\`) || len(to) > 2000 ||
-		!strings.HasPrefix(u.Path, "/ui/") || strings.HasPrefix(u.Path, "/ui/sign-") ||
+		!strings.HasPrefix(to, "/ui/") || strings.Contains(u.Path, "/.") || strings.HasPrefix(u.Path, "/ui/sign-") ||
 		strings.HasPrefix(u.Path, "/ui/oidc/") {
 		return "/ui/"
 	}
