@@ -136,8 +136,8 @@ func FuzzMycelium(f *testing.F) {
 	})
 }
 
-// A URL of a peer that is taken is that of a door, and a verb behind it is a further step of its path. What goes over
-// http for others to read is taken of an insecure peer alone.
+// A URL of a peer that is taken is that of a door, and a verb behind it is a further step of its path. One of http, for
+// others to read, is taken of an insecure peer alone.
 func FuzzPeerURL(f *testing.F) {
 	const door = "/contexts/a/peers/b"
 	for _, s := range []string{"https://h" + door, "http://h" + door, "http://127.0.0.1:1" + door,

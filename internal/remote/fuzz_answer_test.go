@@ -149,7 +149,7 @@ func equalText(a, b json.RawMessage) bool {
 	return bytes.Equal(p, q)
 }
 
-// What is storable is JSON without a NUL, not nested too deep, and stays as it is when it is stored once more.
+// A value that is storable is JSON without a NUL, not nested too deep, and stays as it is when it is stored once more.
 func FuzzStorable(f *testing.F) {
 	for _, s := range []string{`null`, `"\u0000"`, `{"\u0000":1,"a":"\\u0000"}`, `"\ud800"`, "\"\xff\"", `1e999999`,
 		`-1e-1001`, `1e1000`,
@@ -207,9 +207,13 @@ func FuzzLiteral(f *testing.F) {
 		if p.Literal && !p.NoHost && slices.ContainsFunc(p.Addrs, within) && p.Public() {
 			t.Errorf("%q is public: %+v", host, p)
 		}
-		last := p.Host[strings.LastIndexByte(strings.TrimRight(p.Host, "."), '.')+1:]
-		if _, err := strconv.ParseUint(strings.TrimRight(last, "."), 0, 64); err == nil && last != "" && !p.Literal &&
-			!p.NoHost {
+		last := strings.TrimRight(p.Host, ".")
+		last = strings.ToLower(last[strings.LastIndexByte(last, '.')+1:])
+		digits, base := last, 10
+		if hex, ok := strings.CutPrefix(last, "0x"); ok {
+			digits, base = hex, 16
+		}
+		if _, err := strconv.ParseUint(digits, base, 64); err == nil && !p.Literal && !p.NoHost {
 			t.Errorf("%q, which some take for an address, is %+v", host, p)
 		}
 		a := netip.AddrFrom4([4]byte{byte(number >> 24), byte(number >> 16), byte(number >> 8), byte(number)})
