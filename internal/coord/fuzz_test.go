@@ -30,3 +30,27 @@ func FuzzAnswer(f *testing.F) {
 		}
 	})
 }
+
+// Whatever another node says was assembled is refused, or has a hash that is that of its bytes, and is the same when it
+// is read once more.
+func FuzzReadMaking(f *testing.F) {
+	for _, s := range []string{`{}`, `null`, `[]`, `{"plan":null}`, `{"inputs":["s1","s1"]}`, `{"outputs":[{"id":""}]}`,
+		`{"inputs":["s1"],"outputs":[{"id":"s2","data":{"n":1.0}}],"plan":[{"name":"o","type":"sign","parties":["x@a"]}]}`,
+		`{"plan":[{"name":"o","type":"endorse","parties":["x@a"],"threshold":2}]}`, `{"assembled":{"a":1e2}}`, `{} {}`} {
+		f.Add([]byte(s))
+	}
+	d := New("tok", "a", Defaults("a", "b"), 1)
+	f.Fuzz(func(t *testing.T, kept []byte) {
+		m, brief, err := d.ReadMaking(kept)
+		if err != nil {
+			if brief.Hash != "" || err.Error() == "" {
+				t.Errorf("%q is refused, and is %+v: %v", kept, brief, err)
+			}
+			return
+		}
+		_, again, err := d.ReadMaking(kept)
+		if err != nil || again.Hash != brief.Hash || brief.Hash == "" || brief.Hash != HashOf(kept) {
+			t.Errorf("%q is %+v, and then %+v: %v", kept, m, again, err)
+		}
+	})
+}
