@@ -35,8 +35,10 @@ func FuzzAnswer(f *testing.F) {
 // is read once more.
 func FuzzReadMaking(f *testing.F) {
 	for _, s := range []string{`{}`, `null`, `[]`, `{"plan":null}`, `{"inputs":["s1","s1"]}`, `{"outputs":[{"id":""}]}`,
-		`{"inputs":["s1"],"outputs":[{"id":"s2","data":{"n":1.0}}],"plan":[{"name":"o","type":"sign","parties":["x@a"]}]}`,
-		`{"plan":[{"name":"o","type":"endorse","parties":["x@a"],"threshold":2}]}`, `{"assembled":{"a":1e2}}`, `{} {}`} {
+		`{"inputs":["s1"],"outputs":[{"id":"s2","data":{"n":1.0}}],` +
+			`"plan":[{"name":"o","type":"sign","parties":["x@a"]}]}`,
+		`{"plan":[{"name":"o","type":"endorse","parties":["x@a"],"threshold":2}]}`,
+		`{"assembled":{"a":1e2}}`, `{} {}`} {
 		f.Add([]byte(s))
 	}
 	d := New("tok", "a", Defaults("a", "b"), 1)
