@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/postern-dev/postern/internal/message"
 	"github.com/postern-dev/postern/internal/pgtest"
 )
@@ -418,45 +420,69 @@ func TestARestoredPeerForgetsNothingThatWasTakenBack(t *testing.T) {
 	s := newStrait(t)
 	at := s.chats("hello")
 	s.delivered(at)
-	far := func(sql string, into ...any) {
-		t.Helper()
-		var err error
-		if len(into) > 0 {
-			err = s.far.db.Pool.QueryRow(t.Context(), sql).Scan(into...)
-		} else {
-			_, err = s.far.db.Pool.Exec(t.Context(), sql)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	far(`CREATE TABLE backup AS SELECT * FROM postern.message`)
-	far(`CREATE TABLE backup_step AS SELECT * FROM postern.message_step`)
+	restore := s.backsUpFar()
 	want(t, 200, "POST", at+"/cancel", "")
-	ends := func(status string) {
-		t.Helper()
-		var is string
-		for end := time.Now().Add(time.Minute); is != status && time.Now().Before(end); {
-			if far(`SELECT status FROM postern.message`, &is); is != status {
-				time.Sleep(50 * time.Millisecond)
+	s.farIs("error")
+	restore("dispatched")
+	s.farIs("error")
+}
+
+// One that is restored to a time between the acknowledgement of a message and its answer is told that it has ended:
+// nothing is asked about it any more, and it would stand for ever.
+func TestARestoredPeerKeepsNoMessageOpenThatWasAnswered(t *testing.T) {
+	s := newStrait(t)
+	at := s.chats("hello")
+	s.delivered(at)
+	m := s.receives(1)[0]
+	s.says(m, "ack", "")
+	s.becomes(at, "acknowledged")
+	restore := s.backsUpFar()
+	s.says(m, "reply", `{"message": "yes", "message_format_type": "text"}`)
+	was := s.becomes(at, "processed")
+	restore("acknowledged")
+	s.farIs("error")
+	if is := want(t, 200, "GET", at, ""); fmt.Sprint(is) != fmt.Sprint(was) {
+		t.Errorf("%v, want it as it was: %v", is, was)
+	}
+}
+
+// backsUpFar keeps the messages of the other installation. restore brings them back into another life of its store,
+// where the only one has a status, and has the peer asked at once, as it is once a minute.
+func (s *strait) backsUpFar() (restore func(status string)) {
+	s.t.Helper()
+	exec := func(db *pgxpool.Pool, list ...string) {
+		s.t.Helper()
+		for _, sql := range list {
+			if _, err := db.Exec(s.t.Context(), sql); err != nil {
+				s.t.Fatal(err)
 			}
 		}
-		if is != status {
-			t.Fatalf("the message is %s at the peer, want %s", is, status)
+	}
+	exec(s.far.db.Pool, `CREATE TABLE backup AS SELECT * FROM postern.message`,
+		`CREATE TABLE backup_step AS SELECT * FROM postern.message_step`)
+	return func(status string) {
+		s.t.Helper()
+		exec(s.far.db.Pool, `DELETE FROM postern.message_step`, `DELETE FROM postern.message`,
+			`INSERT INTO postern.message SELECT * FROM backup`,
+			`INSERT INTO postern.message_step SELECT * FROM backup_step`, `UPDATE postern.store SET life = life + 1`)
+		s.farIs(status)
+		exec(s.near.db.Pool, `UPDATE postern.peer SET followed_until = followed_until - interval '1 hour'`)
+	}
+}
+
+// farIs waits until the only message that was sent to the other installation has a status there.
+func (s *strait) farIs(status string) {
+	s.t.Helper()
+	var is string
+	for end := time.Now().Add(time.Minute); is != status && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if err := s.far.db.Pool.QueryRow(s.t.Context(), `SELECT status FROM postern.message WHERE type = 'chat'`).
+			Scan(&is); err != nil {
+			s.t.Fatal(err)
 		}
 	}
-	ends("error")
-	far(`DELETE FROM postern.message_step`)
-	far(`DELETE FROM postern.message`)
-	far(`INSERT INTO postern.message SELECT * FROM backup`)
-	far(`INSERT INTO postern.message_step SELECT * FROM backup_step`)
-	far(`UPDATE postern.store SET life = life + 1`)
-	ends("dispatched")
-	if _, err := s.near.db.Pool.Exec(t.Context(), `UPDATE postern.peer
-		SET followed_until = followed_until - interval '1 hour'`); err != nil {
-		t.Fatal(err)
+	if is != status {
+		s.t.Fatalf("the message is %s at the peer, want %s", is, status)
 	}
-	ends("error")
 }
 
 // A receiver at the other installation that answers behind a deadline here, and before it is told to stop, is heard:

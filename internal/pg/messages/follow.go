@@ -85,9 +85,9 @@ type Following struct {
 
 // Follow takes for holder, until a time from now, each peer at which messages are open, or are to be stopped, or that
 // knows another life of this store, and that no other holder has, but for those in leave. One that was told to stop
-// something in a month is asked once a minute besides: it may have been restored, and then has to be told again. A
-// process that has a peer asks it what has become of them. One that asks without having it does no harm: each word is
-// compared with what is known, behind the lock of its message.
+// something in a month, or that processed something in seven days, is asked once a minute besides: it may have been
+// restored, and then has to be told what to stop. A process that has a peer asks it what has become of them. One that
+// asks without having it does no harm: each word is compared with what is known, behind the lock of its message.
 //
 // Two processes that come at once skip the rows that the other has locked; behind its lock a row is read as it is now,
 // so that a peer that was taken meanwhile does not fit the condition any more.
@@ -102,10 +102,16 @@ func (s *Store) Follow(ctx context.Context, holder string, until time.Duration, 
 				followed_until = x.now + $2::interval,
 				told_life = CASE WHEN x.idle THEN -1 ELSE p.told_life END
 			FROM (
-				SELECT p.peer_id, n.now, p.stop_told_at > n.now - interval '30 days'
-					AND coalesce(p.followed_until, '-infinity') < n.now - interval '1 minute' AS idle
+				SELECT p.peer_id, n.now, i.idle
 				FROM postern.peer p
 				CROSS JOIN (SELECT coalesce($3::timestamptz, clock_timestamp()) AS now) n
+				CROSS JOIN LATERAL (SELECT CASE
+					WHEN coalesce(p.followed_until, '-infinity') >= n.now - interval '1 minute' THEN false
+					ELSE coalesce(p.stop_told_at > n.now - interval '30 days', false)
+						OR EXISTS (SELECT FROM postern.message m WHERE m.status = 'processed'
+							AND m.context_id = p.context_id AND m.context_id IS NOT NULL AND m.peer = p.name
+							AND m.peer IS NOT NULL AND m.ended_at > n.now - interval '7 days')
+					END AS idle) i
 				WHERE p.url <> ''
 					AND p.removed_at IS NULL
 					AND (p.context_id, p.name) NOT IN (SELECT x.* FROM unnest($4::int[], $5::text[]) x)
@@ -113,9 +119,9 @@ func (s *Store) Follow(ctx context.Context, holder string, until time.Duration, 
 					AND (EXISTS (SELECT FROM postern.message m WHERE m.context_id = p.context_id
 							AND m.peer = p.name AND m.ended_at IS NULL AND m.delivered_at IS NOT NULL)
 						OR EXISTS (SELECT `+toStopSQL+` p.life_at AND m.context_id = p.context_id AND m.peer = p.name)
+						OR EXISTS (SELECT `+toStopDoneSQL+`)
 						OR p.told_life <> (SELECT x.life FROM postern.store x)
-						OR p.stop_told_at > n.now - interval '30 days'
-							AND coalesce(p.followed_until, '-infinity') < n.now - interval '1 minute')
+						OR i.idle)
 				ORDER BY p.peer_id
 				FOR UPDATE OF p SKIP LOCKED) x
 			WHERE p.peer_id = x.peer_id
@@ -280,7 +286,8 @@ func (s *Store) readWords(ctx context.Context, contextID int32, peer string, ask
 }
 
 // Hear takes what a peer says of a message. A word that is known changes nothing, so that it may come twice, late, or
-// from two processes that follow at one time. A word that comes behind an end here is kept as late.
+// from two processes that follow at one time. A word that comes behind an end here is kept as late, but for that of the
+// answer which is here: one that is told to stop a message again says it again.
 func (s *Store) Hear(ctx context.Context, f Following, w Word) error {
 	var queue int64
 	err := s.Run(ctx, func(t *db.Txn) error {
@@ -298,6 +305,12 @@ func (s *Store) Hear(ctx context.Context, f Following, w Word) error {
 			return err
 		}
 		if m.PeerSteps = w.Steps; m.Status.Ended() {
+			switch known, err := s.answeredBy(ctx, t, m, w); {
+			case err != nil:
+				return err
+			case known:
+				return t.Rollback(ctx)
+			}
 			s.Late(b, m, w.event(), int64(w.Steps), "peer:"+f.Peer, w, now)
 			return s.commit(ctx, t, b, m)
 		}
@@ -317,6 +330,21 @@ func (s *Store) Hear(ctx context.Context, f Following, w Word) error {
 		s.flows.ToldAway(ctx, queue)
 	}
 	return err
+}
+
+// answeredBy says that a message was processed, and that a word says so, with the same result.
+func (s *Store) answeredBy(ctx context.Context, t *db.Txn, m *Message, w Word) (known bool, err error) {
+	if m.Status != message.Processed || message.Status(w.Status) != message.Processed {
+		return false, nil
+	}
+	var id uuid.UUID // of its result
+	if w.Result != nil {
+		id = w.Result.ID
+	}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT coalesce((SELECT r.peer_message FROM postern.message r WHERE r.reply_to = $1 AND r.type = 'result'),
+		$3) = $2`, m.ID, id, uuid.UUID{}).QueryRow(func(row pgx.Row) error { return row.Scan(&known) })
+	return known, t.Send(ctx, b)
 }
 
 // event is what has happened at the peer, in the words of the machine.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/postern-dev/postern/internal/message"
 	"github.com/postern-dev/postern/internal/pg/messages"
 )
 
@@ -165,5 +166,93 @@ func TestARestoredStoreAsksThePeersThatKnewIt(t *testing.T) {
 	w.Must(s.Unfollow(w.Ctx, "one")) // as a process that stops does
 	follows(1)
 	knows()
+	follows(0)
+}
+
+// A peer whose store was restored may have open again what was processed here in the days before: it is told to stop
+// that, too, once for each life. What it says then of its copy changes nothing here; another answer is kept as late.
+func TestARestoredPeerIsToldToStopWhatWasProcessed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.S.Messages
+	f := w.far()
+	tells := func(want ...uuid.UUID) {
+		t.Helper()
+		for len(want) > 0 {
+			stop, abort, err := s.ToStop(w.Ctx, f)
+			if w.Must(err); !slices.Equal(stop, want[:min(len(want), 100)]) || len(abort) > 0 {
+				t.Fatalf("it is told to stop %d: %v, abort %v, want %d: %v", len(stop), stop, abort, len(want), want)
+			}
+			w.Must(s.Stopped(w.Ctx, f, stop, w.lives(f, 0)))
+			want = want[len(stop):]
+		}
+		if stop, _, err := s.ToStop(w.Ctx, f); err != nil || len(stop) > 0 {
+			t.Errorf("it is told to stop %v %v, want none", stop, err)
+		}
+	}
+	answer := &messages.Told{ID: uuid.New(), Format: "text", Body: "yes"}
+	hears := func(id uuid.UUID, steps int, r *messages.Told) {
+		t.Helper()
+		w.Must(s.Hear(w.Ctx, f, messages.Word{ID: id, Steps: steps, Status: "processed", Result: r}))
+	}
+	w.lives(f, 5)
+	old, id := w.toFar("old"), w.toFar("hello")
+	hears(old, 4, nil)
+	w.Later(8 * 24 * time.Hour)
+	hears(id, 4, answer)
+	w.Later(time.Second)
+	tells()
+	was := w.Lines(`SELECT to_jsonb(m) - 'stop_told_at' || jsonb_build_object('late', (SELECT count(*)
+		FROM postern.message_late)) FROM postern.message m ORDER BY message_id`)
+	w.lives(f, 6)
+	tells(id)
+	hears(id, 7, answer) // its jobs have written more
+	w.Same(w.Lines(`SELECT to_jsonb(m) - 'stop_told_at' || jsonb_build_object('late', (SELECT count(*)
+		FROM postern.message_late)) FROM postern.message m ORDER BY message_id`), was...)
+	after := w.toFar("after")
+	hears(after, 4, nil)
+	tells()
+	w.Later(time.Second)
+	w.lives(f, 7)
+	tells(id, after)
+	hears(id, 8, &messages.Told{ID: uuid.New(), Format: "text", Body: "twice"})
+	w.Same(w.late(id), string(message.OnResult))
+
+	w.Exec(`INSERT INTO postern.message
+		SELECT (jsonb_populate_record(m, jsonb_build_object('message_id', gen_random_uuid()))).*
+		FROM postern.message m, generate_series(1, 150)
+		WHERE m.message_id = $1`, after)
+	var all []uuid.UUID
+	w.Must(w.S.Pool().QueryRow(w.Ctx, `SELECT array_agg(message_id ORDER BY ended_at, message_id)
+		FROM postern.message
+		WHERE context_id IS NOT NULL AND message_id <> $1`, old).Scan(&all))
+	w.Later(time.Second)
+	w.lives(f, 8)
+	tells(all...)
+}
+
+// A peer at which something was processed in the days before is asked once a minute also where nothing is open there:
+// it may have been restored.
+func TestAPeerThatHasProcessedSomethingIsAskedOnceAMinute(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.far()
+	w.lives(f, 5)
+	id := w.toFar("hello")
+	w.Must(w.S.Messages.Hear(w.Ctx, f, messages.Word{ID: id, Steps: 4, Status: "processed"}))
+	follows := func(want int) {
+		t.Helper()
+		list, err := w.S.Messages.Follow(w.Ctx, "one", time.Minute)
+		if err != nil || len(list) != want {
+			t.Errorf("it follows %v %v, want %d", list, err, want)
+		}
+		w.lives(f, 5)
+	}
+	follows(1)
+	follows(0)
+	w.Later(3 * time.Minute)
+	follows(1)
+	follows(0)
+	w.Later(8 * 24 * time.Hour)
 	follows(0)
 }

@@ -49,14 +49,33 @@ const toStopSQL = `FROM postern.message m
 	WHERE m.status = 'error' AND m.routed_at IS NOT NULL AND m.context_id IS NOT NULL AND m.peer IS NOT NULL
 		AND coalesce(m.stop_told_at, '-infinity') <`
 
+// toStopDoneSQL finds messages that were processed here in the days before the store of their peer had another life.
+// The restored store may have them open again, and would hand them out anew, or keep them for ever. p is the row of the
+// peer. peers.Store.Lives notes from when on they are, and Stopped, once some were told, from when on there are others.
+const toStopDoneSQL = `FROM postern.message m
+	WHERE m.status = 'processed' AND m.context_id IS NOT NULL AND m.peer IS NOT NULL AND m.context_id = p.context_id
+		AND m.peer = p.name AND m.ended_at >= p.stop_from AND m.ended_at <= p.life_at
+		AND coalesce(m.stop_told_at, '-infinity') < p.life_at`
+
 // ToStop lists messages that a peer is to stop, and among them those whose jobs it is to stop, too: they carry jobs of
-// this installation.
+// this installation. Those that have ended in error here come first: they are not to be done.
 func (s *Store) ToStop(ctx context.Context, f Following) (stop, abort []uuid.UUID, err error) {
-	rows, err := s.Db(ctx).Query(ctx, `SELECT m.message_id, m.carries_job `+toStopSQL+`
-				(SELECT p.life_at FROM postern.peer p WHERE p.context_id = $1 AND p.name = $2)
-			AND m.context_id = $1
-			AND m.peer = $2
-		ORDER BY coalesce(m.stop_told_at, '-infinity'), m.message_id
+	rows, err := s.Db(ctx).Query(ctx, `SELECT x.message_id, x.carries_job
+		FROM (
+			(SELECT m.message_id, m.carries_job, false AS done, coalesce(m.stop_told_at, '-infinity') AS at
+			`+toStopSQL+` (SELECT p.life_at FROM postern.peer p WHERE p.context_id = $1 AND p.name = $2)
+				AND m.context_id = $1
+				AND m.peer = $2
+			ORDER BY coalesce(m.stop_told_at, '-infinity'), m.message_id
+			LIMIT $3)
+			UNION ALL
+			(SELECT m.message_id, m.carries_job, true, m.ended_at
+			FROM postern.peer p
+			CROSS JOIN LATERAL (SELECT m.message_id, m.carries_job, m.ended_at `+toStopDoneSQL+`
+				ORDER BY m.ended_at, m.message_id
+				LIMIT $3) m
+			WHERE p.context_id = $1 AND p.name = $2)) x
+		ORDER BY x.done, x.at, x.message_id
 		LIMIT $3`, f.Context, f.Peer, stoppedAtOnce)
 	if err != nil {
 		return nil, nil, db.Known(err)
@@ -79,8 +98,10 @@ func (s *Store) ToStop(ctx context.Context, f Following) (stop, abort []uuid.UUI
 // the life, and the same holds; both times only rise, whatever a clock does.
 func (s *Store) Stopped(ctx context.Context, f Following, ids []uuid.UUID, life int64) error {
 	_, err := s.Exec(ctx, `WITH p AS (
-			UPDATE postern.peer
-			SET stop_told_at = greatest(coalesce($4::timestamptz, clock_timestamp()), stop_told_at, life_at)
+			UPDATE postern.peer p
+			SET stop_told_at = greatest(coalesce($4::timestamptz, clock_timestamp()), stop_told_at, life_at),
+				stop_from = (SELECT min(m.ended_at) `+toStopDoneSQL+`
+					AND m.message_id <> ALL (coalesce($3, '{}'::uuid[])))
 			WHERE context_id = $1 AND name = $2 AND life IS NOT DISTINCT FROM nullif($5::bigint, 0)
 			RETURNING stop_told_at)
 		UPDATE postern.message m
