@@ -159,6 +159,30 @@ func Digest(raw []byte) []byte {
 	return sum[:]
 }
 
+// Content is what an envelope says, whenever it was signed: without created_at, with the format that it has where it
+// names none, and with its jobs written in one way. nil: it cannot be read.
+func Content(raw []byte) *Signed {
+	var e Envelope
+	s := &Signed{}
+	if json.Unmarshal(raw, &e) != nil || json.Unmarshal(e.Payload, s) != nil {
+		return nil
+	}
+	if s.CreatedAt = (time.Time{}); s.Format == "" {
+		s.Format = DefaultFormat
+	}
+	if len(s.Jobs) == 0 {
+		return s
+	}
+	d := json.NewDecoder(bytes.NewReader(s.Jobs))
+	d.UseNumber()
+	var jobs any
+	if d.Decode(&jobs) != nil {
+		return nil
+	}
+	s.Jobs, _ = json.Marshal(jobs) // it was JSON
+	return s
+}
+
 // Unsigned refuses an envelope whose signature is not believed.
 func Unsigned(format string, args ...any) error {
 	return fault.New(fault.Forbidden, "bad_actor_signature", "envelope: "+format, args...).About("/envelope")

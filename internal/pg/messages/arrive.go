@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"reflect"
 	"time"
 
 	"github.com/google/uuid"
@@ -91,18 +92,37 @@ func (s *Store) answered(ctx context.Context, a Arrival, signed string) (*uuid.U
 	return a.ReplyTo, nil
 }
 
-// arrived finds a message that a peer has brought before; nil for none. Compared is what its actor
-// signed, however the envelope around it is written.
+// arrived finds a message that a peer has brought before; nil for none. Compared is what its actor signed, however the
+// envelope around it is written, and whenever it was signed.
 func (s *Store) arrived(ctx context.Context, a Arrival) (*Message, error) {
 	list, err := s.query(ctx, `WHERE m.context_id IS NULL AND (m.target_id, m.peer, m.peer_message) = ($1, $2, $3)`,
 		a.Context.ID, a.Peer, a.ID)
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	if !bytes.Equal(message.Digest(list[0].Envelope), message.Digest(a.Envelope)) {
-		return nil, fault.New(fault.Conflict, message.CodeConflict, "message %s is another one here", a.ID)
+	if bytes.Equal(message.Digest(list[0].Envelope), message.Digest(a.Envelope)) {
+		return list[0], nil
 	}
-	return list[0], nil
+	if said := message.Content(a.Envelope); said != nil {
+		answers, err := s.answered(ctx, a, said.ReplyTo)
+		if err != nil || saysSame(list[0], a.Envelope, answers) {
+			return list[0], err
+		}
+	}
+	return nil, fault.New(fault.Conflict, message.CodeConflict, "message %s is another one here", a.ID)
+}
+
+// saysSame says that an envelope has the content of a message that is there. A peer that was restored may have signed
+// it anew, and may call the message that it answers by another name.
+func saysSame(there *Message, envelope []byte, answers *uuid.UUID) bool {
+	was, is := message.Content(there.Envelope), message.Content(envelope)
+	if was == nil || is == nil {
+		return false
+	}
+	if there.ReplyTo != nil && answers != nil && *there.ReplyTo == *answers {
+		is.ReplyTo = was.ReplyTo
+	}
+	return reflect.DeepEqual(was, is)
 }
 
 // arrive is Arrive for a message that was verified.
@@ -189,8 +209,8 @@ func knows(ctx context.Context, t *db.Txn, there *Message, id uuid.UUID) error {
 	return t.Commit(ctx, b)
 }
 
-// sameArrival finds the message of a peer that has this id there, this envelope, or this ref of its actor, nil for
-// none.
+// sameArrival finds the message of a peer that has this id there, this envelope, or this ref of its actor with the same
+// content, nil for none.
 func (s *Store) sameArrival(ctx context.Context, t *db.Txn, m *Message) (*Message, error) {
 	var list []*Message
 	var stopped bool
@@ -224,7 +244,7 @@ func (s *Store) sameArrival(ctx context.Context, t *db.Txn, m *Message) (*Messag
 	if len(list) == 0 {
 		return nil, nil
 	}
-	if !bytes.Equal(list[0].hash, m.hash) {
+	if !bytes.Equal(list[0].hash, m.hash) && !saysSame(list[0], m.Envelope, m.ReplyTo) {
 		return nil, fault.New(fault.Conflict, message.CodeConflict, "ref %d of its actor names message %s here, which "+
 			"differs: choose another ref", deref(m.Ref), list[0].ID).About("/ref")
 	}

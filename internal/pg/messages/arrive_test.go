@@ -258,3 +258,39 @@ func TestAnAnswerNamesItsMessageAsItIsCalledThere(t *testing.T) {
 		t.Errorf("%d messages answer it: %v", len(list), err)
 	}
 }
+
+// A sender that was restored posts a ref again, signed anew: with the same content it is the message that is there,
+// under its new id from then on. Another content, or one for another audience, is refused as before.
+func TestARefThatIsSignedAnewIsKnown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ref := int64(5)
+	at := w.Now
+	says := func(body string, change ...func(*message.Signed)) messages.Arrival {
+		at = at.Add(time.Second)
+		return w.brought(append(change, func(s *message.Signed) {
+			if s.Ref, s.CreatedAt = &ref, at; s.Type == message.Chat {
+				s.Body = body
+			}
+		})...)
+	}
+	jobs := func(script string) func(s *message.Signed) {
+		return func(s *message.Signed) {
+			ref = 6
+			s.Type, s.Body = message.Job, ""
+			s.Jobs = json.RawMessage(`[{"script": "` + script + `", "script_type": "python"}]`)
+		}
+	}
+	first, again := says("hello"), says("hello")
+	w.Same([]string{w.arrives(w.S, first), w.arrives(w.S, again), w.arrives(w.S, again)}, "ok", "known", "known")
+	w.Same([]string{w.arrives(w.S, says("other"))}, "idempotency_conflict")
+	w.Same([]string{w.arrives(w.S, says("hello", func(s *message.Signed) { s.Topic = "t" }))}, "idempotency_conflict")
+	w.Same([]string{w.arrives(w.S, says("hello", func(s *message.Signed) { s.Format = "text" }))}, "known")
+	w.Same([]string{w.arrives(w.S, says("", jobs("1"))), w.arrives(w.S, says("", jobs("1")))}, "ok", "known")
+	w.Same([]string{w.arrives(w.S, says("", jobs("2")))}, "idempotency_conflict")
+	w.Same(w.Lines(`SELECT type || ' ' || count(*)
+		FROM postern.message
+		GROUP BY type
+		ORDER BY type`), "chat 1", "job 1")
+	w.Same(w.Lines(`SELECT count(*)::text FROM postern.job`), "1")
+}
