@@ -125,10 +125,17 @@ func endOfMessage(id string, m record, wait time.Duration) error {
 	}
 }
 
-// body is what the flags say of a message.
+// body is what the flags say of a message. Beside an envelope the type and the format are said where they were given:
+// they are signed.
 func (s *sending) body(cmd *cobra.Command, args []string) ([]byte, error) {
 	to := map[string]any{"context": args[0]}
-	in := map[string]any{"to": to, "message_type": s.typ, "message_format_type": s.format}
+	in := map[string]any{"to": to}
+	if s.envelope == "" || cmd.Flags().Changed("type") {
+		in["message_type"] = s.typ
+	}
+	if s.envelope == "" || cmd.Flags().Changed("format") {
+		in["message_format_type"] = s.format
+	}
 	for _, f := range []struct {
 		into        map[string]any
 		name, value string

@@ -86,7 +86,8 @@ func (a *API) opened(ctx context.Context, in *MessageInput, p *messages.Posted) 
 	return in.agree(s)
 }
 
-// agree fills in what the request leaves out, and refuses what it says otherwise than what was signed.
+// agree fills in what the request leaves out, and refuses what it says otherwise than what was signed. A format that
+// was not signed is the default one.
 func (in *MessageInput) agree(s *message.Signed) error {
 	var jobs []JobInput
 	if len(s.Jobs) > 0 {
@@ -106,7 +107,7 @@ func (in *MessageInput) agree(s *message.Signed) error {
 		{"/to/actor", &in.To.Actor, s.Actor},
 		{"/to/topic", &in.To.Topic, name(s.Topic)},
 		{"/message_type", &in.Type, s.Type},
-		{"/message_format_type", &in.Format, s.Format},
+		{"/message_format_type", &in.Format, s.Spec(0).Format},
 		{"/message", &in.Body, s.Body},
 		{"/timeout", &in.Timeout, s.Timeout},
 		{"/timeout_ack", &in.TimeoutAck, s.Ack},
