@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -171,7 +170,9 @@ func TestASecretIsChangedAtOneEndAndThenAtTheOther(t *testing.T) {
 	p.says("")
 
 	p.far.want(204, "DELETE", "/peers/near", "")
-	p.says("peer_http_404")
+	if a := p.says("peer_unauthenticated"); !strings.Contains(a.raw, "no such peer") {
+		t.Error(a.raw)
+	}
 	p.far.want(201, "PUT", "/peers/near", `{"secret": "`+secretTwo+`"}`)
 	p.says("")
 }
@@ -345,10 +346,41 @@ func TestACallThatWasOverheardIsNoOtherCall(t *testing.T) {
 	if a := p.far.call("POST", "/contexts/default/peers/near/hello", `{}`); a.status != 401 {
 		t.Error(a.raw)
 	}
-	var said map[string]any
-	if a := p.far.call("POST", "/contexts/default/peers/none/hello", `{}`); a.status != 404 ||
-		json.Unmarshal([]byte(a.raw), &said) != nil {
-		t.Error(a.raw)
+}
+
+// A stranger at the doors is told the same wherever it knocks, signed or not: neither which contexts and processors
+// there are, nor which peers these have.
+func TestAStrangerLearnsNothingAtADoor(t *testing.T) {
+	d := openDoor(t, callsLoopback(t))
+	d.want(201, "PUT", "/peers/near", `{"secret": "`+secretOne+`"}`)
+	d.want(201, "PUT", "/processors/main", `{"tick_interval": "0s"}`)
+	d.want(200, "PUT", "/processors/main/peers/near", `{"secret": "`+secretOne+`"}`)
+	stranger, err := remote.ParseSecret(secretTwo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]bool{}
+	for _, path := range []string{
+		"default/peers/near/hello", "default/peers/none/hello", "none/peers/near/hello",
+		"default/processors/main/peers/near/dispatch/T", "default/processors/main/peers/none/dispatch/T",
+		"default/processors/none/peers/near/dispatch/T", "none/processors/main/peers/near/dispatch/T",
+	} {
+		below := "dispatch/T"
+		if part := strings.Split(path, "/"); part[1] == "peers" {
+			below = remote.PeerPath(d.store.Installation(), part[0], part[2], "hello")
+		}
+		signed := headersOf(remote.Message{ID: below + "/x", Body: []byte(`{}`), Secrets: [][]byte{stranger}}.
+			Header(time.Now()))
+		for _, headers := range [][]string{nil, signed} {
+			a := d.call("POST", "/contexts/"+path, `{}`, headers...)
+			if a.status != 401 || a.str("code") != "unauthenticated" {
+				t.Errorf("%s: %d %s", path, a.status, a.raw)
+			}
+			said[fmt.Sprint(headers != nil, strings.Replace(a.raw, a.str("request_id"), "", 1))] = true
+		}
+	}
+	if len(said) != 2 {
+		t.Errorf("it is told %v, want the same at each door", said)
 	}
 }
 
