@@ -43,6 +43,11 @@ func (s *Store) NoNode(ctx context.Context, q peers.Querier, contextID int32, na
 		strings.Join(domains, ", ")).With("domains", domains).With("open_permits", permits)
 }
 
+// PeerWaits is true of a peer p for which messages of a domain wait (peers.Store.Waits).
+const PeerWaits = `EXISTS (SELECT FROM postern.domain d
+	JOIN postern.coord_out o USING (domain_id)
+	WHERE d.context_id = p.context_id AND o.node = p.name)`
+
 // knowsNodes refuses nodes that are no peers of the context, or that it cannot call. The rows of the peers stay locked
 // until the commit: one that is about to be removed is refused here, or finds the domain.
 func (s *Store) knowsNodes(ctx context.Context, t *db.Txn, contextID int32, set Settings) error {

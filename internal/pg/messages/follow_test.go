@@ -445,3 +445,31 @@ func TestARefusalOfAMessageThatMayBeDoneSaysSo(t *testing.T) {
 		ends(id, x.r, x.code)
 	}
 }
+
+// A peer that has refused a check counts as one that refuses while something waits for it: where nothing does, no call
+// would find the refusal over.
+func TestAPeerRefusesWhileSomethingWaitsForIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.far()
+	w.Must(w.S.Refresh(w.Ctx))
+	p, err := w.S.Installations.Peer(w.Ctx, f.Context, f.Peer)
+	w.Must(err)
+	w.Must(w.S.Installations.Met(w.Ctx, p, "", "peer_unauthenticated", "another secret"))
+	w.Later(time.Minute)
+	refuses := func(want bool) {
+		t.Helper()
+		v, err := w.S.Installations.TakeSample(w.Ctx)
+		if w.Must(err); (v.Refused >= 60) != want || (v.States["refuses"] == 1) != want || !want && v.Refused != 0 {
+			t.Errorf("%+v, want that it refuses: %v", v, want)
+		}
+	}
+	refuses(false)
+	id := w.leave("hello")[0]
+	refuses(true)
+	_, err = w.S.Messages.Cancel(w.Ctx, w.By, id)
+	w.Must(err)
+	refuses(true) // it is to be told
+	w.Must(w.S.Messages.Stopped(w.Ctx, f, []uuid.UUID{id}, 0))
+	refuses(false)
+}

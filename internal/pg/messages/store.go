@@ -49,6 +49,10 @@ func New(core *pg.Store, r *reads.Store, jobs *flows.Store, installations *peers
 	core.Make(peersMade())
 	jobs.MessageEnded, jobs.CountDown, jobs.Away = s.ring, countDown, away{s}
 	installations.Removed, installations.OpenAt = s.endRemoved, s.openAt
+	installations.Waits(`EXISTS (SELECT FROM postern.message m
+		WHERE m.context_id = p.context_id AND m.peer = p.name AND m.ended_at IS NULL)`)
+	installations.Waits(`EXISTS (SELECT ` + toStopSQL + ` p.life_at
+		AND m.context_id = p.context_id AND m.peer = p.name)`)
 	core.Make(pg.Made{Maker: forgetter{s: s}, Owns: func(string, string) bool { return false }})
 	core.RegisterKind(Messages, `EXISTS (SELECT FROM postern.message)`)
 	core.RegisterKind(Removed, `EXISTS (SELECT FROM postern.peer p

@@ -12,6 +12,7 @@ import (
 // Store keeps peers. It is safe for concurrent use.
 type Store struct {
 	*pg.Store
+	waits []string // as Waits registers them
 	// Removed ends what removed peers have, and is told behind the commit that removes one; nil: there is nothing.
 	Removed func(context.Context) error
 	// OpenAt counts the messages to a peer, and the jobs for it, that have not ended; nil: there are none. It reads

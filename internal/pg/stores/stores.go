@@ -53,5 +53,6 @@ func Open(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) (*Store, er
 	s.Messages = messages.New(s.Store, s.Reads, s.Flows, s.Installations, s.Deliveries)
 	s.Domains = domains.New(s.Store, s.Reads, s.Deliveries)
 	s.Installations.Used = s.Domains.NoNode
+	s.Installations.Waits(domains.PeerWaits)
 	return s, s.Start(ctx)
 }
