@@ -21,6 +21,7 @@ import (
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/sequencer"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // How a node follows what peers have: it looks each second for peers at which something is open, has each for its TTL
@@ -127,6 +128,9 @@ func (p *Peers) deliver(ctx context.Context, l *pg.Lease, call remote.Call) (a o
 // or has refused it for good: the core gives up what it cannot read, and what a retry does not help, and then nothing
 // would bring the message any more.
 func brought(a outbox.Answer, now time.Time) outbox.Answer {
+	if a.Class == outbox.ClassAmbiguous && twin.Planted("unclear_is_refusal") {
+		a.Class = outbox.ClassRejected
+	}
 	switch {
 	case a.Class == outbox.ClassRetry:
 		a.Class, a.Scope, a.Until, a.After = outbox.ClassBlocked, outbox.ScopeQueue, now.Add(a.After), 0

@@ -162,6 +162,45 @@ var twins = []twin{
 		caught: "nothing stands still", faults: "-", stands: true,
 		o: options{seconds: 5, settle: 5 * time.Second},
 	},
+	{
+		name: "context_not_heeded", planted: "a request goes to the context of its key, whichever it names",
+		caught: "a context is a wall", faults: "-", o: options{load: "systems", seconds: 5, settle: 10 * time.Second},
+	},
+	{
+		name: "result_told_twice", planted: "the result of an event is told by two transactions",
+		caught: "an event calls its tool once, and its result is told once", faults: "-",
+		o: options{load: "systems", seconds: 5, settle: 10 * time.Second},
+	},
+	{
+		name: "rejection_is_success", planted: "a batch goes on behind a message that was rejected",
+		caught: "a batch ends as its messages do", faults: "-",
+		o: options{load: "systems", seconds: 5, settle: 10 * time.Second},
+	},
+	{
+		name: "success_tried_again", planted: "a job is tried again though it has succeeded",
+		caught: "no job is executed again after a recorded success", faults: "-",
+		o: options{load: "flows", seconds: 6, settle: 10 * time.Second},
+	},
+	{
+		name: "inputs_left_out", planted: "a job is not given the results of those that it needs",
+		caught: "a job reads the recorded results", faults: "-",
+		o: options{load: "flows", seconds: 6, settle: 10 * time.Second},
+	},
+	{
+		name: "message_new_each_time", planted: "a message is stored whenever it is brought",
+		caught: "no message is processed twice", faults: "line-double",
+		o: options{load: "peers", seconds: 8, settle: 10 * time.Second},
+	},
+	{
+		name: "unclear_is_refusal", planted: "a call of a peer without an answer is taken for a refusal",
+		caught: "no message is lost", faults: "line-cut,line-drop",
+		o: options{load: "peers", seconds: 10, settle: 15 * time.Second},
+	},
+	{
+		name: "letters_without_queue", planted: "what an actor writes to a peer is brought without an order",
+		caught: "messages of one caller keep their order", faults: "line-drop,line-late",
+		o: options{load: "peers", seconds: 12, settle: 15 * time.Second},
+	},
 }
 
 // picked lists the twins that names picks: all, short (those of some seconds, one for each promise that they break), or
@@ -289,6 +328,9 @@ func (t *twin) run(ctx context.Context, bin, planted string) (by []string, err e
 	}
 	if o.every == 0 {
 		o.every = 2 * time.Second
+	}
+	if o.hasFlows() { // fewer than fewOpen, as what is broken may keep them open
+		o.flows, o.open, o.runners, o.box, o.brief = fewOpen-1, fewOpen, 2, os.Getuid() == 0, true
 	}
 	if t.faults != "-" {
 		if o.faults, err = chosen(t.faults, ""); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/processor"
 	"github.com/postern-dev/postern/internal/strict"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // alwaysAgain is how often the message to another installation is sent again. That knows it by its name, and so sending
@@ -59,6 +60,8 @@ func (o outcome) of(v *Batch) ending {
 	case o.state == "CANCELLED" && o.text == undelivered && !o.taken:
 		return ending{on: processor.Undelivered, text: o.text}
 	case v.DeliverAs == "" && o.state == "DONE":
+		return ending{on: processor.Succeeded}
+	case v.DeliverAs == "" && twin.Planted("rejection_is_success"):
 		return ending{on: processor.Succeeded}
 	case v.DeliverAs == "":
 		return ending{on: processor.Failed, text: o.text, unclear: o.state == "UNRESOLVED"}

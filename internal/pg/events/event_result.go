@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/channels"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // ResultBody is what the workflow is told of an event (S1.14).
@@ -135,6 +136,11 @@ func (s *Store) resultsOf(ctx context.Context, l leaderChannel, held []channels.
 			Poster: outbox.ByLeader, Type: leader.TypeResult, Data: data})
 		one := v
 		of = append(of, &one)
+		if twin.Planted("result_told_twice") {
+			again := *subs[len(subs)-1]
+			again.UID += ":2"
+			subs, of = append(subs, &again), append(of, &one)
+		}
 		return nil
 	})
 	return subs, of, db.Known(err)

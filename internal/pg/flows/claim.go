@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // Taken is a try that a runner holds from now on, with all that it needs.
@@ -321,7 +322,7 @@ func (s *Store) provide(ctx context.Context, t *db.Txn, list []*Taken) error {
 	var size int
 	b.Queue(inputsSQL, ids).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&job, &size, &inputs}, func() error {
-			if v := of[job]; size > flow.MaxInputs {
+			if v := of[job]; size > flow.MaxInputs || twin.Planted("inputs_left_out") {
 				v.Omitted = true
 			} else {
 				v.Inputs = slices.Clone(inputs)
