@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/safe"
 	"github.com/postern-dev/postern/internal/twin"
 )
 
@@ -106,6 +107,12 @@ func (a *API) postTransaction(ctx context.Context, in *postInput) (*transactionO
 	if err != nil { // it is stored, whether it can be read or not
 		a.Log.WarnContext(ctx, "what was posted could not be read back", "tx", acc.ID, "error", err)
 		t = accepted(sub, acc, scopeOf(ctx).Context.Name)
+	}
+	if twin.Planted("goroutine_left") {
+		go safe.Run("post", func() { select {} })
+	}
+	if acc.ID.Seq%8 == 7 && twin.Planted("panic_in_request") {
+		panic("planted")
 	}
 	out := showTransaction(t)
 	out.Status, out.Location, out.Applied = 201, location(acc.ID), applied

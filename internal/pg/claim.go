@@ -443,6 +443,9 @@ func (c *claim) write(b *pgx.Batch, load *loader) {
 		q := p.q
 		c.e.leave(q)
 		c.e.own(q, c.node)
+		if p.lane.kind == "resume" && twin.Planted("attempt_anew_on_takeover") {
+			q.Attempt++
+		}
 		if p.lane.kind != "resume" {
 			if p.sender != nil {
 				q.Sender = p.sender.id
@@ -488,6 +491,11 @@ func (c *claim) leases(ctx context.Context, load *loader) (leases []*Lease, err 
 		l.Resume = p.lane.kind == "resume"
 		l.Probe, l.ProbeSender = p.lane.probe, p.sender != nil && p.sender.probe
 		leases = append(leases, l)
+		if len(l.ahead) > 0 && twin.Planted("next_leased_beside") {
+			next := *l
+			next.Task, next.ahead = l.ahead[0], nil
+			leases = append(leases, &next)
+		}
 	}
 	if len(left) > 0 {
 		_, _, err := c.s.GiveUp(ctx, c.node, left)

@@ -305,6 +305,9 @@ func (in *ingest) decide(ctx context.Context, t *db.Txn) error {
 			in.waits[nameKey{sub.ContextID, sub.Queue}] = sub.Queue != ""
 			continue
 		}
+		if twin.Planted("data_of_neighbour") && i > 0 {
+			sub.Data = in.subs[i-1].Data
+		}
 		id, err := in.admit(ctx, t, sub, in.deps.fateOf(i))
 		if err == nil && in.deps != nil {
 			in.deps.placed[i] = id
@@ -345,7 +348,7 @@ func (in *ingest) nothing() {
 }
 
 func replay(sub *Submission, known keyRow) Accepted {
-	if !bytes.Equal(sub.Hash, known.hash) {
+	if !bytes.Equal(sub.Hash, known.hash) || twin.Planted("key_known_is_conflict") {
 		return Accepted{ID: known.id, Err: fault.New(fault.Conflict, "idempotency_conflict",
 			"uid %q names a transaction with another body: use a new uid, or send the same body", fault.Clip(sub.UID)).
 			With("existing", map[string]any{"id": known.id.String(), "uid": sub.UID})}

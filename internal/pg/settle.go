@@ -445,6 +445,9 @@ func (st *settlement) outcome(q *QueueRow, a *Answer) *outcomeRow {
 	if twin.Planted("nonce_without_row") {
 		o.Nonce = ""
 	}
+	if o.State == outbox.FAILED && twin.Planted("failure_is_done") {
+		o.State = outbox.DONE
+	}
 	return o
 }
 

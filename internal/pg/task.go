@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // Task is the stored body of one transaction.
@@ -138,6 +139,9 @@ func (m bodies) run(id outbox.ID) (list []*Task) {
 	for seq := id.Seq + 1; ; seq++ {
 		t := m[position{id.Queue, seq}]
 		if t == nil {
+			if len(list) > 1 && twin.Planted("second_before_first") {
+				list[0], list[1] = list[1], list[0]
+			}
 			return list
 		}
 		list = append(list, t)

@@ -163,6 +163,47 @@ var twins = []twin{
 		o: options{seconds: 5, settle: 5 * time.Second},
 	},
 	{
+		name: "next_leased_beside", planted: "the second of a queue is leased together with the first",
+		caught: "one of a queue is under way", faults: "-",
+		o: options{seconds: 6, settle: 6 * time.Second, queues: 4, worker: workerSettings{Takes: 50 * time.Millisecond}},
+	},
+	{
+		name: "second_before_first", planted: "of what waits in a queue the second is called before the first",
+		caught: "order of a queue", faults: "-",
+		o: options{seconds: 6, settle: 6 * time.Second, queues: 4, worker: workerSettings{Takes: 50 * time.Millisecond}},
+	},
+	{
+		name: "attempt_anew_on_takeover", planted: "what was in the hands of a dead node begins another attempt",
+		caught: "executed once", faults: "kill-work",
+		o: options{seconds: 10, settle: 15 * time.Second, worker: workerSettings{Takes: 300 * time.Millisecond}},
+	},
+	{
+		name: "failure_is_done", planted: "the end of a transaction that failed is recorded as DONE",
+		caught: "it ends as its worker says", faults: "-", o: options{seconds: 5, settle: 5 * time.Second},
+	},
+	{
+		name: "data_of_neighbour", planted: "of posts that share a commit one has the data of another",
+		caught: "a transaction is what was posted", faults: "-",
+		o: options{seconds: 5, settle: 5 * time.Second, rate: 240},
+	},
+	{
+		name: "key_known_is_conflict", planted: "a post that is repeated is refused",
+		caught: "every answer is a success or retryable", faults: "-", o: options{seconds: 5, settle: 5 * time.Second},
+	},
+	{
+		name: "key_logged", planted: "the first admin key is logged",
+		caught: "no secret is logged", faults: "-", o: options{seconds: 3, settle: 5 * time.Second},
+	},
+	{
+		name: "panic_in_request", planted: "a request panics",
+		caught: "no process panics", faults: "-", o: options{seconds: 5, settle: 5 * time.Second},
+	},
+	{
+		name: "goroutine_left", planted: "each post leaves a goroutine behind",
+		caught: "everything returns to its baseline", faults: "-",
+		o: options{seconds: 10, settle: 10 * time.Second, rate: 240},
+	},
+	{
 		name: "context_not_heeded", planted: "a request goes to the context of its key, whichever it names",
 		caught: "a context is a wall", faults: "-", o: options{load: "systems", seconds: 5, settle: 10 * time.Second},
 	},
