@@ -228,6 +228,16 @@ var twins = []twin{
 		o: options{load: "flows", seconds: 6, settle: 10 * time.Second},
 	},
 	{
+		name: "result_of_retry_dropped", planted: "the result of a job that was tried again is dropped",
+		caught: "a job has one recorded result", faults: "-",
+		o: options{load: "flows", seconds: 6, settle: 10 * time.Second},
+	},
+	{
+		name: "exit_code_dropped", planted: "the exit code of a script is dropped",
+		caught: "a try ends as its script does", faults: "-",
+		o: options{load: "flows", seconds: 6, settle: 10 * time.Second},
+	},
+	{
 		name: "message_new_each_time", planted: "a message is stored whenever it is brought",
 		caught: "no message is processed twice", faults: "line-double",
 		o: options{load: "peers", seconds: 8, settle: 10 * time.Second},

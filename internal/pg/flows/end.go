@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // Said is what a runner says at the end of a try.
@@ -44,6 +45,9 @@ func (e *Said) event() flow.TryEvent {
 // under one fence the second is late; a sweep that takes the try back has raised the fence, or waits and finds it
 // ended.
 func (s *Store) End(ctx context.Context, contextID int32, id uuid.UUID, fence int64, e Said) (changed bool, err error) {
+	if twin.Planted("exit_code_dropped") {
+		e.ExitCode = nil
+	}
 	body, err := json.Marshal(e)
 	if err != nil {
 		return false, err
