@@ -178,6 +178,10 @@ var twins = []twin{
 		o: options{seconds: 10, settle: 15 * time.Second, worker: workerSettings{Takes: 300 * time.Millisecond}},
 	},
 	{
+		name: "unclear_is_done", planted: "a call whose answer does not say what was done is taken for done",
+		caught: "what is DONE was executed", faults: "worker-lie", o: options{seconds: 6, settle: 6 * time.Second},
+	},
+	{
 		name: "failure_is_done", planted: "the end of a transaction that failed is recorded as DONE",
 		caught: "it ends as its worker says", faults: "-", o: options{seconds: 5, settle: 5 * time.Second},
 	},
@@ -251,6 +255,11 @@ var twins = []twin{
 		name: "letters_without_queue", planted: "what an actor writes to a peer is brought without an order",
 		caught: "messages of one caller keep their order", faults: "line-drop,line-late",
 		o: options{load: "peers", seconds: 12, settle: 15 * time.Second},
+	},
+	{
+		name: "done_is_reverted", planted: "a public transaction that is done is told as reverted, and not looked for",
+		caught: "no intent is on the ledger twice", faults: "-",
+		o: options{load: "domains", seconds: 6, settle: 10 * time.Second, rate: 240},
 	},
 }
 

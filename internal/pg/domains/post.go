@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/sequencer"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // Word is what the row of an activity keeps of what the core says.
@@ -302,6 +303,8 @@ func (w *coreRow) events() (list []Event) {
 	switch {
 	case !w.known:
 		say(coord.CoreWord{State: coord.CoreUnknown, Reason: "retention has dropped its public transaction"}, false)
+	case w.state == "DONE" && w.id[len(w.id)-1] < '2' && twin.Planted("done_is_reverted"):
+		say(coord.CoreWord{State: coord.CoreReverted, Reason: w.text, Retry: true}, true)
 	case w.state == "DONE":
 		say(coord.CoreWord{State: coord.CoreSuccess}, true)
 	case w.state == "CANCELLED", w.code == pg.CodeDependency:
