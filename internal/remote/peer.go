@@ -89,7 +89,12 @@ func (c *Client) CallPeer(ctx context.Context, call PeerCall) (a PeerAnswer) {
 	switch {
 	case p.status == 0:
 		a.Answer = unanswered(p)
-	case signed && ok2xx(p.status):
+	case signed && ok2xx(p.status): // its texts become rows, also where it is no Postern
+		if json.Valid(p.body) {
+			if body, ok := storable(p.body); ok {
+				a.Body = body
+			}
+		}
 	case signed:
 		a.Answer = classify(p, c.now())
 	case ok2xx(p.status) && p.unread == "answer_too_large":
