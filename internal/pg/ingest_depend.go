@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // fate is what dependencies mean for a transaction that is being posted.
@@ -286,6 +287,7 @@ func (d *dependencies) fateOf(i int) fate {
 		case r.state == outbox.DONE:
 		case r.state.Terminal():
 			f = doomed
+		case twin.Planted("start_on_any"):
 		default:
 			f = max(f, held)
 		}

@@ -261,6 +261,11 @@ var twins = []twin{
 		caught: "no intent is on the ledger twice", faults: "-",
 		o: options{load: "domains", seconds: 6, settle: 10 * time.Second, rate: 240},
 	},
+	{
+		name: "start_on_any", planted: "what depends on something open goes out with all others",
+		caught: "what depends on another one waits for it", faults: "-",
+		o: options{seconds: 12, rate: 240, queues: 4, worker: workerSettings{Takes: 100 * time.Millisecond}},
+	},
 }
 
 // picked lists the twins that names picks: all, short (those of some seconds, one for each promise that they break), or
