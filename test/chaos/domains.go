@@ -124,7 +124,7 @@ func (d *domain) put(ctx context.Context, w *world, i int) error {
 		if i == j {
 			continue
 		}
-		way, err := newLine(d.sides[j].client.apis)
+		way, err := newLine(d.sides[j].ways.direct)
 		if err != nil {
 			return err
 		}

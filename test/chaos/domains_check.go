@@ -70,6 +70,9 @@ func (e *domainEvidence) check(say found) (n domainCounts) {
 			n.Failed++
 		}
 	}
+	if n.Intents > 0 && n.Succeeded == 0 {
+		say("intents succeed", "none of %d has", n.Intents)
+	}
 	return n
 }
 

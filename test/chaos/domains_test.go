@@ -66,6 +66,11 @@ func TestTheCheckerOfADomainFindsWhatIsWrong(t *testing.T) {
 		}},
 		{"a token is spent once", func(e *domainEvidence) { e.events = append(e.events, event{"create", "spent.c1"}) }},
 		{"a token is spent once", func(e *domainEvidence) { e.events = append(e.events, event{"create", "spent.c9"}) }},
+		{"intents succeed", func(e *domainEvidence) {
+			for i := range e.rows {
+				e.rows[i].Receipt = "failure"
+			}
+		}},
 		{"balances are conserved", func(e *domainEvidence) { e.worth["c3"] = 8 }},
 	} {
 		e := goodDomain()

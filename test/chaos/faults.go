@@ -57,6 +57,14 @@ var faults = []fault{
 	{name: "worker-redirect", what: "redirects in the worker's place", do: workerDoes("redirect", 2*time.Second)},
 	{name: "worker-away", what: "connections to the worker are closed at once", do: workerDoes("away", 2*time.Second)},
 
+	{name: "worker-cut", what: "all connections to the worker reset, ten times", do: wayCut(ofWorker)},
+	{name: "worker-deaf", what: "calls do not get to the worker", do: wayDrops(ofWorker, true, false)},
+	{name: "worker-unheard", what: "the answers of the worker are lost", do: wayDrops(ofWorker, false, true)},
+	{name: "api-cut", what: "all connections of clients to a process reset, ten times", do: wayCut(ofClients)},
+	{name: "api-deaf", what: "requests of clients do not get to a process", do: wayDrops(ofClients, true, false)},
+	{name: "api-unheard", what: "the answers of a process to clients are lost",
+		do: wayDrops(ofClients, false, true)},
+
 	{name: "lock", what: "a stranger holds locks on hot tables, idle in transaction", do: lock},
 	{name: "snapshot", what: "a stranger has written and holds an old snapshot", do: snapshot},
 	{name: "pool", what: "strangers take all connections of the database", do: pool},

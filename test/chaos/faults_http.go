@@ -89,7 +89,7 @@ func (zeros) Read(b []byte) (int, error) {
 func (w *world) connections(ctx context.Context, n int) (list []net.Conn) {
 	var dialer net.Dialer
 	for i := range n {
-		c, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(w.client.apis[i%len(w.client.apis)], "http://"))
+		c, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(w.ways.direct[i%len(w.ways.direct)], "http://"))
 		if err != nil {
 			break
 		}

@@ -199,7 +199,7 @@ func (w *world) startRunners(ctx context.Context, o options, before int) error {
 		if _, err := w.client.ask(ctx, "PUT", "/runners/"+name, body); err != nil {
 			return err
 		}
-		x, err := newProxy(strings.TrimPrefix(w.client.apis[i%len(w.client.apis)], "http://"))
+		x, err := newProxy(strings.TrimPrefix(w.ways.direct[i%len(w.ways.direct)], "http://"))
 		if err != nil {
 			return err
 		}

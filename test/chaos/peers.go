@@ -45,7 +45,7 @@ const peerSecret = "whsec_Y2hhb3MtY2hhb3MtY2hhb3MtY2hhb3MtY2hhb3Mh"
 // beside is another installation, with a directory of its own.
 func (w *world) beside(name string) *world {
 	return &world{dir: filepath.Join(w.dir, name), bin: w.bin, clockBin: w.clockBin, idle: w.idle, drips: w.drips,
-		ttl: w.ttl, life: w.life, worker: w.worker,
+		ttl: w.ttl, life: w.life, worker: w.worker, ways: ways{worker: w.ways.worker},
 		counts: map[string]int{}, skipped: map[string]string{}, times: map[string][]time.Duration{},
 		late: map[string]int{}, largest: map[string]int{}, wrong: map[string][]string{}, said: map[string]bool{}}
 }
@@ -92,7 +92,7 @@ func (w *world) startPair(ctx context.Context, o options) (err error) {
 	if err := far.startRunners(ctx, o, o.runners); err != nil {
 		return err
 	}
-	if w.pair.line, err = newLine(far.client.apis); err != nil {
+	if w.pair.line, err = newLine(far.ways.direct); err != nil {
 		return err
 	}
 	return w.meet(ctx)
@@ -314,7 +314,7 @@ func (w *world) goBack(ctx context.Context, old time.Duration, executed *ledger)
 		}
 	}
 	w.isReleased(q)
-	_, err = w.postern(key, "quarantine", "release", "--url", w.client.apis[0], "--anyway", "--reason", "asked")
+	_, err = w.postern(key, "quarantine", "release", "--url", w.ways.direct[0], "--anyway", "--reason", "asked")
 	w.note(err)
 	return true
 }

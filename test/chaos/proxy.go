@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// proxy stands between a process and PostgreSQL. What it does to connections can be changed while they are open.
+// proxy stands between a process and PostgreSQL, or another server. What it does to connections can be changed while they are open.
 type proxy struct {
 	listener net.Listener
 	target   string

@@ -77,7 +77,7 @@ func (w *world) reconcile(ctx context.Context, q *quiet, apis []*process) (key s
 	}
 	wait(ctx, 2*time.Second)
 	key = "POSTERN_API_KEY_FILE=" + filepath.Join(w.dir, "root.key")
-	_, err := w.postern(key, "quarantine", "reconcile", "--url", w.client.apis[0])
+	_, err := w.postern(key, "quarantine", "reconcile", "--url", w.ways.direct[0])
 	w.note(err)
 	return key
 }
@@ -140,7 +140,7 @@ func (w *world) putBack(ctx context.Context, backup *postgres) (q *quiet, notice
 
 // release lets everything go. Nothing is open but what waits for a worker that is not there: all else was learned.
 func (w *world) release(q *quiet, key string) {
-	text, err := w.postern(key, "quarantine", "status", "--url", w.client.apis[0], "-o", "json")
+	text, err := w.postern(key, "quarantine", "status", "--url", w.ways.direct[0], "-o", "json")
 	w.note(err)
 	var status struct {
 		Open []struct{ ID, Type, Why, Detail string }
@@ -152,7 +152,7 @@ func (w *world) release(q *quiet, key string) {
 		}
 	}
 	w.isReleased(q)
-	_, err = w.postern(key, "quarantine", "release", "--url", w.client.apis[0], "--anyway", "--reason", "asked")
+	_, err = w.postern(key, "quarantine", "release", "--url", w.ways.direct[0], "--anyway", "--reason", "asked")
 	w.note(err)
 }
 

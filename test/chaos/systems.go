@@ -174,7 +174,7 @@ func (w *world) startSystems(ctx context.Context) error {
 	if _, err := w.client.ask(ctx, "PUT", "/contexts/two", `{}`); err != nil {
 		return err
 	}
-	settings := `"worker_url":"` + w.worker.url() + `","timeouts":{"dispatch":"5s"},` +
+	settings := `"worker_url":"` + w.toWorker() + `","timeouts":{"dispatch":"5s"},` +
 		`"retry":{"initial":"200ms","max_retries":50},"inclusion":{"poll_every":"200ms"}`
 	for _, name := range contexts {
 		for _, one := range [][2]string{
@@ -183,7 +183,7 @@ func (w *world) startSystems(ctx context.Context) error {
 			{"/dispatchers/leader.result", "{" + settings + "}"},
 			{"/channels/cap-1", `{"kind":"cap","cap":"0xa1","gas_coin":"0xb1"}`},
 			{"/channels/cap-2", `{"kind":"cap","cap":"0xa2","gas_coin":"0xb2"}`},
-			{"/tools/" + toolName, `{"url":"` + w.worker.url() + `/tool","timeout":"5s"}`},
+			{"/tools/" + toolName, `{"url":"` + w.toWorker() + `/tool","timeout":"5s"}`},
 			{"/sources/app", `{"kind":"push","map":{"fqn":"/tool","input":"/input"},"max_retries":50}`},
 		} {
 			if _, err := w.client.askIn(ctx, name, "PUT", one[0], one[1]); err != nil {
@@ -266,7 +266,10 @@ const openSystemsSQL = `SELECT format('batch %s is %s', batch_id, state) AS what
 // judgeSystems reads what the worker and the rows say, and compares.
 func (w *world) judgeSystems(ctx context.Context, c *pgx.Conn, out *result, say found) (err error) {
 	s := w.systems
-	e := &systemsEvidence{batches: s.batches, events: s.events, calls: w.worker.calls}
+	e := &systemsEvidence{batches: s.batches, events: s.events}
+	if e.calls, err = w.worker.logged(); err != nil {
+		return err
+	}
 	if e.rows, err = readThings(ctx, c); err != nil {
 		return err
 	}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -61,8 +63,9 @@ type worker struct {
 	lingers  workerSettings // for a while, besides
 	canary   int            // requests to an address that only a redirect names
 
-	syncing sync.Mutex // before mu
-	synced  int        // of calls, how many are on the disk
+	syncing   sync.Mutex // before mu
+	synced    int        // of calls, how many are on the disk
+	unwritten error      // why the log lacks something
 }
 
 // workerSettings are what a scenario wants of the worker all along.
@@ -142,8 +145,34 @@ func (w *worker) misbehaved() int {
 // log writes a line. The caller holds the lock, and lets it go before it syncs.
 func (w *worker) log(c call) {
 	line, _ := json.Marshal(c)
-	w.file.Write(append(line, '\n'))
+	if _, err := w.file.Write(append(line, '\n')); err != nil {
+		w.unwritten = err
+	}
 	w.calls = append(w.calls, c)
+}
+
+// logged reads the log back: what is judged is on the disk.
+func (w *worker) logged() (calls []call, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f, err := os.Open(w.file.Name())
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for lines := json.NewDecoder(f); ; {
+		var c call
+		if err := lines.Decode(&c); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		calls = append(calls, c)
+	}
+	if len(calls) != len(w.calls) || w.unwritten != nil {
+		return nil, fmt.Errorf("the log of the worker has %d of %d calls: %w", len(calls), len(w.calls), w.unwritten)
+	}
+	return calls, nil
 }
 
 // sync waits until all that the caller has logged is on the disk: one sync for all that came meanwhile.
@@ -159,7 +188,11 @@ func (w *worker) sync() {
 	w.mu.Lock()
 	all := len(w.calls)
 	w.mu.Unlock()
-	w.file.Sync()
+	if err := w.file.Sync(); err != nil {
+		w.mu.Lock()
+		w.unwritten = err
+		w.mu.Unlock()
+	}
 	w.synced = all
 }
 

@@ -28,9 +28,10 @@ type world struct {
 	runners   []*process // of the load flows
 	flows     *flows     // nil but for the load flows
 	systems   *systems   // nil but for the load systems
-	pair      *pair      // nil but for the load peers
-	domain    *domain    // of the first installation of the load domains
-	others    []*world   // and its other installations, of each
+	ways      ways
+	pair      *pair    // nil but for the load peers
+	domain    *domain  // of the first installation of the load domains
+	others    []*world // and its other installations, of each
 	standing  []standing
 	before    usage
 
@@ -101,6 +102,9 @@ func begin(ctx context.Context, o options) (w *world, err error) {
 	if w.worker, err = newWorker(filepath.Join(dir, "worker.jsonl"), o.worker); err != nil {
 		return nil, err
 	}
+	if w.ways.worker, _, err = wayTo(w.worker.url()); err != nil {
+		return nil, err
+	}
 	if err = w.startPostern(ctx, o.processes()); err != nil {
 		return nil, err
 	}
@@ -163,7 +167,12 @@ func (w *world) startPostern(ctx context.Context, names []string) error {
 			return err
 		}
 		if p.api != "" {
-			apis = append(apis, p.api)
+			x, url, err := wayTo(p.api)
+			if err != nil {
+				return err
+			}
+			apis = append(apis, url)
+			w.ways.apis, w.ways.direct = append(w.ways.apis, x), append(w.ways.direct, p.api)
 		}
 		w.processes = append(w.processes, p)
 		p.start()
@@ -172,7 +181,7 @@ func (w *world) startPostern(ctx context.Context, names []string) error {
 		return err
 	}
 	w.client.database = func() string { return w.pg.url() }
-	w.client.told = w.worker.url() + "/told"
+	w.client.told = w.toWorker() + "/told"
 	for _, p := range w.processes {
 		if p.api != "" {
 			if err := p.await(60 * time.Second); err != nil {
@@ -185,7 +194,7 @@ func (w *world) startPostern(ctx context.Context, names []string) error {
 
 // configure makes the types of the client.
 func (w *world) configure(ctx context.Context) error {
-	settings := `"worker_url":"` + w.worker.url() + `","timeouts":{"dispatch":"5s"},"retry":{"initial":"200ms","max_retries":50},` +
+	settings := `"worker_url":"` + w.toWorker() + `","timeouts":{"dispatch":"5s"},"retry":{"initial":"200ms","max_retries":50},` +
 		`"inclusion":{"poll_every":"200ms"}`
 	for _, one := range [][2]string{
 		{"/dispatchers/PAY", "{" + settings + "}"},
@@ -321,6 +330,7 @@ func (w *world) heal(ctx context.Context) {
 		w.note(w.pg.start(ctx))
 	}
 	w.worker.behave("")
+	w.ways.heal()
 	for _, p := range slices.Concat(w.processes, w.runners) {
 		p.signal(syscall.SIGCONT)
 		p.eachProxy((*proxy).heal)
