@@ -348,13 +348,11 @@ func TestACallThatWasOverheardIsNoOtherCall(t *testing.T) {
 	}
 }
 
-// A stranger at the doors is told the same wherever it knocks, signed or not: neither which contexts and processors
-// there are, nor which peers these have.
+// A stranger at the doors is told the same wherever it knocks, signed or not: neither which contexts there are, nor
+// which peers these have.
 func TestAStrangerLearnsNothingAtADoor(t *testing.T) {
 	d := openDoor(t, callsLoopback(t))
 	d.want(201, "PUT", "/peers/near", `{"secret": "`+secretOne+`"}`)
-	d.want(201, "PUT", "/processors/main", `{"tick_interval": "0s"}`)
-	d.want(200, "PUT", "/processors/main/peers/near", `{"secret": "`+secretOne+`"}`)
 	stranger, err := remote.ParseSecret(secretTwo)
 	if err != nil {
 		t.Fatal(err)
@@ -362,13 +360,9 @@ func TestAStrangerLearnsNothingAtADoor(t *testing.T) {
 	said := map[string]bool{}
 	for _, path := range []string{
 		"default/peers/near/hello", "default/peers/none/hello", "none/peers/near/hello",
-		"default/processors/main/peers/near/dispatch/T", "default/processors/main/peers/none/dispatch/T",
-		"default/processors/none/peers/near/dispatch/T", "none/processors/main/peers/near/dispatch/T",
 	} {
-		below := "dispatch/T"
-		if part := strings.Split(path, "/"); part[1] == "peers" {
-			below = remote.PeerPath(d.store.Installation(), part[0], part[2], "hello")
-		}
+		part := strings.Split(path, "/")
+		below := remote.PeerPath(d.store.Installation(), part[0], part[2], "hello")
 		signed := headersOf(remote.Message{ID: below + "/x", Body: []byte(`{}`), Secrets: [][]byte{stranger}}.
 			Header(time.Now()))
 		for _, headers := range [][]string{nil, signed} {

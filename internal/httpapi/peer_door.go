@@ -167,7 +167,7 @@ func signedBy(secrets [][]byte, h http.Header, path string, body []byte) (err er
 			return nil
 		}
 	}
-	return unauthenticated("the call is not believed: there is no such context here (or processor in it), or it has " +
+	return unauthenticated("the call is not believed: there is no such context here, or it has " +
 		"no such peer, or the call is not signed as that peer does (" +
 		strings.ReplaceAll(err.Error(), "this worker", "this peer") + ")")
 }

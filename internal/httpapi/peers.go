@@ -97,29 +97,30 @@ type signedCall struct {
 // workerBody is a body of the worker contract. Only its fields about a batch are read.
 type workerBody map[string]any
 
-// believe returns the context of a call that its peer has signed. 401: there is no such context, processor or peer, or it
-// is not signed by it; a stranger is not told which. 403: it is a peer of another processor.
+// believe returns the context of a call that its peer has signed. 404: there is no such processor or peer; 401: it is
+// not signed, or not by it; 403: it is a peer of another processor.
 func (a *API) believe(ctx context.Context, in *signedCall, verb string) (int32, error) {
-	var id int32
-	var secrets [][]byte
-	may := false
-	if c := a.Store.Context(string(in.Context)); c != nil {
-		var err error
-		id = c.ID
-		secrets, may, err = a.Store.Batches.Peer(ctx, id, string(in.Name), string(in.Peer))
-		if err != nil && fault.KindOf(err) != fault.NotFound {
-			return 0, err
-		}
+	c := a.Store.Context(string(in.Context))
+	if c == nil {
+		return 0, noContext(string(in.Context))
 	}
-	h := http.Header{"Webhook-Id": {in.ID}, "Webhook-Timestamp": {in.Timestamp}, "Webhook-Signature": {in.Signature}}
-	if err := signedBy(secrets, h, verb+"/"+string(in.Type), in.RawBody); err != nil {
+	secrets, may, err := a.Store.Batches.Peer(ctx, c.ID, string(in.Name), string(in.Peer))
+	if err != nil {
 		return 0, err
 	}
-	if !may {
-		return 0, fault.New(fault.Forbidden, "forbidden", "%q is no peer of processor %q", string(in.Peer),
-			string(in.Name))
+	h := http.Header{"Webhook-Id": {in.ID}, "Webhook-Timestamp": {in.Timestamp}, "Webhook-Signature": {in.Signature}}
+	for _, key := range secrets {
+		if err = worker.Believe(key, h, verb+"/"+string(in.Type), in.RawBody); err == nil {
+			break
+		}
 	}
-	return id, nil
+	switch {
+	case err != nil:
+		return 0, unauthenticated(err.Error())
+	case !may:
+		return 0, fault.New(fault.Forbidden, "forbidden", "%q is no peer of processor %q", string(in.Peer), string(in.Name))
+	}
+	return c.ID, nil
 }
 
 type deliveredOutput struct {

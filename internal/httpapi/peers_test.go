@@ -68,7 +68,7 @@ func envelope(id int, msg string, more ...string) string {
 		id, strings.Replace(addFunction, `"main"`, `"theirs"`, 1), msg, strings.Join(more, ""))
 }
 
-// S4.14, S5.10: 202 stored, 200 known, 401, 403, 409, 413; and nothing of it needs a key.
+// S4.14, S5.10: 202 stored, 200 known, 401, 403, 404, 409, 413; and nothing of it needs a key.
 func TestAPeerSendsABatchOnce(t *testing.T) {
 	d, root := closedDoor(t)
 	const in = "Postern-Context: default"
@@ -94,8 +94,8 @@ func TestAPeerSendsABatchOnce(t *testing.T) {
 	c.wants(at, 4, `{"id": 10}`, "422 rejected ")
 	c.wants(at, 4, envelope(9, `{"msg": {"add": {"n": 1}}}`, `, "surprise": true`), "422 rejected ")
 	c.wants(at, 4, envelope(9, `{"msg": {"add": {"n": "`+strings.Repeat("x", 1<<20)+`"}}}`), "413 rejected ")
-	c.wants("main/peers/far", 4, one, "401 blocked ")
-	c.wants("none/peers/near", 4, one, "401 blocked ")
+	c.wants("main/peers/far", 4, one, "404 rejected ")
+	c.wants("none/peers/near", 4, one, "404 rejected ")
 	c.wants("other/peers/near", 4, one, "403 rejected ")
 	if _, err := d.store.Pool().Exec(t.Context(), `UPDATE postern.retained SET since = '2100-01-01'`); err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestAPeerAsksAfterItsBatches(t *testing.T) {
 
 	d.want(204, "DELETE", "/processors/main/peers/near", "")
 	d.refused(404, "not_found", "DELETE", "/processors/main/peers/near", "")
-	c.wants("main/peers/near", 1, envelope(7, `{"msg": {"add": {"n": 1}}}`), "401 blocked ")
+	c.wants("main/peers/near", 1, envelope(7, `{"msg": {"add": {"n": 1}}}`), "404 rejected ")
 	d.want(200, "PUT", "/processors/main/peers/near", peerSecret)
 	d.want(200, "POST", "/processors/main/evict", `{"id": 2}`)
 	d.want(204, "DELETE", "/processors/main", "")

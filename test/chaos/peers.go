@@ -145,7 +145,7 @@ func (w *world) meet(ctx context.Context) error {
 }
 
 // write posts the messages of an actor, one after the other, until ctx ends.
-func (p *pair) write(ctx, life context.Context, near *client, writer int) {
+func (p *pair) write(ctx, life context.Context, near *world, writer int) {
 	for n := 0; wait(ctx, writeEach); n++ {
 		l := &letter{writer: writer, n: n, from: time.Now()}
 		kind := map[bool]string{true: "chat", false: "mail"}[n%3 > 0]
@@ -160,9 +160,11 @@ func (p *pair) write(ctx, life context.Context, near *client, writer int) {
 }
 
 // post repeats a post until it is acknowledged, or refused for good.
-func (p *pair) post(ctx context.Context, near *client, l *letter) {
+// It calls the processes by their own names, which signatures cover.
+func (p *pair) post(ctx context.Context, near *world, l *letter) {
 	for {
-		status, answer := p.actors[l.writer].ask(ctx, near, near.apis[(l.n+l.tries)%len(near.apis)]+"/messages", l.body)
+		to := near.ways.direct[(l.n+l.tries)%len(near.ways.direct)]
+		status, answer := p.actors[l.writer].ask(ctx, near.client, to+"/messages", l.body)
 		var said struct{ ID, Code string }
 		json.Unmarshal(answer, &said)
 		p.mu.Lock()
@@ -246,7 +248,7 @@ func (c *client) say(ctx context.Context, url, body, fence string) (int, []byte)
 
 // run writes and receives; the writers end with ctx, and what they have posted is repeated until posts ends. The receiver
 // ends with life.
-func (p *pair) run(ctx, posts, life context.Context, near *client) (written <-chan struct{}) {
+func (p *pair) run(ctx, posts, life context.Context, near *world) (written <-chan struct{}) {
 	over := make(chan struct{})
 	var all sync.WaitGroup
 	for i := range p.actors {
@@ -332,7 +334,7 @@ func (w *world) repeatLetters(ctx context.Context, since time.Time) {
 	}
 	p.mu.Unlock()
 	for _, l := range again {
-		p.post(ctx, w.client, l)
+		p.post(ctx, w, l)
 	}
 }
 
