@@ -80,6 +80,7 @@ func reply(text string) string { return "re: " + text }
 
 // startPair starts the second installation, makes both known to each other, and actors to both.
 func (w *world) startPair(ctx context.Context, o options) (err error) {
+	w.client.apis = w.ways.direct // signatures cover the name by which a process is called
 	far := w.beside("far")
 	w.pair = &pair{far: far, back: o.back}
 	if err := far.startAll(ctx, o); err != nil {
@@ -145,7 +146,7 @@ func (w *world) meet(ctx context.Context) error {
 }
 
 // write posts the messages of an actor, one after the other, until ctx ends.
-func (p *pair) write(ctx, life context.Context, near *world, writer int) {
+func (p *pair) write(ctx, life context.Context, near *client, writer int) {
 	for n := 0; wait(ctx, writeEach); n++ {
 		l := &letter{writer: writer, n: n, from: time.Now()}
 		kind := map[bool]string{true: "chat", false: "mail"}[n%3 > 0]
@@ -160,11 +161,9 @@ func (p *pair) write(ctx, life context.Context, near *world, writer int) {
 }
 
 // post repeats a post until it is acknowledged, or refused for good.
-// It calls the processes by their own names, which signatures cover.
-func (p *pair) post(ctx context.Context, near *world, l *letter) {
+func (p *pair) post(ctx context.Context, near *client, l *letter) {
 	for {
-		to := near.ways.direct[(l.n+l.tries)%len(near.ways.direct)]
-		status, answer := p.actors[l.writer].ask(ctx, near.client, to+"/messages", l.body)
+		status, answer := p.actors[l.writer].ask(ctx, near, near.apis[(l.n+l.tries)%len(near.apis)]+"/messages", l.body)
 		var said struct{ ID, Code string }
 		json.Unmarshal(answer, &said)
 		p.mu.Lock()
@@ -248,7 +247,7 @@ func (c *client) say(ctx context.Context, url, body, fence string) (int, []byte)
 
 // run writes and receives; the writers end with ctx, and what they have posted is repeated until posts ends. The receiver
 // ends with life.
-func (p *pair) run(ctx, posts, life context.Context, near *world) (written <-chan struct{}) {
+func (p *pair) run(ctx, posts, life context.Context, near *client) (written <-chan struct{}) {
 	over := make(chan struct{})
 	var all sync.WaitGroup
 	for i := range p.actors {
@@ -334,7 +333,7 @@ func (w *world) repeatLetters(ctx context.Context, since time.Time) {
 	}
 	p.mu.Unlock()
 	for _, l := range again {
-		p.post(ctx, w, l)
+		p.post(ctx, w.client, l)
 	}
 }
 

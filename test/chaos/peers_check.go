@@ -290,7 +290,7 @@ func (w *world) breakPair(ctx context.Context, o options) (*result, error) {
 	posts, enough := context.WithCancel(ctx)
 	defer enough()
 	writing, stop := context.WithCancel(ctx)
-	written := w.pair.run(writing, posts, life, w)
+	written := w.pair.run(writing, posts, life, w.client)
 	healed := func() (time.Time, <-chan struct{}) {
 		stop()
 		time.AfterFunc(o.settle, enough)
