@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/flow"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/flows"
@@ -100,7 +101,7 @@ func flowRoom(w *world) []roomOp {
 			_, err := s.Flows.Claim(w.Ctx, w.ID, "a", epoch, 1, holds[:1])
 			return err
 		}},
-		{name: "renew", run: func(s *stores.Store) error {
+		{name: "renew", unseen: true, run: func(s *stores.Store) error {
 			_, err := s.Flows.Renew(w.Ctx, w.ID, "a", epoch, holds)
 			return err
 		}},
@@ -129,6 +130,58 @@ func flowRoom(w *world) []roomOp {
 		{name: "advance", reacts: true, then: takeBack, run: func(s *stores.Store) error {
 			_, err := s.Flows.Advance(w.Ctx)
 			return err
+		}},
+	}
+}
+
+// changedFlowRoom is a stage with a flow that has ended in error, one that has started, and one that has not.
+func changedFlowRoom(w *world) []roomOp {
+	n := w.Node("n")
+	spec := func(ref int64, needs ...int64) flow.Spec {
+		return flow.Spec{Ref: &ref, Script: "1", ScriptType: "python", Timeout: time.Minute, NeedTimeout: time.Hour,
+			Dependends: needs}
+	}
+	made := func(key string, start bool) *flows.Flow {
+		f, err := w.S.Flows.PostFlow(w.Ctx, w.By,
+			flows.FlowSpec{Jobs: []flow.Spec{spec(1), spec(2, 1)}, Start: start, Key: key})
+		w.Must(err)
+		return f
+	}
+	failed := made("failed", true)
+	for _, l := range w.Claim(n, pgworld.Everything()) {
+		w.Settle(w.Answer(l, outbox.Answer{Class: outbox.ClassRejected, Code: "no", Message: "no"}))
+	}
+	_, err := w.S.Flows.Advance(w.Ctx)
+	w.Must(err)
+	begun, notBegun := made("begun", true), made("still", false)
+	w.Later(time.Minute)
+	repost := func(s *stores.Store) error {
+		w.Later(time.Minute) // until then it may be under way
+		_, err := s.Flows.Repost(w.Ctx)
+		return err
+	}
+	add := func(f *flows.Flow) func(s *stores.Store) error {
+		return func(s *stores.Store) error {
+			err := s.Flows.AddJobs(w.Ctx, w.By, f.ID, []flow.Spec{spec(3, 2), spec(4)})
+			if fault.KindOf(err) == fault.Invalid { // its refs are there: it was done before
+				return nil
+			}
+			return err
+		}
+	}
+	return []roomOp{
+		{name: "add jobs", run: add(notBegun)},
+		{name: "add jobs to one that has started", then: repost, reacts: true, run: add(begun)},
+		{name: "redrive a flow", then: repost, reacts: true, keeps: `SELECT flow_id::text FROM postern.flow ORDER BY 1`,
+			run: func(s *stores.Store) error {
+				_, err := s.Flows.Redrive(w.Ctx, w.By, failed.ID, flows.Redrive{Key: "again"})
+				return err
+			}},
+		{name: "remove a job", anew: true, run: func(s *stores.Store) error {
+			return s.Flows.RemoveJob(w.Ctx, w.By, begun.ID, 2)
+		}},
+		{name: "change the environment", run: func(s *stores.Store) error {
+			return s.Flows.PatchFlow(w.Ctx, w.By, notBegun.ID, map[string]string{"A": "1"}, 0)
 		}},
 	}
 }

@@ -9,12 +9,14 @@ import (
 	"github.com/postern-dev/postern/internal/leader"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/batches"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/stores"
 	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 	"github.com/postern-dev/postern/internal/processor"
 )
 
-// resultRoom is a stage with an event whose tool has answered, so that its result is to be sent, and one that is Dead.
+// resultRoom is a stage with an event whose tool has answered, which it does not know, one whose result is to be sent,
+// and one that is Dead.
 func resultRoom(w *world) []roomOp {
 	n := w.Node("n")
 	w.Dispatcher(leader.TypeResult, nil)
@@ -27,12 +29,14 @@ func resultRoom(w *world) []roomOp {
 		w.Must(err)
 		return out[0].ID
 	}
-	advance := func() {
-		list, _, err := w.S.Events.LostEvents(w.Ctx, uuid.UUID{})
-		w.Must(err)
-		_, err = w.S.Events.AdvanceEvents(w.Ctx, "n", list)
-		w.Must(err)
+	tell := func(s *stores.Store) error {
+		list, _, err := s.Events.LostEvents(w.Ctx, uuid.UUID{})
+		if err == nil {
+			_, err = s.Events.AdvanceEvents(w.Ctx, "n", list)
+		}
+		return err
 	}
+	advance := func() { w.Must(tell(w.S)) }
 	send := func(s *stores.Store) error {
 		work, err := s.Events.LeaderWork(w.Ctx)
 		if err == nil {
@@ -68,8 +72,12 @@ func resultRoom(w *world) []roomOp {
 	take()
 	answered(done)
 	advance()
+	push("c")
+	take()
+	answered(done)
 	w.Later(time.Minute)
 	return []roomOp{
+		{name: "advance an event", run: tell},
 		{name: "send results", reacts: true, then: later, run: send},
 		{name: "redrive", anew: true, run: func(s *stores.Store) error {
 			_, err := s.Events.RedriveEvent(w.Ctx, w.By, dead)
@@ -117,6 +125,42 @@ func callbackRoom(w *world) []roomOp {
 		{name: "confirm wrongly", anew: true, run: confirm(`{"ok":false}`)},
 		{name: "evict", anew: true, run: func(s *stores.Store) error {
 			_, err := s.Batches.Evict(w.Ctx, w.By, "main", batches.Eviction{ID: v.ID})
+			return err
+		}},
+	}
+}
+
+// sentRoom is a stage with a processor to which another installation, and an actor, may send batches.
+func sentRoom(w *world) []roomOp {
+	w.By.Actor = "owner"
+	_, err := w.S.Batches.PutProcessor(w.Ctx, w.By,
+		batches.Processor{Name: "main", Owner: "owner", TickInterval: time.Second}, 0)
+	w.Must(err)
+	w.Dispatcher("ADD", nil)
+	w.Must(w.S.Batches.PutPeer(w.Ctx, w.By, "main", "site", []byte("a secret of the two of them")))
+	shape := processor.MessageDetails{Message: processor.MessageShape{Name: "add"}}
+	actions := func() processor.Actions {
+		f := processor.Function{Domain: "main", ContractAddress: "ADD", MessageDetails: shape}
+		return processor.Actions{NonAtomic: &processor.Subroutine{Functions: []processor.Function{f}}}
+	}
+	list := []processor.Message{{Msg: json.RawMessage(`{"add":{"i":1}}`)}}
+	allowed := processor.DefaultAuthorization()
+	allowed.Label, allowed.Mode = "pay", processor.Mode{Limits: map[string]int64{"ann": 2}}
+	allowed.Actions = actions()
+	_, err = w.S.Batches.PutAuthorization(w.Ctx, w.By, allowed, 0)
+	w.Must(err)
+	ann := w.By
+	ann.Actor = "ann"
+	ids := `SELECT batch_id::text FROM postern.batch ORDER BY 1`
+	at := w.Now
+	return []roomOp{
+		{name: "receive a batch", keeps: ids, run: func(s *stores.Store) error {
+			_, err := s.Batches.Receive(w.Ctx, w.By, "main", batches.Arrival{Peer: "site", Origin: "there", Posted: at,
+				Envelope: processor.Envelope{ID: 7, CreatedAt: at, Actions: actions(), Messages: list}})
+			return err
+		}},
+		{name: "send a batch", keeps: ids, run: func(s *stores.Store) error {
+			_, err := s.Batches.Send(w.Ctx, ann, "pay", list, 0, db.Once{Key: "once", Hash: []byte("once")})
 			return err
 		}},
 	}

@@ -195,8 +195,9 @@ func once(rows string) string {
 	return counts.ReplaceAllString(strings.Join(lines, "\n"), "")
 }
 
-// counts are how often a node has said that it is there, and how often something was put.
-var counts = regexp.MustCompile(`"(beats|version)":\d+`)
+// counts are how often a node has said that it is there, how often something was put, and how often a quarantine was
+// entered or released.
+var counts = regexp.MustCompile(`"(beats|version|quarantine)":\d+`)
 
 // takenOver lets another process find what the one that crashed has left, and work everything off.
 func (c *crashing) takenOver(name string) {
