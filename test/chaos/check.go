@@ -288,8 +288,8 @@ func (e *evidence) checkNeeds(say found) {
 			continue
 		}
 		if end := ended[p.On]; end.IsZero() || at.Before(end) {
-			say("what depends on another one waits for it", "%s was called at %s, and %s, which it needs, was executed at %s",
-				p.UID, clock(at), p.On, clock(end))
+			say("what depends on another one waits for it",
+				"%s was called at %s, and %s, which it needs, was executed at %s", p.UID, clock(at), p.On, clock(end))
 		}
 	}
 }

@@ -103,7 +103,9 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		{"what is DONE was executed", func(e *evidence) { e.calls[4].Did = "nothing" }},
 		{"order of a queue", func(e *evidence) { e.calls[0], e.calls[4] = e.calls[4], e.calls[0] }},
 		{"what depends on another one waits for it", func(e *evidence) { e.posts[0].On = "b" }},
-		{"what depends on another one waits for it", func(e *evidence) { e.posts[1].On, e.calls[0].Done = "a", e.calls[5].At }},
+		{"what depends on another one waits for it", func(e *evidence) {
+			e.posts[1].On, e.calls[0].Done = "a", e.calls[5].At
+		}},
 		{"what depends on another one waits for it", func(e *evidence) { e.posts[1].On = "f" }},
 		{"fences never fall", func(e *evidence) { e.calls[4].Fence = 4 }},
 		{"nothing leaves a store that lost something", func(e *evidence) {
@@ -153,8 +155,8 @@ func TestADependentThatWaitedIsRight(t *testing.T) {
 	})
 }
 
-// A call that something before the worker answers is in its log, executed or not, but for a page that says by its status
-// that the worker does not know of it.
+// A call that something before the worker answers is in its log, executed or not. One that a page with 200 answers is
+// not executed.
 func TestACallThatSomethingElseAnswersIsLogged(t *testing.T) {
 	w, err := newWorker(filepath.Join(t.TempDir(), "worker.jsonl"), workerSettings{})
 	if err != nil {
@@ -165,8 +167,11 @@ func TestACallThatSomethingElseAnswersIsLogged(t *testing.T) {
 	for i := range 60 {
 		mode := []string{"html", "redirect", "away"}[i%3]
 		w.behave(mode)
-		body := fmt.Sprintf(`{"txData":{"uid":"u%d","data":{"N":1}},"postern":{"token":"t%d","attempt":2,"fence":1}}`, i, i)
-		noRedirect := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		body := fmt.Sprintf(`{"txData":{"uid":"u%d","data":{"N":1}},`+
+			`"postern":{"token":"t%d","attempt":2,"fence":1}}`, i, i)
+		noRedirect := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}}
 		status := 0
 		if a, err := noRedirect.Post(w.url()+"/dispatch/PAY", "application/json", strings.NewReader(body)); err == nil {
 			status = a.StatusCode

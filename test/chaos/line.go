@@ -147,8 +147,8 @@ func (l *line) isHarmed() {
 	l.mu.Unlock()
 }
 
-// broughtSince counts the calls that brought messages since a time, of an installation that was restored before. Where a
-// fault of the line was there since then, it may have held up what was sent earlier, and nothing is said.
+// broughtSince counts the calls that brought messages since a time, of an installation that was restored before. Where
+// a fault of the line was there since then, it may have held up what was sent earlier: none is counted.
 func (l *line) broughtSince(restored, since time.Time) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -310,8 +310,8 @@ func (w *world) goBack(ctx context.Context, old time.Duration, executed *ledger)
 	}
 	if w.pair != nil { // the line is the way of this one to the other
 		if n := w.pair.line.broughtSince(q.restored, q.from); n > 0 {
-			w.violate("nothing leaves a store that lost something", "since %s %d calls have brought messages to the peer",
-				clock(q.from), n)
+			w.violate("nothing leaves a store that lost something",
+				"since %s %d calls have brought messages to the peer", clock(q.from), n)
 		}
 	}
 	w.isReleased(q)
