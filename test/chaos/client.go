@@ -235,8 +235,11 @@ func (c *client) do(r *http.Request) (int, []byte) {
 	return c.doAs(r)
 }
 
-// doAs makes a request with the credential that it has.
+// doAs makes a request with the credential that it has, once: without GetBody, net/http does not send one with an
+// Idempotency-Key again by itself when a connection breaks. Of two that were sent the second may be refused while the
+// first was done, and the log would tell one refusal.
 func (c *client) doAs(r *http.Request) (int, []byte) {
+	r.GetBody = nil
 	a, err := c.http.Do(r)
 	if err != nil {
 		return 0, nil
