@@ -417,7 +417,8 @@ func (e *evidence) checkSenders(say found) {
 
 // checkNonces: a nonce under which a transaction was executed is in its outcome, since the worker says it whenever it
 // says how that went; and no row has another. A worker counts those of a sender from 1, so that the outcomes have no gap.
-// Of what is posted again behind a restore they have the last alone.
+// Of what is posted again behind a restore they have the last alone. A call that a restore has taken back leaves no trace
+// of its sender: what the worker says of it afterwards by its token is kept without one.
 func (e *evidence) checkNonces(byUID map[string]row, say found) {
 	const invariant = "a nonce is kept as it was told"
 	again := map[string]bool{}
@@ -430,12 +431,15 @@ func (e *evidence) checkNonces(byUID map[string]row, say found) {
 			continue
 		}
 		u := use{c.UID, c.Sender, c.Attempt, fmt.Sprint(c.Nonce)}
-		if terminal[byUID[c.UID].state] && !e.nonces[u] && !again[c.UID] && !e.said[c.UID] {
+		nobodys := u
+		nobodys.sender = ""
+		kept := e.nonces[u] || e.nonces[nobodys] && e.takenBack(c)
+		if terminal[byUID[c.UID].state] && !kept && !again[c.UID] && !e.said[c.UID] {
 			say(invariant, "attempt %d of %s was executed under nonce %s of %s, and its outcome does not have it", c.Attempt,
 				c.UID, u.nonce, c.Sender)
 		}
-		u.attempt = 0
-		told[u] = true
+		u.attempt, nobodys.attempt = 0, 0
+		told[u], told[nobodys] = true, true
 	}
 	for u := range e.nonces {
 		any := u
@@ -443,6 +447,11 @@ func (e *evidence) checkNonces(byUID map[string]row, say found) {
 			say(invariant, "a row of %s has nonce %s of %s, under which nothing of it was executed", u.uid, u.nonce, u.sender)
 		}
 	}
+}
+
+// takenBack says whether a restore came behind a call.
+func (e *evidence) takenBack(c call) bool {
+	return slices.ContainsFunc(e.quiet, func(q quiet) bool { return c.At.Before(q.restored) })
 }
 
 // checkTold: each end that somebody wants to hear of is told at least once, or will be.

@@ -47,13 +47,14 @@ func readLater(ctx context.Context, c *pgx.Conn) (later map[string]bool, err err
 	return later, err
 }
 
-// readNonces reads the nonces of all attempts and outcomes. A late answer is none of them.
+// readNonces reads the nonces of all attempts and outcomes, with no account where they name no sender. A late answer is
+// none of them.
 func readNonces(ctx context.Context, c *pgx.Conn) (nonces map[use]bool, err error) {
-	rows, err := c.Query(ctx, `SELECT t.uid, s.account, n.attempt, n.nonce, bool_or(n.ended)
+	rows, err := c.Query(ctx, `SELECT t.uid, coalesce(s.account, ''), n.attempt, n.nonce, bool_or(n.ended)
 		FROM (SELECT queue_id, seq, day, sender_id, attempt, nonce, false AS ended FROM postern.attempt WHERE step <> 'late'
 			UNION ALL SELECT queue_id, seq, day, sender_id, attempt, nonce, true FROM postern.outcome) n
 		JOIN postern.task t USING (queue_id, seq, day)
-		JOIN postern.sender s ON s.sender_id = n.sender_id
+		LEFT JOIN postern.sender s ON s.sender_id = n.sender_id
 		WHERE n.nonce IS NOT NULL AND n.attempt IS NOT NULL AND t.uid IS NOT NULL
 		GROUP BY 1, 2, 3, 4`)
 	if err != nil {

@@ -135,6 +135,9 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		{"a nonce is kept as it was told", func(e *evidence) { // in an attempt alone
 			e.calls[4].Nonce, e.calls[4].Sender, e.nonces = 1, "s", map[use]bool{{"b", "s", 0, "1"}: false}
 		}},
+		{"a nonce is kept as it was told", func(e *evidence) { // of no sender, and nothing was restored
+			e.calls[4].Nonce, e.calls[4].Sender, e.nonces = 1, "s", map[use]bool{{"b", "", 0, "1"}: true}
+		}},
 		{"positions follow acceptance", func(e *evidence) { accepted(e, false, false) }},
 		{"positions follow acceptance", func(e *evidence) { accepted(e, true, true) }},
 		{"positions follow acceptance", func(e *evidence) { accepted(e, false, true) }},
@@ -266,8 +269,12 @@ func TestTheCheckerKnowsWhichNonceMayBeMissing(t *testing.T) {
 	for name, excuse := range map[string]func(*evidence){
 		"in its outcome":         func(e *evidence) { e.nonces = map[use]bool{{"b", "s", 0, "1"}: true} },
 		"again behind a restore": func(e *evidence) { e.posts[1].Repeated = true },
-		"an operator's word":     func(e *evidence) { e.said = map[string]bool{"b": true} },
-		"not ended":              func(e *evidence) { e.rows[1].state = "REVISION" },
+		"its call was taken back": func(e *evidence) {
+			e.nonces = map[use]bool{{"b", "", 0, "1"}: true}
+			e.quiet = []quiet{{restored: e.calls[4].At.Add(1)}}
+		},
+		"an operator's word": func(e *evidence) { e.said = map[string]bool{"b": true} },
+		"not ended":          func(e *evidence) { e.rows[1].state = "REVISION" },
 	} {
 		e := good()
 		e.calls[4].Nonce, e.calls[4].Sender = 1, "s"
