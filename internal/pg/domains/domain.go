@@ -19,6 +19,7 @@ type Domain struct {
 	ID          int32
 	Name        string
 	Settings    Settings
+	Former      []string // names that this node had in it before
 	Paused      bool
 	Height      int64
 	Originator  coord.State
@@ -36,7 +37,7 @@ func (d *Domain) Digest() string {
 	return coord.New(d.Name, d.Settings.Self, d.Settings.coord(), 1).Digest()
 }
 
-const domainsSQL = `SELECT d.domain_id, d.name, d.settings, d.paused, s.height, s.originator, s.coordinator,
+const domainsSQL = `SELECT d.domain_id, d.name, d.settings, d.former, d.paused, s.height, s.originator, s.coordinator,
 		coalesce((s.image->>'Paused')::boolean, false), s.image->'Peers', d.version, d.created_at, s.intents, s.works
 	FROM postern.domain d
 	JOIN postern.coord_state s ON s.domain_id = d.domain_id
@@ -51,7 +52,7 @@ func (s *Store) domains(ctx context.Context, contextID int32, name, after string
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Domain, error) {
 		d := &Domain{}
-		err := row.Scan(&d.ID, &d.Name, &d.Settings, &d.Paused, &d.Height, &d.Originator, &d.Coordinator,
+		err := row.Scan(&d.ID, &d.Name, &d.Settings, &d.Former, &d.Paused, &d.Height, &d.Originator, &d.Coordinator,
 			&d.Quarantined, &d.Known, &d.Version, &d.CreatedAt, &d.Intents, &d.Works)
 		return d, err
 	})
@@ -170,7 +171,9 @@ func (s *Store) writeDomain(ctx context.Context, t *db.Txn, contextID int32, nam
 	b.Queue(`INSERT INTO postern.domain AS d (context_id, name, settings, created_at)
 		VALUES ($1, $2, $3::text::jsonb, $4)
 		ON CONFLICT (context_id, name) DO UPDATE SET settings = excluded.settings, removed_at = NULL,
-			version = d.version + 1, paused = d.paused AND d.removed_at IS NULL`, contextID, name, doc, now)
+			version = d.version + 1, paused = d.paused AND d.removed_at IS NULL,
+			former = array_remove(array_remove(d.former, d.settings->>'self') || (d.settings->>'self'),
+				excluded.settings->>'self')`, contextID, name, doc, now)
 	const of = ` FROM postern.domain d WHERE d.context_id = $1 AND d.name = $2 `
 	b.Queue(`INSERT INTO postern.coord_state AS s (domain_id, image, originator, coordinator, due, life)
 		SELECT d.domain_id, $3, 'Idle', 'Idle', $4::timestamptz, (SELECT x.life FROM postern.store x)`+of+`

@@ -62,9 +62,10 @@ const MostIntents = 1000
 // Submit stores intents, all or none. One whose uid is known with the same content is that one, and with another
 // content it is a Conflict "idempotency_conflict". pointer is the place of the nth in the request.
 //
-// Why a uid never names two intents: its id is derived from it, and its row is looked for behind the lock of the seat,
-// behind which it is inserted. The id stays the same where a store is restored and the intent is posted again: so what
-// names the ledger's entry by it is met there.
+// Why a uid never names two intents: its id is derived from it, and from the name that this node has in the domain. Its
+// row is looked for behind the lock of the seat, behind which it is inserted, under the present name and under each that
+// the node had before: a name changes behind that lock, too. The id stays the same where a store is restored and the
+// intent is posted again: so what names the ledger's entry by it is met there.
 func (s *Store) Submit(ctx context.Context, by db.By, domain string, list []NewIntent,
 	pointer func(int) string) ([]*Intent, error) {
 	d, err := s.Domain(ctx, by.Context, domain)
@@ -126,32 +127,48 @@ func (p *posting) check() error {
 		in := &p.list[n]
 		if !strings.Contains(in.Party, "@") {
 			in.Party += "@" + p.d.Settings.Self
+		} else if p.d.left(nodeOf(in.Party)) {
+			*in = in.by(p.d.Settings.Self) // it is posted again as it was posted under that name
 		}
 		if err := image.CheckParty(in.Party); err != nil {
 			return fault.At(p.at(n)+"/party", "%s", err)
 		}
-		if node := in.Party[strings.LastIndexByte(in.Party, '@')+1:]; node != p.d.Settings.Self {
+		if node := nodeOf(in.Party); node != p.d.Settings.Self {
 			return fault.At(p.at(n)+"/party", "party %q is one of node %q, and this is %q: post it there",
 				fault.Clip(in.Party),
 				fault.Clip(node), p.d.Settings.Self)
 		}
-		id := uuid.NewSHA1(idSpace,
-			[]byte(strconv.Itoa(int(p.by.Context))+"\x00"+p.d.Name+"\x00"+p.d.Settings.Self+"\x00"+in.UID))
+		id := p.derived(p.d.Settings.Self, in.UID)
 		if in.UID == "" {
-			var err error
-			if id, err = uuid.NewV7(); err != nil {
+			drawn, err := uuid.NewV7()
+			if err != nil {
 				return err
 			}
+			id = drawn.String()
 		} else if _, twice := p.named[in.UID]; twice {
 			return fault.At(p.at(n)+"/uid", "uid %q stands in this call twice", fault.Clip(in.UID))
 		} else {
 			p.named[in.UID] = n
 		}
-		p.named[id.String()] = n
-		p.ids = append(p.ids, id.String())
+		p.named[id] = n
+		p.ids = append(p.ids, id)
 		p.hashes = append(p.hashes, in.hash())
 	}
 	return p.cycle()
+}
+
+// nodeOf is the node of a party.
+func nodeOf(party string) string { return party[strings.LastIndexByte(party, '@')+1:] }
+
+// left says whether this node had a name before that no node has now.
+func (d *Domain) left(node string) bool {
+	return slices.Contains(d.Former, node) && !slices.Contains(d.Settings.Nodes, node)
+}
+
+// by is the intent as it is posted where this node has another name.
+func (in NewIntent) by(self string) NewIntent {
+	in.Party = strings.TrimSuffix(in.Party, nodeOf(in.Party)) + self
+	return in
 }
 
 func (in *NewIntent) hash() []byte {
@@ -205,8 +222,8 @@ func (p *posting) name(n int) string {
 // store inserts the intents that are new, behind the lock of the seat, and has the step take them. Where the domain got
 // another name of this node while they waited for that, they are checked anew.
 func (p *posting) store(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch) ([]Event, error) {
-	if p.d.Settings.Self != h.settings.Self {
-		p.d.Settings = *h.settings
+	if p.d.Settings.Self != h.settings.Self || !slices.Equal(p.d.Former, h.former) {
+		p.d.Settings, p.d.Former = *h.settings, h.former
 		if err := p.check(); err != nil {
 			return nil, err
 		}
@@ -263,7 +280,7 @@ func (p *posting) store(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch) (
 func (p *posting) look(ctx context.Context, t *db.Txn, h *seat) (map[string]string, error) {
 	names := slices.Clone(p.ids)
 	for _, in := range p.list {
-		names = append(names, in.DependsOn...)
+		names = append(append(names, in.DependsOn...), in.UID)
 	}
 	var ids []string
 	for _, name := range names {
@@ -275,7 +292,7 @@ func (p *posting) look(ctx context.Context, t *db.Txn, h *seat) (map[string]stri
 	b := &pgx.Batch{}
 	b.Queue(`SELECT i.intent_id::text, coalesce(i.uid, ''), i.hash
 		FROM postern.coord_intent i
-		WHERE i.domain_id = $1 AND i.intent_id = ANY ($2::text[]::uuid[])`, h.id, append(ids, p.derived(names)...)).
+		WHERE i.domain_id = $1 AND i.intent_id = ANY ($2::text[]::uuid[])`, h.id, append(ids, p.called(names...)...)).
 		Query(func(rows pgx.Rows) error {
 			var id, uid string
 			var hash []byte
@@ -296,9 +313,11 @@ func (p *posting) look(ctx context.Context, t *db.Txn, h *seat) (map[string]stri
 			found[uid] = id
 		}
 	}
-	for n, id := range p.ids {
+	for n := range p.list {
+		given := p.asKnown(n, hashes)
+		id := p.ids[n]
 		hash, known := hashes[id]
-		if known && !bytes.Equal(hash, p.hashes[n]) {
+		if known && !bytes.Equal(hash, given) {
 			return nil, fault.New(fault.Conflict, "idempotency_conflict",
 				"the key %q belongs to an intent with another content",
 				fault.Clip(p.name(n))).With("existing", map[string]string{"id": id})
@@ -308,11 +327,44 @@ func (p *posting) look(ctx context.Context, t *db.Txn, h *seat) (map[string]stri
 	return found, nil
 }
 
-// derived are the ids that intents with these uids have.
-func (p *posting) derived(uids []string) (ids []string) {
-	for _, uid := range uids {
-		ids = append(ids, uuid.NewSHA1(idSpace, []byte(strconv.Itoa(int(p.by.Context))+"\x00"+p.d.Name+"\x00"+
-			p.d.Settings.Self+"\x00"+uid)).String())
+// asKnown gives the nth intent the id under which its uid is known, and returns the hash that its content had when this
+// node had the name of that id.
+func (p *posting) asKnown(n int, hashes map[string][]byte) []byte {
+	in := p.list[n]
+	if in.UID == "" {
+		return p.hashes[n]
+	}
+	for _, self := range p.selves() {
+		if id := p.derived(self, in.UID); hashes[id] != nil {
+			p.ids[n] = id
+			then := in.by(self)
+			return then.hash()
+		}
+	}
+	p.ids[n] = p.derived(p.d.Settings.Self, in.UID)
+	return p.hashes[n]
+}
+
+// selves are the names that this node has and had in the domain, the last one first.
+func (p *posting) selves() []string {
+	list := append(slices.Clone(p.d.Former), p.d.Settings.Self)
+	slices.Reverse(list)
+	return list
+}
+
+// derived is the id of an intent with a uid that is posted while this node has a name. Other nodes have other names, so
+// that the same uid names another intent there.
+func (p *posting) derived(self, uid string) string {
+	return uuid.NewSHA1(idSpace,
+		[]byte(strconv.Itoa(int(p.by.Context))+"\x00"+p.d.Name+"\x00"+self+"\x00"+uid)).String()
+}
+
+// called are the ids that intents with these uids may have.
+func (p *posting) called(uids ...string) (ids []string) {
+	for _, self := range p.selves() {
+		for _, uid := range uids {
+			ids = append(ids, p.derived(self, uid))
+		}
 	}
 	return ids
 }
@@ -362,7 +414,7 @@ func (s *Store) Intent(ctx context.Context, contextID int32, domain, called stri
 		return nil, err
 	}
 	p := &posting{by: db.By{Context: contextID}, d: d}
-	ids := p.derived([]string{called})
+	ids := p.called(called)
 	if id, ok := idOf(called); ok {
 		ids = append(ids, id.String())
 	}

@@ -1,6 +1,7 @@
 package domains_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -58,6 +59,59 @@ func TestAStepBehindAPutHasItsSettings(t *testing.T) {
 	w.plan = planOf("here", "here")
 	w.finish()
 	w.Same(w.receipts(), "success ")
+}
+
+// A uid names the intent that it named before its node got another name, also for a post that waits behind the PUT.
+func TestAUIDNamesOneIntentUnderEachNameOfItsNode(t *testing.T) {
+	w := newWorld(t)
+	o := w.Other()
+	one := w.post("one")
+	w.finish()
+	put := func(self string) error {
+		set := w.settings()
+		set.Self, set.Nodes = self, []string{self}
+		w.plan = planOf(self, self)
+		_, err := w.S.Domains.Put(w.Ctx, w.By, "tok", set, 0)
+		return err
+	}
+	same := func(i *domains.Intent, err error) string {
+		return fmt.Sprint(i != nil && i.Replay && i.ID == one.ID, err)
+	}
+	said, waited := w.Beside(func() error { return put("here") },
+		func() string { return same(w.submit(o.S, "one")) })
+	if said != "true <nil>" || !waited {
+		t.Error("behind the PUT the post says", said, waited)
+	}
+	if i, err := w.S.Domains.Intent(w.Ctx, w.ID, "tok", "one"); err != nil || i.ID != one.ID {
+		t.Error(i, err)
+	}
+	for party, want := range map[string]string{"ann@self": "true <nil>", "ann@here": "true <nil>",
+		"bea": "idempotency_conflict"} {
+		list, err := w.S.Domains.Submit(w.Ctx, w.By, "tok", []domains.NewIntent{{UID: "one", Party: party,
+			Data: json.RawMessage(`"one"`)}}, func(int) string { return "" })
+		got := ""
+		if err == nil {
+			got = same(list[0], nil)
+		} else {
+			got = fault.As(err).Code
+		}
+		if got != want {
+			t.Errorf("posted again by %s: %s", party, got)
+		}
+	}
+	if _, err := w.submit(w.S, "two", "one"); err != nil {
+		t.Error("what depends on it is refused:", err)
+	}
+	w.finish()
+	w.Must(w.S.Domains.Remove(w.Ctx, w.By, "tok"))
+	w.Must(put("self"))
+	if i := w.post("two", "one"); !i.Replay {
+		t.Error("the second one is posted twice")
+	}
+	w.Same(w.Lines(`SELECT uid FROM postern.coord_intent ORDER BY seq`), "one", "two")
+	if n, _ := w.publics(); n != 2 {
+		t.Errorf("the core has %d public transactions, want 2", n)
+	}
 }
 
 func (w *world) settings() domains.Settings {

@@ -19,6 +19,7 @@ type seat struct {
 	id, context int32
 	name        string
 	settings    *Settings
+	former      []string // names that this node had before
 	version     int64
 	paused      bool
 	height      int64
@@ -38,8 +39,8 @@ type seat struct {
 
 const lockSQL = `SELECT true FROM postern.coord_state s WHERE s.domain_id = $1 FOR UPDATE`
 
-const seatSQL = `SELECT d.context_id, d.name, d.settings, d.version, d.paused, s.image, s.height, s.step, s.lives,
-		s.life, (SELECT x.life FROM postern.store x), s.changed
+const seatSQL = `SELECT d.context_id, d.name, d.settings, d.former, d.version, d.paused, s.image, s.height, s.step,
+		s.lives, s.life, (SELECT x.life FROM postern.store x), s.changed
 	FROM postern.coord_state s
 	JOIN postern.domain d ON d.domain_id = s.domain_id
 	WHERE s.domain_id = $1 AND d.removed_at IS NULL`
@@ -65,8 +66,8 @@ func (s *Store) lock(ctx context.Context, t *db.Txn, id int32, wait bool, ids []
 		return err
 	})
 	b.Queue(seatSQL, id).Query(func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&h.context, &h.name, &settings, &h.version, &h.paused, &image, &h.height,
-			&h.steps, &h.lives, &h.life, &h.newLife, &changed}, func() error { return nil })
+		_, err := pgx.ForEachRow(rows, []any{&h.context, &h.name, &settings, &h.former, &h.version, &h.paused, &image,
+			&h.height, &h.steps, &h.lives, &h.life, &h.newLife, &changed}, func() error { return nil })
 		return err
 	})
 	s.ReadNow(b, &h.now)
