@@ -21,6 +21,10 @@ import (
 // MostAssembled is how large what was assembled may be, since it has to fit a message to another node.
 const MostAssembled = 512 << 10
 
+// deepestAnswer is how deep an answer may be nested. A part of it stands up to 4 levels deeper in a message to another
+// node (/messages/0/given/0/data in place of /signature), and the door of that node takes 64.
+const deepestAnswer = 64 - 4
+
 // mostParked is how long an answer may have its intent parked.
 const mostParked = 30 * 24 * time.Hour
 
@@ -69,10 +73,14 @@ type result struct {
 }
 
 // ReadAnswer reads what the service of a domain answered to a call, with what of it is to be kept. The error says what
-// is not of the contract.
+// is not of the contract. What the door of another node would refuse is refused here: there it would hold up all that
+// goes to that node in the same call.
 func (d *Domain) ReadAnswer(c *Call, body []byte, types []string) (Answer, json.RawMessage, error) {
 	a := Answer{Key: c.Key, Result: OK}
 	var r result
+	if err := strict.Check(body, deepestAnswer); err != nil {
+		return a, nil, err
+	}
 	if err := strict.Read(body, &r); err != nil {
 		return a, nil, err
 	}

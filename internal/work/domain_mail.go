@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"regexp"
 	"strconv"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/backoff"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/domains"
+	"github.com/postern-dev/postern/internal/pg/peers"
 	"github.com/postern-dev/postern/internal/remote"
 	"github.com/postern-dev/postern/internal/safe"
 )
@@ -30,7 +32,6 @@ type line struct {
 	busy  bool
 	tries int
 	after time.Time // nothing is sent before
-	alone bool      // the last call was refused, and it does not say for which message
 }
 
 // letters is the loop that tells other nodes what steps have said.
@@ -118,35 +119,40 @@ func (d *Domains) rest(l *line) {
 	knock(d.mail)
 }
 
-// send tells a node what it is to be told, one call after the other.
+// send tells a node what it is to be told, one call after the other. Where a call is refused, and it is not said for
+// which message, those of the call go one to a call.
 func (d *Domains) send(ctx context.Context, to domains.Busy, l *line, list []*domains.Mail) {
-	for len(list) > 0 {
-		part, body := d.letter(l, list)
+	for alone := 0; len(list) > 0; {
+		most := mailPerCall
+		if alone > 0 {
+			most, alone = 1, alone-1
+		}
+		part, body := d.letter(list[:min(most, len(list))])
 		if len(part) == 0 {
 			list = list[1:] // it is said again, or not any more
 			continue
 		}
-		taken, err := d.deliver(ctx, to, l, part, body)
+		came, err := d.deliver(ctx, to, l, part, body)
 		if err != nil {
 			d.Log.Warn("note what came of messages to a node of a domain", "node", to.Node, "error", err)
 		}
-		if !taken || err != nil {
+		switch {
+		case came == wayShut || err != nil:
 			d.unsent(ctx, list)
 			return
+		case came == oneIsRefused:
+			alone = len(part)
+		default:
+			list = list[len(part):]
 		}
-		list = list[len(part):]
 	}
 }
 
 // letter makes the body of a call of the first messages.
-func (d *Domains) letter(l *line, list []*domains.Mail) ([]*domains.Mail, []byte) {
-	most := mailPerCall
-	if l.alone {
-		most = 1
-	}
+func (d *Domains) letter(list []*domains.Mail) ([]*domains.Mail, []byte) {
 	var texts []json.RawMessage
 	size := 0
-	for _, m := range list[:min(most, len(list))] {
+	for _, m := range list {
 		text, err := json.Marshal(m.Parcel)
 		if err != nil {
 			d.Log.Error("a message to a node of a domain has no JSON", "kind", m.Kind, "error", err)
@@ -164,44 +170,77 @@ func (d *Domains) letter(l *line, list []*domains.Mail) ([]*domains.Mail, []byte
 // refusedAt finds the message that a peer does not take.
 var refusedAt = regexp.MustCompile(`^/messages/(\d+)`)
 
-// deliver makes one call, and says whether the way to the node is open. What it took is deleted, and so is what it
-// never will take.
-func (d *Domains) deliver(ctx context.Context, to domains.Busy, l *line, part []*domains.Mail, body []byte) (bool,
+// came is the outcome of a call to a node.
+type came int
+
+const (
+	wayShut      came = iota // the way to the node: nothing else is sent now
+	noted                    // what became of each of its messages
+	oneIsRefused             // of its messages, and it is not said which
+)
+
+// deliver makes one call. What it took is deleted, and so is what it never will take.
+func (d *Domains) deliver(ctx context.Context, to domains.Busy, l *line, part []*domains.Mail, body []byte) (came,
 	error) {
 	store := d.Store.Domains
 	peer, err := d.Store.Installations.Peer(ctx, to.Context, to.Node)
 	if err != nil {
 		d.failed(l, 0)
-		return false, err
+		return wayShut, err
 	}
 	got := d.peers.ask(ctx, peer, remote.PeerCall{Verb: remote.PeerCoord, Body: body, Timeout: mailTimeout})
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	switch got.Class {
-	case "":
-		d.opened(l, false)
-		d.counted(part, "delivered")
-		return true, store.Delivered(end, part)
-	case outbox.ClassRejected:
+	if ofOne := got.Class == outbox.ClassRejected || d.unread(ctx, peer, got); ofOne {
+		d.opened(l)
 		at := whichRefused(got.Body)
 		if len(part) == 1 {
 			at = 0
 		}
-		found := at >= 0 && at < len(part)
-		if d.opened(l, !found); !found {
-			return true, store.Undelivered(end, part, got.Message)
+		if at < 0 || at >= len(part) {
+			return oneIsRefused, nil
 		}
-		d.Log.Warn("a node of a domain refuses a message, which is dropped", "domain", part[at].Parcel.Domain, "node",
-			to.Node, "kind", part[at].Kind, "why", got.Message)
-		d.counted(part[at:at+1], "refused")
-		if err := store.Delivered(end, part[at:at+1]); err != nil {
-			return true, err
-		}
-		rest := append(append([]*domains.Mail{}, part[:at]...), part[at+1:]...)
-		return true, store.Undelivered(end, rest, "")
+		return noted, d.refused(ctx, to, part, at, got.Message)
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if got.Class == "" {
+		d.opened(l)
+		d.counted(part, "delivered")
+		return noted, store.Delivered(end, part)
 	}
 	d.failed(l, got.After)
-	return false, store.Undelivered(end, part, got.Code+": "+got.Message)
+	return wayShut, store.Undelivered(end, part, got.Code+": "+got.Message)
+}
+
+// unread says whether a peer could not read the body of a call, or something before it did not let the body through:
+// then it is a message of the call that is refused, as it is too large, or is JSON that the peer does not take. Such a
+// refusal is not signed, since the peer has not read who calls. That the way is open all the same shows a call without
+// messages, whose answer is signed.
+func (d *Domains) unread(ctx context.Context, peer *peers.Peer, got remote.PeerAnswer) bool {
+	switch {
+	case got.Class == "" || got.Installation != "":
+		return false
+	case got.Status == http.StatusBadRequest, got.Status == http.StatusRequestEntityTooLarge,
+		got.Status == http.StatusUnprocessableEntity:
+	default:
+		return false
+	}
+	hello := remote.PeerCall{Verb: remote.PeerHello, Body: []byte(`{}`), Timeout: mailTimeout}
+	return d.peers.ask(ctx, peer, hello).Class == ""
+}
+
+// refused drops a message that a node never will take, and has the others of the call sent again.
+func (d *Domains) refused(ctx context.Context, to domains.Busy, part []*domains.Mail, at int, why string) error {
+	store := d.Store.Domains
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	d.Log.Warn("a node of a domain refuses a message, which is dropped", "domain", part[at].Parcel.Domain, "node",
+		to.Node, "kind", part[at].Kind, "why", why)
+	d.counted(part[at:at+1], "refused")
+	if err := store.Delivered(end, part[at:at+1]); err != nil {
+		return err
+	}
+	rest := append(append([]*domains.Mail{}, part[:at]...), part[at+1:]...)
+	return store.Undelivered(end, rest, "")
 }
 
 func (d *Domains) counted(list []*domains.Mail, outcome string) {
@@ -212,10 +251,10 @@ func (d *Domains) counted(list []*domains.Mail, outcome string) {
 	}
 }
 
-func (d *Domains) opened(l *line, alone bool) {
+func (d *Domains) opened(l *line) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	l.tries, l.after, l.alone = 0, time.Time{}, alone
+	l.tries, l.after = 0, time.Time{}
 }
 
 func (d *Domains) failed(l *line, wait time.Duration) {
