@@ -282,6 +282,7 @@ func (d *door) unreachable() ([]doctor.Finding, error) {
 		{"tools", "fqn", "url"},
 		{"sources", "name", "url"},
 		{"peers", "name", "url"},
+		{"domains", "name", "service_url"},
 	} {
 		if err := d.each("/"+kind.path, func(r record) {
 			all = append(all, addresses.Address{

@@ -223,15 +223,17 @@ func TestTheDoctorNamesTheAddressesThatNoNodeMayCall(t *testing.T) {
 	put("/dispatchers/PAY", `{"worker_url": "http://127.0.0.1:1"}`).want(t, 0)
 	put("/senders/ada", `{"pool": "p", "worker_url": "http://10.1.2.3"}`).want(t, 0)
 	put("/dispatchers/BAD", `{"worker_url": "http://192.168.1.1"}`).want(t, 1, bar, "192.168.1.1/32")
+	put("/domains/notes", `{"types": ["PAY"], "service_url": "http://10.1.2.4"}`).want(t, 0)
 	one := work("one")
-	for end := time.Now().Add(time.Minute); strings.Count(one.stderr(), "--worker-allow-cidr") < 2; {
+	for end := time.Now().Add(time.Minute); strings.Count(one.stderr(), "--worker-allow-cidr") < 3; {
 		if time.Sleep(20 * time.Millisecond); time.Now().After(end) {
 			t.Fatalf("the node warns of nothing: %s", one.stderr())
 		}
 	}
 	for _, env := range [][]string{db, {at}} {
 		postern(t, append(env, "POSTERN_OUTPUT=json"), "doctor").
-			want(t, 1, "addresses", "dispatchers/PAY", flag, "POSTERN_WORKER_ALLOW_CIDR", "senders/ada", "10.1.2.3/32")
+			want(t, 1, "addresses", "dispatchers/PAY", flag, "POSTERN_WORKER_ALLOW_CIDR", "senders/ada", "10.1.2.3/32",
+				"domains/notes", "10.1.2.4/32")
 	}
 	put("/dispatchers/PAY", `{"worker_url": "http://127.0.0.1:1"}`).want(t, 1, bar, flag)
 	work("two", "POSTERN_WORKER_ALLOW_CIDR=127.0.0.0/8,10.0.0.0/8")

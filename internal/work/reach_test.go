@@ -12,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
+	"github.com/postern-dev/postern/internal/pg/domains"
 	"github.com/postern-dev/postern/internal/remote"
 )
 
@@ -55,6 +56,10 @@ func TestANodeThatStartsWarnsOfEachAddressThatItMayNotCall(t *testing.T) {
 	hear := outbox.Subscription{Name: "hear", Kind: "webhook", URL: "http://192.168.1.1/", OnError: "skip"}
 	_, err = h.s.Deliveries.PutSubscription(h.ctx, h.by, hear, bytes.Repeat([]byte("s"), 32), 0)
 	h.must(err)
+	notes := domains.Default()
+	notes.Types, notes.Nodes, notes.ServiceURL = []string{"OPEN"}, []string{"self"}, "http://10.6.6.6/"
+	_, err = h.s.Domains.Put(h.ctx, h.by, "notes", notes, 0)
+	h.must(err)
 	log := &said{}
 	lookup := func(_ context.Context, _, host string) ([]netip.Addr, error) {
 		return []netip.Addr{netip.MustParseAddr("10.9.8.7")}, nil
@@ -66,7 +71,7 @@ func TestANodeThatStartsWarnsOfEachAddressThatItMayNotCall(t *testing.T) {
 		p.Reach, p.Types = client.Reach(), []string{"OPEN", "SHUT", "NAMED", "INSIDE"}
 	})
 	const flag = "--worker-allow-cidr"
-	for end := time.Now().Add(soon); len(log.lines(flag)) < 3 && time.Now().Before(end); {
+	for end := time.Now().Add(soon); len(log.lines(flag)) < 4 && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	stop()
@@ -74,12 +79,13 @@ func TestANodeThatStartsWarnsOfEachAddressThatItMayNotCall(t *testing.T) {
 		{"dispatchers/SHUT", "127.0.0.1", "level=WARN"},
 		{"dispatchers/NAMED", "worker.internal", "10.9.8.7", "level=WARN"},
 		{"subscriptions/hear", "192.168.1.1", "POSTERN_WORKER_ALLOW_CIDR", "level=WARN"},
+		{"domains/notes", "10.6.6.6", "level=WARN"},
 	} {
 		if n := len(log.lines(append(want, flag)...)); n != 1 {
 			t.Errorf("%d lines have %q", n, want)
 		}
 	}
-	if all := log.lines(flag); len(all) != 3 {
+	if all := log.lines(flag); len(all) != 4 {
 		t.Errorf("%q", all)
 	}
 	nodes, err := h.s.Nodes(h.ctx, nil, 0, 10)

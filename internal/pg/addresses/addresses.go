@@ -52,6 +52,10 @@ const allSQL = `
 		SELECT context_id, 'peers/' || name, '', url
 		FROM postern.peer
 		WHERE removed_at IS NULL
+		UNION ALL
+		SELECT context_id, 'domains/' || name, '', settings->>'service_url'
+		FROM postern.domain
+		WHERE removed_at IS NULL AND NOT paused
 	) a
 	JOIN postern.context x USING (context_id)
 	WHERE a.url ~ '^[a-z]+://'
