@@ -54,7 +54,7 @@ type channelMessagesOutput struct {
 	}
 }
 
-// listChannelMessages lists one set of a channel by id.
+// listChannelMessages lists one set of a channel by id, and the ends of one id by their fences.
 func (a *API) listChannelMessages(ctx context.Context, in *listChannelMessagesInput) (*channelMessagesOutput, error) {
 	p := Paging{Limit: in.Limit, Cursor: in.Cursor}
 	limit, err := p.limit(a)
@@ -62,7 +62,7 @@ func (a *API) listChannelMessages(ctx context.Context, in *listChannelMessagesIn
 		return nil, err
 	}
 	or(&in.Set, "queued")
-	filters, after := []any{"messages", in.Name, in.Set}, ""
+	filters, after := []any{"messages", in.Name, in.Set}, channels.ChannelMessageAfter{}
 	if err := p.read(filters, &after); err != nil {
 		return nil, err
 	}
@@ -75,7 +75,8 @@ func (a *API) listChannelMessages(ctx context.Context, in *listChannelMessagesIn
 	out.Body.Items = []channelMessageView{}
 	for i, m := range found {
 		if i == limit {
-			out.Body.Next, out.Link = p.next(ctx, filters, found[i-1].ID)
+			out.Body.Next, out.Link = p.next(ctx, filters,
+				channels.ChannelMessageAfter{ID: found[i-1].ID, Fence: found[i-1].Fence})
 			break
 		}
 		out.Body.Items = append(out.Body.Items,

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -150,4 +151,32 @@ func TestChannelsOfBothKinds(t *testing.T) {
 	d.refused(409, "in_use", "DELETE", "/channels/source:app", "")
 	d.refused(409, "in_use", "POST", "/channels/leader:results/receive", "")
 	d.refused(422, "invalid", "PUT", "/sources/none", `{"kind": "push", "map": {"fqn": "/tool"}, "buffer": 0}`)
+}
+
+// An id that was sent again after its end has several ends. Pages have each of them once, also where a page is full
+// between two.
+func TestPagesOfEndedChannelMessagesHaveEachEndOnce(t *testing.T) {
+	d := newDoor(t)
+	d.want(201, "PUT", "/channels/between", `{"kind": "integrity", "capacity": 1}`)
+	const m = "/channels/between/messages"
+	var want, got []float64
+	for range 3 {
+		d.want(201, "POST", m, `{"id": "a", "payload": {}}`)
+		fence, _ := d.want(200, "POST", "/channels/between/receive", "").body["fence"].(float64)
+		d.want(200, "POST", m+"/a/ack", fmt.Sprintf(`{"fence": %.0f}`, fence))
+		want = append(want, fence)
+	}
+	for cursor := ""; ; {
+		page := d.want(200, "GET", m+"?set=acked&limit=1"+cursor, "")
+		for _, one := range page.body["items"].([]any) {
+			got = append(got, one.(map[string]any)["fence"].(float64))
+		}
+		if page.body["next"] == nil {
+			break
+		}
+		cursor = "&cursor=" + page.str("next")
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("pages have the fences %.0f, want %.0f", got, want)
+	}
 }

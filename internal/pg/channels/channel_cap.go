@@ -43,23 +43,36 @@ type ChannelMessageInfo struct {
 	UpdatedAt time.Time
 }
 
-// ChannelMessages lists up to limit messages of one set of a channel, by their ids, those after a given one.
-func (s *Store) ChannelMessages(ctx context.Context, contextID int32, channel, set, after string, limit int) ([]*ChannelMessageInfo, error) {
+// ChannelMessageAfter is the place of a message in a list. One that was sent again after its end has ended once more,
+// with a higher fence.
+type ChannelMessageAfter struct {
+	ID    string `json:"id"`
+	Fence int64  `json:"fence"`
+}
+
+// ChannelMessages lists up to limit messages of one set of a channel, by their ids and fences, those after a given one.
+func (s *Store) ChannelMessages(ctx context.Context, contextID int32, channel, set string, after ChannelMessageAfter,
+	limit int) ([]*ChannelMessageInfo, error) {
 	c, err := s.Channel(ctx, contextID, channel)
 	if err != nil {
 		return nil, err
 	}
-	sql := `SELECT m.message_id, m.state, m.retries, m.fence, m.error, m.payload, m.created_at, m.updated_at FROM postern.channel_message m
+	sql := `SELECT m.message_id, m.state, m.retries, m.fence, m.error, m.payload, m.created_at, m.updated_at
+		FROM postern.channel_message m
 		WHERE m.channel_id = $1 AND m.state = $2 AND m.message_id > $3 ORDER BY m.message_id LIMIT $4`
+	args := []any{c.ID, set, after.ID, limit}
 	switch set {
 	case leader.ChannelMessageQueued, leader.ChannelMessageOffered, leader.ChannelMessageActive:
 	case leader.ChannelMessageAcked, leader.ChannelMessageDropped:
-		sql = `SELECT e.message_id, e.state, e.retries, e.fence, e.reason, e.payload, e.created_at, e.ended_at FROM postern.channel_message_end e
-			WHERE e.channel_id = $1 AND e.state = $2 AND e.message_id > $3 ORDER BY e.message_id, e.fence LIMIT $4`
+		sql = `SELECT e.message_id, e.state, e.retries, e.fence, e.reason, e.payload, e.created_at, e.ended_at
+			FROM postern.channel_message_end e
+			WHERE e.channel_id = $1 AND e.state = $2 AND (e.message_id, e.fence) > ($3, $5)
+			ORDER BY e.message_id, e.fence LIMIT $4`
+		args = append(args, after.Fence)
 	default:
 		return nil, fault.At("set", "set %q: want queued, offered, active, dropped or acked", fault.Clip(set))
 	}
-	rows, err := s.Db(ctx).Query(ctx, sql, c.ID, set, after, limit)
+	rows, err := s.Db(ctx).Query(ctx, sql, args...)
 	if err != nil {
 		return nil, db.Known(err)
 	}

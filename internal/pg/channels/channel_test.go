@@ -309,3 +309,32 @@ func TestMessagesAreFoundByTheirKeys(t *testing.T) {
 	t.Parallel()
 	newWorld(t).ByKeys(channels.MessagesByKey)
 }
+
+// An id that was sent again after its end has several ends. Pages have each of them once, also where one ends between
+// two.
+func TestPagesOfEndsHaveEachOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.Conduit(w.S, nil)
+	var want, got []int64
+	for range 3 {
+		pgworld.Sent(t, c, "a")
+		fence := pgworld.Received(t, c, pg.Node{}, 1)[0].Fence
+		_, err := c.Ack(w.Ctx, "a", fence)
+		w.Must(err)
+		want = append(want, fence)
+	}
+	after := channels.ChannelMessageAfter{}
+	for {
+		page, err := w.S.Channels.ChannelMessages(w.Ctx, w.ID, "c", "Acked", after, 1)
+		w.Must(err)
+		if len(page) == 0 {
+			break
+		}
+		after = channels.ChannelMessageAfter{ID: page[0].ID, Fence: page[0].Fence}
+		got = append(got, page[0].Fence)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("pages have the fences %d, want %d", got, want)
+	}
+}
