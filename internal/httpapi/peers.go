@@ -201,7 +201,7 @@ func toWorkerCaller(err error) error {
 	switch {
 	case f.Kind == fault.Internal, f.Code == "commit_unknown":
 		class = worker.ClassAmbiguous
-	case f.Kind == fault.Retry, f.Code == "unauthenticated", f.Code == "wrong_installation":
+	case f.Kind == fault.Retry, f.Code == "unauthenticated", f.Code == "wrong_installation", f.Code == "queue_draining":
 		class = worker.ClassBlocked
 	}
 	return f.With("error", map[string]string{"class": class, "code": f.Code, "message": f.Detail})

@@ -2,9 +2,12 @@ package httpapi_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postern-dev/postern/internal/outbox"
 )
 
 func TestWhatIsDrainedAcceptsNothingMoreAndWorksOffTheRest(t *testing.T) {
@@ -41,6 +44,60 @@ func TestWhatIsDrainedAcceptsNothingMoreAndWorksOffTheRest(t *testing.T) {
 		}
 		d.want(200, "POST", c.path+"/resume", "")
 		d.want(201, "POST", "/transactions", `{"type": "pay"}`)
+	}
+}
+
+// What a drained context has taken is answered as before where it is posted again. It takes nothing new, whatever that
+// is.
+func TestADrainedContextAcceptsNothingNewOfAnyKind(t *testing.T) {
+	d := newPlant(t)
+	d.want(201, "PUT", "/sources/app", pushSource)
+	d.want(201, "PUT", "/domains/tok", `{"types": ["ADD"], "service_url": "http://127.0.0.1:1"}`)
+	const job, chat = `"script": "1", "script_type": "python"`, `"to": {"context": "default"}, "message_type": "chat"`
+	posts := []struct{ path, body string }{
+		{"/events", `{"source": "app", "identity": {"digest": "ID"}, "json": {"tool": "xyz.labs.add@1"}}`},
+		{"/domains/tok/intents", `{"uid": "ID", "party": "ann", "data": 1}`},
+		{"/processors/main/batches", addOne},
+		{"/flows", `{"ref": REF, "jobs": [{"ref": 1, ` + job + `}]}`},
+		{"/jobs", `{"ref": REF, ` + job + `}`},
+		{"/messages", `{"ref": REF, ` + chat + `, "message": "hello"}`},
+	}
+	as := func(body, id, ref string) string { return strings.NewReplacer("ID", id, "REF", ref).Replace(body) }
+	for _, p := range posts {
+		d.want(201, "POST", p.path, as(p.body, "old", "1"), "Idempotency-Key: old")
+	}
+	d.want(200, "POST", "/contexts/default/drain", "")
+	for _, p := range posts {
+		if a := d.call("POST", p.path, as(p.body, "old", "1"), "Idempotency-Key: old"); a.status >= 300 {
+			t.Errorf("%s again: %d %s", p.path, a.status, a.raw)
+		}
+		d.refused(409, "queue_draining", "POST", p.path, as(p.body, "new", "2"), "Idempotency-Key: new")
+	}
+	d.want(200, "POST", "/contexts/default/resume", "")
+	for _, p := range posts {
+		d.want(201, "POST", p.path, as(p.body, "new", "2"), "Idempotency-Key: new")
+	}
+	d.want(200, "POST", "/dispatchers/job.python/drain", "")
+	d.refused(409, "queue_draining", "POST", "/jobs", `{"ref": 3, `+job+`}`)
+	d.refused(409, "queue_draining", "POST", "/flows", `{"ref": 3, "jobs": [{"ref": 1, `+job+`}]}`)
+	d.want(200, "POST", "/dispatchers/ADD/drain", "")
+	d.refused(409, "queue_draining", "POST", "/processors/main/batches", addOne)
+}
+
+// A batch of a peer waits there while the context is drained: a refusal for good would end it.
+func TestABatchOfAPeerWaitsForADrainedContext(t *testing.T) {
+	d := newPlant(t)
+	d.want(200, "PUT", "/processors/main/peers/near", peerSecret)
+	d.want(200, "POST", "/contexts/default/drain", "")
+	c := newCaller(d)
+	const at = "main/peers/near"
+	if a, _ := c.send(at, 1, envelope(1, `{"msg": {"add": {}}}`)); a.Class != outbox.ClassBlocked ||
+		a.Code != "queue_draining" {
+		t.Errorf("a batch of a peer is answered %+v", a)
+	}
+	d.want(200, "POST", "/contexts/default/resume", "")
+	if a, said := c.send(at, 1, envelope(1, `{"msg": {"add": {}}}`)); a.Class != "" {
+		t.Errorf("behind a resume: %s %s", said, a.Message)
 	}
 }
 

@@ -33,14 +33,42 @@ func (s *Store) DrainSender(ctx context.Context, by db.By, account string) (Leve
 // submission pass that a system makes of something that it holds already (Held), as a processor does of a batch: that
 // is a part of the rest that is worked off.
 func (v *confView) closed(sub *Submission, d *Dispatcher) error {
-	switch c := v.tenants[sub.ContextID]; {
-	case sub.Held:
+	if sub.Held {
+		return nil
+	}
+	if err := v.drained(sub.ContextID, d); err != nil {
+		return err
+	}
+	if sub.Sender != "" && v.drains(v.accounts[sub.ContextID][sub.Sender]) {
+		return fault.New(fault.Conflict, "queue_draining", "sender %s accepts nothing more until it is resumed: leave sender out, or name another account", sub.Sender)
+	}
+	return nil
+}
+
+// drained refuses what is new in a context that is drained, or for a type that is; d may be nil.
+func (v *confView) drained(contextID int32, d *Dispatcher) error {
+	switch c := v.tenants[contextID]; {
 	case c != nil && c.Draining:
 		return fault.New(fault.Conflict, "queue_draining", "context %s accepts nothing more until it is resumed", c.Name)
-	case d.Draining:
+	case d != nil && d.Draining:
 		return fault.New(fault.Conflict, "queue_draining", "type %s accepts nothing more until it is resumed", d.Type)
-	case sub.Sender != "" && v.drains(v.accounts[sub.ContextID][sub.Sender]):
-		return fault.New(fault.Conflict, "queue_draining", "sender %s accepts nothing more until it is resumed: leave sender out, or name another account", sub.Sender)
+	}
+	return nil
+}
+
+// Accepts refuses something new, such as a flow or an event, where its context is drained, or a type of the
+// transactions that will be posted of it. Each door asks behind its look for what is there already, so that a repeated
+// request has its answer; what a system makes of something that it holds is not asked about. It goes by the
+// configuration that this process has read, as a post of a transaction does.
+func (s *Store) Accepts(contextID int32, types ...string) error {
+	v := s.Conf.view.Load()
+	if err := v.drained(contextID, nil); err != nil {
+		return err
+	}
+	for _, typ := range types {
+		if err := v.drained(contextID, v.dispatcherOf(contextID, typ)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

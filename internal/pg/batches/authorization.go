@@ -231,6 +231,9 @@ func (s *Store) Send(ctx context.Context, by db.By, label string, messages []pro
 		if err := a.MaySend(by.Actor, messages, a.Use, h.facts()); err != nil {
 			return err
 		}
+		if err := s.accepts(by.Context, a.Actions); err != nil {
+			return err
+		}
 		v = &Batch{once: once, Initiator: by.Actor, Label: label, authorizationID: a.id, held: a.Limited(),
 			Batch: processor.Batch{Priority: a.Priority, Actions: a.Actions, Messages: messages}}
 		v.Expiration = a.Actions.Expires(h.now)

@@ -67,6 +67,9 @@ func (s *Store) putBatch(ctx context.Context, by db.By, name string, n NewBatch,
 		if err := by.Seen(h.Version); err != nil {
 			return err
 		}
+		if err := s.accepts(by.Context, n.Actions); err != nil {
+			return err
+		}
 		v = &Batch{once: n.Once, origin: n.Origin, ByOwner: true, Initiator: by.Actor, Label: n.Label,
 			Batch: processor.Batch{Priority: n.Priority, Actions: n.Actions, Messages: n.Messages, Expiration: n.Expiration}}
 		if v.Expiration == nil {
@@ -91,6 +94,15 @@ func (s *Store) putBatch(ctx context.Context, by db.By, name string, n NewBatch,
 		return nil, err
 	}
 	return v, nil
+}
+
+// accepts refuses a batch where its context, or the type of one of its functions, is drained.
+func (s *Store) accepts(contextID int32, a processor.Actions) error {
+	var types []string
+	for _, f := range a.Functions() {
+		types = append(types, f.ContractAddress)
+	}
+	return s.Accepts(contextID, types...)
 }
 
 // requested returns the batch that a request made before, nil if it is new; another body is a conflict. Of two that

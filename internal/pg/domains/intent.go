@@ -63,9 +63,9 @@ const MostIntents = 1000
 // content it is a Conflict "idempotency_conflict". pointer is the place of the nth in the request.
 //
 // Why a uid never names two intents: its id is derived from it, and from the name that this node has in the domain. Its
-// row is looked for behind the lock of the seat, behind which it is inserted, under the present name and under each that
-// the node had before: a name changes behind that lock, too. The id stays the same where a store is restored and the
-// intent is posted again: so what names the ledger's entry by it is met there.
+// row is looked for behind the lock of the seat, behind which it is inserted, under the present name and under each
+// that the node had before: a name changes behind that lock, too. The id stays the same where a store is restored and
+// the intent is posted again: so what names the ledger's entry by it is met there.
 func (s *Store) Submit(ctx context.Context, by db.By, domain string, list []NewIntent,
 	pointer func(int) string) ([]*Intent, error) {
 	d, err := s.Domain(ctx, by.Context, domain)
@@ -271,6 +271,9 @@ func (p *posting) store(ctx context.Context, t *db.Txn, h *seat, b *pgx.Batch) (
 		events = append(events, Event{Event: coord.Event{Created: created, Named: in.UID != ""}})
 	}
 	if p.fresh > 0 {
+		if err := p.s.Accepts(p.by.Context); err != nil {
+			return nil, err
+		}
 		p.s.AuditIn(b, p.by, "post", "/domains/"+h.name+"/intents")
 	}
 	return events, p.s.more(ctx, t, h, on)

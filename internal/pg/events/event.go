@@ -165,6 +165,11 @@ func (s *Store) PushEvents(ctx context.Context, by db.By, source string, items [
 				list = append(list, &newEvent{Item: it, Context: by.Context, Source: id, by: by.Actor})
 			}
 		}
+		if len(list) > 0 {
+			if err := s.Accepts(by.Context, leader.TypeTool); err != nil {
+				return err
+			}
+		}
 		b = &pgx.Batch{}
 		if err := s.storeEvents(ctx, t, b, channel, list, now); err != nil {
 			return err

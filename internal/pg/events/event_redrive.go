@@ -165,6 +165,9 @@ func (s *Store) redriveEvent(ctx context.Context, by db.By, old *Event) (fresh u
 	if err := s.resultRedriven(ctx, by.Context, old); err != nil {
 		return fresh, err
 	}
+	if err := s.Accepts(by.Context, leader.TypeTool); err != nil {
+		return fresh, err
+	}
 	var src leader.Source
 	var source, channel int32
 	err = s.Db(ctx).QueryRow(ctx, `SELECT s.source_id, s.channel_id, s.kind, s.map FROM postern.event e JOIN postern.source s ON s.source_id = e.source_id WHERE e.event_id = $1::text::uuid`, id.String()).

@@ -132,8 +132,8 @@ func (s *Store) resultsOf(ctx context.Context, l leaderChannel, held []channels.
 			return err
 		}
 		hash := sha256.Sum256(append([]byte(leader.TypeResult+"\x00"), data...))
-		subs = append(subs, &pg.Submission{ContextID: l.Context, UID: "event:" + v.ID + ":result", Hash: hash[:],
-			Poster: outbox.ByLeader, Type: leader.TypeResult, Data: data})
+		subs = append(subs, &pg.Submission{Held: true, ContextID: l.Context, UID: "event:" + v.ID + ":result",
+			Hash: hash[:], Poster: outbox.ByLeader, Type: leader.TypeResult, Data: data})
 		one := v
 		of = append(of, &one)
 		if twin.Planted("result_told_twice") {

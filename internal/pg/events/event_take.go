@@ -277,7 +277,7 @@ func (v *eventRow) toolUID() string { return fmt.Sprintf("event:%s:tool:%d", v.I
 func (v *eventRow) toolCall() *pg.Submission {
 	data, _ := json.Marshal(ToolCall{v.ID, v.FQN, v.Retried + 1})
 	hash, none := sha256.Sum256(append([]byte(leader.TypeTool+"\x00"), data...)), 0
-	return &pg.Submission{ContextID: v.Context, UID: v.toolUID(), Hash: hash[:], Poster: outbox.ByLeader,
+	return &pg.Submission{Held: true, ContextID: v.Context, UID: v.toolUID(), Hash: hash[:], Poster: outbox.ByLeader,
 		Type: leader.TypeTool, Data: data, MaxRetries: &none}
 }
 

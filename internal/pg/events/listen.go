@@ -25,7 +25,8 @@ type SourceLease struct {
 }
 
 // LeaseSources hands out sources that are to be read, and leases each for that long: for less, if its node dies. It
-// never waits: a source whose row is locked is being leased or stored, and skipped. next is when there will be
+// never waits: a source whose row is locked is being leased or stored, and skipped. One in a context that is drained is
+// not asked: its events stay where they are until the context is resumed. next is when there will be
 // another, zero if that is unknown.
 func (s *Store) LeaseSources(ctx context.Context, n pg.Node, max int, lease time.Duration) (list []*SourceLease, next time.Time, err error) {
 	quarantine := s.QuarantineView()
@@ -38,7 +39,7 @@ func (s *Store) LeaseSources(ctx context.Context, n pg.Node, max int, lease time
 		b := &pgx.Batch{}
 		b.Queue(`SELECT `+sourceColumns+`, s.context_id, s.fence FROM postern.source s JOIN postern.channel c ON c.channel_id = s.channel_id
 			LEFT JOIN postern.node n ON (n.node_id, n.epoch) = (s.node_id, s.node_epoch) AND n.dead_at IS NULL
-			JOIN postern.context x ON x.context_id = s.context_id AND NOT x.paused AND x.removed_at IS NULL AND x.context_id <> ALL ($3)
+			JOIN postern.context x ON x.context_id = s.context_id AND NOT x.paused AND NOT x.draining AND x.removed_at IS NULL AND x.context_id <> ALL ($3)
 			WHERE s.removed_at IS NULL AND s.kind <> 'push' AND s.state = 'running' AND s.next_at <= coalesce($1::timestamptz, clock_timestamp())
 				AND (n.node_id IS NULL OR s.lease_until < coalesce($1::timestamptz, clock_timestamp()))
 			ORDER BY s.next_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED`, s.Clock(), max, quarantine.Contexts()).Query(func(rows pgx.Rows) error {

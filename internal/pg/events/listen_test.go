@@ -317,3 +317,40 @@ func TestEventsArePushedOnce(t *testing.T) {
 		t.Errorf("into what is fetched: %v", err)
 	}
 }
+
+// A context that is drained takes no event, and asks no source; one that is there already has its answer. What it has
+// taken before goes on: its tool is called.
+func TestADrainedContextWorksOffItsEvents(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Source(nil)
+	w.calling(9, 1, "xyz.labs.add@1")
+	push := func(identity string) string {
+		out, err := w.S.Events.PushEvents(w.Ctx, w.By, "app", []leader.Item{{Identity: identity,
+			JSON: json.RawMessage(`{"tool": "xyz.labs.add@1"}`), FQN: "xyz.labs.add@1"}}, nil)
+		if err != nil {
+			return fault.CodeOf(err)
+		}
+		return fmt.Sprint(out[0].Known)
+	}
+	n := w.Node("n")
+	_, err := w.S.DrainContext(w.Ctx, w.By, "default")
+	w.Must(err)
+	w.Must(w.S.Refresh(w.Ctx))
+	if l := w.look(w.S, n); l != nil {
+		t.Errorf("source %s of a drained context is asked", l.Name)
+	}
+	if old, fresh := push("xyz.labs.add@10"), push("new"); old != "true" || fresh != "queue_draining" {
+		t.Errorf("an event that is there: %s, and a new one: %s", old, fresh)
+	}
+	if taken, active := w.takes(w.S, n), w.active(); taken != 1 || active != "xyz.labs.add@1 1" {
+		t.Errorf("%d messages are taken, and there are %s", taken, active)
+	}
+	w.Same(w.Lines(`SELECT type FROM postern.task`), leader.TypeTool)
+	_, err = w.S.PauseContext(w.Ctx, w.By, "default", false)
+	w.Must(err)
+	w.Must(w.S.Refresh(w.Ctx))
+	if w.look(w.S, n) == nil || push("new") != "false" {
+		t.Error("a context that is resumed takes no events")
+	}
+}

@@ -98,6 +98,9 @@ func (s *Store) putFlow(ctx context.Context, t *db.Txn, by db.By, spec FlowSpec,
 	if err := s.unused(ctx, t, by.Context, "/jobs", spec.Jobs, spec.Reused); err != nil {
 		return nil, err
 	}
+	if err := s.accepts(by.Context, spec.Jobs); err != nil {
+		return nil, err
+	}
 	b, c := &pgx.Batch{}, change{by: by.Actor, now: now, notes: &db.Columns{}}
 	equip(b, by.Context)
 	if err := s.insertFlow(b, f, c); err != nil {

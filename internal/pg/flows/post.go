@@ -82,6 +82,9 @@ func (s *Store) putJob(ctx context.Context, t *db.Txn, by db.By, j *Job, now tim
 	if err := s.unused(ctx, t, by.Context, "", []flow.Spec{j.Spec}, nil); err != nil {
 		return err
 	}
+	if err := s.accepts(by.Context, []flow.Spec{j.Spec}); err != nil {
+		return err
+	}
 	b := &pgx.Batch{}
 	equip(b, by.Context)
 	open := len(j.Prerequisites) > 0
@@ -93,6 +96,15 @@ func (s *Store) putJob(ctx context.Context, t *db.Txn, by db.By, j *Job, now tim
 	}
 	s.AuditIn(b, by, "post", "/jobs/"+j.ID.String())
 	return t.Commit(ctx, b)
+}
+
+// accepts refuses jobs where their context, or the type of one of them, is drained.
+func (s *Store) accepts(contextID int32, jobs []flow.Spec) error {
+	var types []string
+	for _, j := range jobs {
+		types = append(types, flow.Type(j.ScriptType))
+	}
+	return s.Accepts(contextID, types...)
 }
 
 // knowsType refuses a script type that no dispatcher has. The built-in ones are made with the first job.

@@ -32,7 +32,8 @@ type Arrival struct {
 // Arrive stores a message of a peer in msg_in, once however often it is brought, and makes the jobs that it has. known:
 // it was there. Faults: those of Verify; Invalid; Forbidden where its actor has no role here that lets it send this;
 // Conflict "idempotency_conflict" where its actor has used the ref for another message, and "wrong_state" where the
-// peer has had it stopped before.
+// peer has had it stopped before, and "queue_draining" where the context is drained: the peer keeps the message, and
+// brings it again.
 //
 // Of two calls that bring one message at the same time, the second waits for the lock of the first, and finds its row;
 // two that bring one envelope under two names violate a unique index, and the second runs again. The role of the actor
@@ -157,6 +158,9 @@ func (s *Store) arrive(ctx context.Context, m *Message, specs []flow.Spec, input
 		}
 		if refusals[0] != nil {
 			return refusals[0]
+		}
+		if err := s.accepts(m); err != nil {
+			return err
 		}
 		b := &pgx.Batch{}
 		list, err := s.materialise(ctx, t, b, m, specs, inputs, &jobs, now)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/postern-dev/postern/internal/message"
+	"github.com/postern-dev/postern/internal/pg/db"
 	"github.com/postern-dev/postern/internal/pg/messages"
 	"github.com/postern-dev/postern/internal/pg/peers"
 	"github.com/postern-dev/postern/internal/pg/stores"
@@ -293,4 +294,39 @@ func TestARefThatIsSignedAnewIsKnown(t *testing.T) {
 		GROUP BY type
 		ORDER BY type`), "chat 1", "job 1")
 	w.Same(w.Lines(`SELECT count(*)::text FROM postern.job`), "1")
+}
+
+// A context that is drained takes no message, its own or a peer's. One that it has taken before has its answer, and a
+// message that was posted before is delivered.
+func TestADrainedContextTakesNoMessage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before := w.brought()
+	w.Same([]string{w.arrives(w.S, before)}, "ok")
+	ref := int64(7)
+	posted := w.chat("before", func(p *messages.Posted) { p.Ref = &ref })
+	id := w.post(posted)[0]
+	post := func(body string) string {
+		_, err := w.S.Messages.Post(w.Ctx, w.By, w.chat(body))
+		return said(err)
+	}
+	for name, by := range map[string]db.By{"shop": w.shop, "default": w.By} {
+		_, err := w.S.DrainContext(w.Ctx, by, name)
+		w.Must(err)
+		w.Must(w.S.Refresh(w.Ctx))
+		w.Same([]string{post("new")}, "queue_draining")
+		again, err := w.S.Messages.Post(w.Ctx, w.By, posted)
+		if err != nil || !again.Replay {
+			t.Errorf("what was posted before context %s was drained is posted again: %v", name, err)
+		}
+		if name == "shop" {
+			w.Same([]string{w.arrives(w.S, before), w.arrives(w.S, w.brought())}, "known", "queue_draining")
+			w.route()
+			w.Same([]string{w.stands(id)}, "dispatched")
+		}
+		_, err = w.S.PauseContext(w.Ctx, by, name, false)
+		w.Must(err)
+		w.Must(w.S.Refresh(w.Ctx))
+	}
+	w.Same([]string{post("new"), w.arrives(w.S, w.brought())}, "ok", "ok")
 }

@@ -93,6 +93,9 @@ func (s *Store) Post(ctx context.Context, by db.By, p Posted) (*Message, error) 
 			there.Replay, m = true, there
 			return t.Rollback(ctx)
 		}
+		if err := s.accepts(m); err != nil {
+			return err
+		}
 		b := &pgx.Batch{}
 		if err := s.Insert(b, m, Change{On: message.OnCreated, By: by.Actor, Now: now}); err != nil {
 			return err
@@ -108,6 +111,15 @@ func (s *Store) Post(ctx context.Context, by db.By, p Posted) (*Message, error) 
 	}
 	s.ring()
 	return m, err
+}
+
+// accepts refuses a message that is new where the context that it comes from, or goes to, is drained. A message that
+// was posted before is delivered all the same: it is a part of the rest.
+func (s *Store) accepts(m *Message) error {
+	if err := s.Accepts(m.Context); err != nil {
+		return err
+	}
+	return s.Accepts(m.Target)
 }
 
 func noPeer(name string) error {
