@@ -100,7 +100,8 @@ func (s *Store) result(ctx context.Context, l leaderChannel, held []channels.Hel
 	return s.nackAll(ctx, l, held, refused, of)
 }
 
-// resultsOf are the results of events whose messages are held. Of an event that has told its workflow there is none.
+// resultsOf are the results of events whose messages are held. Of an event that has told its workflow there is none. A
+// drain lets them pass (Held), as it does the calls of tools.
 func (s *Store) resultsOf(ctx context.Context, l leaderChannel, held []channels.Held[EventRef]) (subs []*pg.Submission, of []*eventRow, err error) {
 	rows, err := s.Db(ctx).Query(ctx, `SELECT e.event_id::text, e.digest, e.outcome, e.code, e.error, e.created_at, o.result -> 'done'
 		FROM postern.event e LEFT JOIN LATERAL (SELECT o.result FROM postern.outcome o

@@ -274,6 +274,7 @@ func (s *Store) call(ctx context.Context, l leaderChannel, held []channels.Held[
 
 func (v *eventRow) toolUID() string { return fmt.Sprintf("event:%s:tool:%d", v.ID, v.Retried+1) }
 
+// toolCall is the call of the event's tool. The event was accepted before, so that a drain lets it pass (Held).
 func (v *eventRow) toolCall() *pg.Submission {
 	data, _ := json.Marshal(ToolCall{v.ID, v.FQN, v.Retried + 1})
 	hash, none := sha256.Sum256(append([]byte(leader.TypeTool+"\x00"), data...)), 0
