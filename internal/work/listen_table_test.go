@@ -121,6 +121,46 @@ func TestATableIsReadInOrderOnceItHasSettled(t *testing.T) {
 	check("rewound", numbers(5, 9), "number")
 }
 
+// A cursor and a key of a fixed length are read like others: all rows, each once, and those that come later.
+func TestATableIsReadByColumnsOfAFixedLength(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.exec(`CREATE SCHEMA shop; CREATE TABLE shop.fixed (id char(26), bits bit(12), at timestamptz(0), data jsonb)`)
+	const rows = `INSERT INTO shop.fixed SELECT CASE WHEN n < 10 THEN '00' WHEN n < 100 THEN '0' ELSE '' END || n, n::bit(12),
+			now() + n / 7 * interval '1 s', '{"tool": "xyz.labs.add@1"}'
+		FROM generate_series($1::int, $2) n`
+	h.exec(rows, 1, 120)
+	for name, column := range map[string][2]string{
+		"char": {"id", "id"}, "bit": {"bits", "bits"}, "both": {"bits", "id"}, "time": {"at", "id"},
+	} {
+		table := &leader.SourceTable{Name: "shop.fixed", Cursor: column[0], Key: column[1], Payload: "data", Settle: "0s"}
+		if name == "both" {
+			table.Settle = "5s"
+		}
+		h.source(leader.Source{Name: name, Kind: "postgres_table", Map: leader.SourceMap{FQN: "/tool"}, Table: table,
+			PageSize: 50})
+	}
+	e := h.manual(nil)
+	now, err := h.s.Now(h.ctx)
+	h.must(err)
+	h.s.SetNow(&now)
+	for _, until := range []int{120, 125} {
+		if until > 120 {
+			h.exec(rows, 121, until)
+		}
+		for range 2 {
+			h.listenAll(e)
+			now = now.Add(6 * time.Second)
+		}
+		h.listenAll(e)
+		for _, name := range []string{"char", "bit", "both", "time"} {
+			if n := len(h.stored(name)); n != until {
+				t.Errorf("%s: %d rows of %d are read: %+v", name, n, until, h.state(name))
+			}
+		}
+	}
+}
+
 // A row that cannot be read stops the source, or is stored Dead. A fault of the question itself is terminal (S1.3).
 func TestATableInTrouble(t *testing.T) {
 	t.Parallel()

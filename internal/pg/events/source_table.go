@@ -145,12 +145,15 @@ func (r *tableRead) page(ctx context.Context, virtual any) (page leader.Page, er
 	return page, nil
 }
 
-// columns asks the catalog for the columns that the source names: whether they exist, and their types.
+// columns asks the catalog for the columns that the source names: whether they exist, and their types. A type modifier
+// of -1 names them without a length, for which a cursor would be cut or rounded: with none at all, the catalog says
+// character and bit, which as types of a cast have the length 1.
 func (r *tableRead) columns(ctx context.Context) error {
 	t := r.source.Table
 	in := t.Relation()
 	r.types = map[string]string{}
-	rows, err := r.tx.Query(ctx, `SELECT a.attname::text, pg_catalog.format_type(a.atttypid, NULL) FROM pg_catalog.pg_class c
+	rows, err := r.tx.Query(ctx, `SELECT a.attname::text, pg_catalog.format_type(a.atttypid, -1)
+		FROM pg_catalog.pg_class c
 		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
 		WHERE n.nspname = $1::text AND c.relname = $2::text AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND a.attnum > 0 AND NOT a.attisdropped`, in[0], in[1])
 	if err != nil {
