@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// Lapse takes back what runners hold that were silent for longer than their ttl, and ends what they held for too
+// Lapse takes back what runners hold that were silent for longer than their ttl (see patience), and ends what they held for too
 // long, or did not stop when they were told to. It is repeated: what cannot be locked now is left to the next time.
 // It returns how many tries it moved.
 //
@@ -39,7 +39,7 @@ func (s *Store) Lapse(ctx context.Context) (n int, err error) {
 func (s *Store) silent(ctx context.Context) ([]int32, error) {
 	rows, err := s.Looks.Query(ctx, `SELECT r.runner_id
 		FROM postern.runner r
-		WHERE r.seen_at + r.ttl < coalesce($1::timestamptz, clock_timestamp())
+		WHERE r.seen_at + `+patience+` < coalesce($1::timestamptz, clock_timestamp())
 			AND EXISTS (SELECT FROM postern.job_try t
 			WHERE t.runner_id = r.runner_id AND t.state = 'Held')`, s.LeaseNow())
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *Store) lapseOf(ctx context.Context, runner int32) (n int, err error) {
 		b := &pgx.Batch{}
 		b.Queue(`SELECT true
 			FROM postern.runner r
-			WHERE r.runner_id = $1 AND r.seen_at + r.ttl < coalesce($2::timestamptz, clock_timestamp())
+			WHERE r.runner_id = $1 AND r.seen_at + `+patience+` < coalesce($2::timestamptz, clock_timestamp())
 			FOR UPDATE SKIP LOCKED`, runner, s.LeaseNow()).Query(func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&silent}, func() error { return nil })
 			return err
@@ -131,7 +131,7 @@ const (
 		JOIN postern.runner r ON r.runner_id = t.runner_id
 		WHERE j.stop_at IS NOT NULL
 			AND j.ended_at IS NULL
-			AND j.stop_at + r.ttl < coalesce($1::timestamptz, clock_timestamp()) - $2::interval
+			AND j.stop_at + ` + patience + ` < coalesce($1::timestamptz, clock_timestamp()) - $2::interval
 		LIMIT 100
 		FOR UPDATE OF t SKIP LOCKED`
 )

@@ -52,6 +52,7 @@ func (s *Store) Renew(ctx context.Context, contextID int32, name string, epoch i
 			return err
 		}
 		r.saw(b, false)
+		r.tell(b)
 		if b.Len() == 0 {
 			return t.Rollback(ctx)
 		}
@@ -64,6 +65,15 @@ func (s *Store) Renew(ctx context.Context, contextID int32, name string, epoch i
 		s.offered(offered)
 	}
 	return out, nil
+}
+
+// tell adds to b what this answer says of the ttl, where it differs from what the last two said. A lower one counts from
+// the second heartbeat on: the runner that sends it may have got the answer to the one before, or none. The row is
+// locked, so that what is written is what is answered.
+func (r *heldRunner) tell(b *pgx.Batch) {
+	if r.untold {
+		b.Queue(`UPDATE postern.runner SET told_before = told_ttl, told_ttl = ttl WHERE runner_id = $1`, r.ID)
+	}
 }
 
 // lockTries locks tries that were read as Held, and leaves out those that are no more, or that another has locked.

@@ -47,6 +47,9 @@ type Runner struct {
 	Paused    bool
 	Version   int64
 	CreatedAt time.Time
+
+	patience time.Duration // how long it may be silent: the longest of its ttl and of those that its process was told
+	untold   bool          // its last two answers did not both say the ttl
 }
 
 // WithDefaults fills in the fields that are left out.
@@ -88,13 +91,17 @@ func (r *Runner) lanes() []string {
 const runnerColumns = `r.runner_id, r.name, r.type, r.script_types, r.local, r.topic, r.slots, r.ttl, r.public_key,
 	r.address,
 	r.able, r.missing, r.program, r.isolation, r.instance, r.epoch, r.seen_at, r.claimed_at, r.paused, r.version,
-		r.created_at`
+		r.created_at, ` + patience + `, (r.told_ttl, r.told_before) IS DISTINCT FROM (r.ttl, r.ttl)`
+
+// patience is how long a runner may be silent. Its process goes by the ttl of the last answer that it got, which is one
+// of the last two, or is about to get; it kills its scripts before that is over (see heldRunner.saw).
+const patience = `greatest(r.ttl, r.told_ttl, r.told_before)`
 
 func (r *Runner) fields() []any {
 	return []any{&r.ID, &r.Name, &r.Type, &r.ScriptTypes, &r.Local, &r.Topic, &r.Slots, &r.TTL, &r.PublicKey,
 		&r.Address,
 		&r.Able, &r.Missing, &r.Program, &r.Isolation, &r.Instance, &r.Epoch, &r.SeenAt, &r.ClaimedAt, &r.Paused,
-		&r.Version, &r.CreatedAt}
+		&r.Version, &r.CreatedAt, &r.patience, &r.untold}
 }
 
 // Runners lists up to limit runners of a context by name, those after a given one.
@@ -120,7 +127,7 @@ func noRunner(name string) error {
 
 func (s *Store) runners(ctx context.Context, contextID int32, name, after string, limit int) ([]*Runner, error) {
 	rows, err := s.Db(ctx).Query(ctx, `SELECT `+runnerColumns+`,
-			coalesce(r.seen_at + r.ttl > coalesce($5::timestamptz, clock_timestamp()), false),
+			coalesce(r.seen_at + `+patience+` > coalesce($5::timestamptz, clock_timestamp()), false),
 			(SELECT count(*) FROM postern.job_try t WHERE t.runner_id = r.runner_id AND t.state = 'Held')
 		FROM postern.runner r
 		WHERE r.context_id = $1
@@ -269,11 +276,12 @@ func (s *Store) Register(ctx context.Context, by db.By, name string, p Registrat
 		if err != nil {
 			return err
 		}
-		if r.SeenAt != nil && r.Instance != p.Instance && !p.Takeover && r.SeenAt.Add(r.TTL).After(r.now) {
+		if r.SeenAt != nil && r.Instance != p.Instance && !p.Takeover && r.SeenAt.Add(r.patience).After(r.now) {
 			return fault.New(fault.Conflict, "runner_live", "another process registered as runner %q, and was seen "+
 				"%s ago: wait until it is silent "+
 				"for %s, choose another name, or take "+
-				"over", fault.Clip(name), r.now.Sub(*r.SeenAt).Round(time.Second), r.TTL)
+				"over", fault.Clip(name), r.now.Sub(*r.SeenAt).Round(time.Second),
+				r.patience)
 		}
 		b = &pgx.Batch{}
 		if offered, err = s.takeBack(ctx, t, b, r.tries, flow.TryLapsed, r.now); err != nil {
@@ -282,7 +290,7 @@ func (s *Store) Register(ctx context.Context, by db.By, name string, p Registrat
 		epoch, ttl = s.Fence(r.Epoch, r.now), r.TTL
 		b.Queue(`UPDATE postern.runner SET epoch = $2, instance = $3, able = $4, missing = $5::text::jsonb,
 			program = $6, isolation = $7,
-				seen_at = $8, slots = CASE WHEN made_itself THEN $9 ELSE slots END
+				seen_at = $8, told_ttl = ttl, told_before = ttl, slots = CASE WHEN made_itself THEN $9 ELSE slots END
 			WHERE runner_id = $1`, r.ID, epoch, p.Instance, p.Able, string(missing), p.Program, p.Isolation, r.now,
 			p.Slots)
 		return t.Commit(ctx, b)

@@ -90,7 +90,7 @@ func (r *heldRunner) stateAt(now time.Time) string {
 	switch {
 	case r.Paused:
 		return "paused"
-	case r.SeenAt == nil || r.SeenAt.Add(r.TTL).Before(now):
+	case r.SeenAt == nil || r.SeenAt.Add(r.patience).Before(now):
 		return "silent"
 	}
 	return "live"

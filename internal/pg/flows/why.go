@@ -227,12 +227,12 @@ func (x *explain) held(j *Job, v *Try, path string) error {
 	if line := x.lastLine(v); line != "" {
 		b.Detail += ", and wrote last: " + line
 	}
-	until := r.SeenAt.Add(r.TTL)
+	until := r.SeenAt.Add(r.patience)
 	switch {
 	case j.StopAt != nil:
 		b.Kind, b.Detail = "stopping", fmt.Sprintf("runner %s is told to stop it: %s", r.Name, j.StopWhy)
-		b.Next = &reads.NextStep{At: j.StopAt.Add(r.TTL + flow.StopGrace), What: "it counts as stopped"}
-	case until.Before(x.now.Add(-r.TTL / 2)):
+		b.Next = &reads.NextStep{At: j.StopAt.Add(r.patience + flow.StopGrace), What: "it counts as stopped"}
+	case until.Before(x.now.Add(-r.patience / 2)):
 		b.Kind = "runner_silent"
 		b.Detail = fmt.Sprintf("runner %s, which holds it, was not heard of since %s", r.Name,
 			r.SeenAt.UTC().Format(time.RFC3339))

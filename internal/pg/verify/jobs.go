@@ -62,6 +62,7 @@ var jobs = []Invariant{
 		SELECT 'try ' || t.try_id || ' is held by runner ' || r.name || ', which was seen at ' || r.seen_at
 		FROM postern.job_try t
 		JOIN postern.runner r ON r.runner_id = t.runner_id
-		WHERE t.state = 'Held' AND r.seen_at + r.ttl < clock_timestamp() - interval '1 minute'`,
+		WHERE t.state = 'Held'
+			AND r.seen_at + greatest(r.ttl, r.told_ttl, r.told_before) < clock_timestamp() - interval '1 minute'`,
 	},
 }
