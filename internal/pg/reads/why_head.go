@@ -86,7 +86,19 @@ func (x *explain) overdue(b *Blocker, due time.Time, what string, node *string) 
 // ends as it would. The object names the scope as the audit does. The levers are those of the scope in the
 // order in which they are pulled: look, ask the workers where something may be lost, release.
 func (x *explain) quarantined() (bool, error) {
-	if x.q.Phase == outbox.PhaseDispatching && x.q.Node != 0 || !x.s.Quarantined(x.context, x.head.Type) {
+	if x.q.Phase == outbox.PhaseDispatching && x.q.Node != 0 {
+		return false, nil
+	}
+	what := "nothing of it leaves"
+	if x.inFlight {
+		what = "nothing of it leaves, and its worker is not asked"
+	}
+	return x.quarantines(x.head.Type, what)
+}
+
+// quarantines adds those that hold what a type of the context sends; what says what does not happen therefore.
+func (x *explain) quarantines(typ, what string) (bool, error) {
+	if !x.s.Quarantined(x.context, typ) {
 		return false, nil
 	}
 	scopes, err := x.s.QuarantineScopes(x.ctx)
@@ -94,12 +106,8 @@ func (x *explain) quarantined() (bool, error) {
 		return false, err
 	}
 	for _, v := range scopes {
-		if c := x.s.Context(v.Context); v.Context != "" && (c == nil || c.ID != x.context) || v.Type != "" && v.Type != x.head.Type {
+		if c := x.s.Context(v.Context); v.Context != "" && (c == nil || c.ID != x.context) || v.Type != "" && v.Type != typ {
 			continue
-		}
-		what := "nothing of it leaves"
-		if x.inFlight {
-			what = "nothing of it leaves, and its worker is not asked"
 		}
 		levers := []Lever{NewLever("GET", "system admin", "quarantine")}
 		if v.Lost() && !v.Copy() && (v.ReconciledAt == nil || v.Open > 0) {
@@ -370,11 +378,23 @@ func (x *explain) pause(kind, noun, name string) Blocker {
 	}
 }
 
+// pauses adds that a type is paused, and that its context is. d is nil for what the context does itself.
+func (x *explain) pauses(d *pg.Dispatcher) error {
+	if d != nil && d.Paused && !twin.Planted("why_forgets_pause") {
+		if err := x.pausedBy(x.pause("dispatcher_paused", "dispatchers", d.Type)); err != nil {
+			return err
+		}
+	}
+	if c := x.s.ContextByID(x.context); c != nil && c.Paused {
+		return x.pausedBy(x.pause("context_paused", "contexts", c.Name))
+	}
+	return nil
+}
+
 // dispatcherHolds adds what closes the lane of the type.
 func (x *explain) dispatcherHolds() error {
 	object := "/dispatchers/" + x.head.Type
-	switch {
-	case x.d == nil || x.d.Removed:
+	if x.d == nil || x.d.Removed {
 		url := AnyWorker
 		if x.d != nil { // it was removed
 			url = x.d.WorkerURL
@@ -388,15 +408,9 @@ func (x *explain) dispatcherHolds() error {
 			Levers: []Lever{put},
 		})
 		return nil
-	case x.d.Paused && !twin.Planted("why_forgets_pause"):
-		if err := x.pausedBy(x.pause("dispatcher_paused", "dispatchers", x.head.Type)); err != nil {
-			return err
-		}
 	}
-	if c := x.s.ContextByID(x.context); c != nil && c.Paused {
-		if err := x.pausedBy(x.pause("context_paused", "contexts", c.Name)); err != nil {
-			return err
-		}
+	if err := x.pauses(x.d); err != nil {
+		return err
 	}
 	if g := x.d.GateUntil; g != nil && x.d.Failures > 0 { // also when its time is over, until a probe gets through
 		b := Blocker{
