@@ -195,10 +195,19 @@ func (s *Store) quarantined(r *heldRunner, lane string) bool {
 	return s.Quarantined(r.context, flow.Type(flow.TypeOfLane(lane)))
 }
 
+// paused says whether nothing more of a lane is handed out, since its type or its context is paused. What a runner was
+// handed already is not kept from it: that goes on, as a call of a worker does.
+func (s *Store) paused(r *heldRunner, lane string) bool {
+	d := s.DispatcherOf(r.context, flow.Type(flow.TypeOfLane(lane))) // paused, too, where its context is
+	return d != nil && d.Paused
+}
+
 // takeOffers locks the oldest offers of the lanes of a runner: of each lane as many as it has room for, in one read of
 // the index each, merged here. What another claim has locked is skipped.
 func (s *Store) takeOffers(ctx context.Context, t *db.Txn, r *heldRunner, room int) (list []*Try, err error) {
-	lanes := slices.DeleteFunc(slices.Clone(r.lanes()), func(lane string) bool { return s.quarantined(r, lane) })
+	lanes := slices.DeleteFunc(slices.Clone(r.lanes()), func(lane string) bool {
+		return s.quarantined(r, lane) || s.paused(r, lane)
+	})
 	if room <= 0 || len(lanes) == 0 {
 		return nil, nil
 	}
