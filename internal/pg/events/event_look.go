@@ -66,13 +66,7 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*r
 			own("ended", "/events/"+id.String(), e.Error, again)
 		}
 	case e.Status == leader.EventQueued && e.NotBefore != nil:
-		ails, err := s.ailing(ctx, contextID, e.FQN)
-		if err != nil {
-			return nil, err
-		}
-		own("retry_delay", "/tools/"+e.FQN, "its tool failed: "+e.Error+ails)
-		w.Blockers[0].Next = &reads.NextStep{At: *e.NotBefore, What: "its tool is called again"}
-		w.Moving, w.Summary = true, fmt.Sprintf("its tool is called again, for the %d. time", e.Retried+1)
+		return w, s.whyDelayed(ctx, contextID, e, w)
 	case e.Status == leader.EventQueued:
 		return w, s.whyQueued(ctx, contextID, e, w)
 	case e.Outcome == "" && e.Tool == "":
@@ -87,6 +81,9 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*r
 		own("no_dispatcher", "/dispatchers/"+leader.TypeResult, "there is no dispatcher of results", put)
 	case e.Result == "":
 		w.Moving, w.Summary = true, "what came of it is about to be sent to its workflow"
+		if shut, err := s.shut(ctx, contextID, e, "", w); shut || err != nil {
+			return w, err
+		}
 		own("result_offered", "/channels/"+channels.ChannelOfResults, "the message about it is on its way to the channels")
 	default:
 		tx, w.Summary = e.Result, "its workflow is told that it "+map[string]string{leader.OutcomeSuccessful: "succeeded", leader.OutcomeFailed: "failed", leader.OutcomeStale: "grew stale"}[e.Outcome]
@@ -96,6 +93,18 @@ func (s *Store) WhyEvent(ctx context.Context, contextID int32, id uuid.UUID) (*r
 		return w, nil
 	}
 	return w, s.addWhy(ctx, contextID, w, tx)
+}
+
+// shut adds what keeps a type of the context, or what the context does itself, from doing what w promises: a
+// quarantine, or a pause.
+func (s *Store) shut(ctx context.Context, contextID int32, e *Event, typ string, w *reads.Why) (bool, error) {
+	list, err := s.Reads.Shut(ctx, contextID, typ, e.UpdatedAt)
+	if len(list) == 0 || err != nil {
+		return false, err
+	}
+	w.Blockers, w.Moving = append(w.Blockers, list...), false
+	w.Summary = "it waits: " + list[0].Detail
+	return true, nil
 }
 
 // addWhy adds why a transaction waits to what waits for it.
@@ -123,8 +132,29 @@ func moreSlots(slots int) reads.Lever {
 	return reads.NewLever("PATCH", "admin", "dispatchers", leader.TypeTool).With("slots", slots)
 }
 
+// whyDelayed says when an event is tried again, unless that is kept here.
+func (s *Store) whyDelayed(ctx context.Context, contextID int32, e *Event, w *reads.Why) error {
+	ails, err := s.ailing(ctx, contextID, e.FQN)
+	if err != nil {
+		return err
+	}
+	w.Blockers = append(w.Blockers, reads.Blocker{
+		Kind:   "retry_delay",
+		Object: "/tools/" + e.FQN,
+		Since:  e.UpdatedAt,
+		Detail: "its tool failed: " + e.Error + ails,
+		Next:   &reads.NextStep{At: *e.NotBefore, What: "its tool is called again"},
+	})
+	w.Moving, w.Summary = true, fmt.Sprintf("its tool is called again, for the %d. time", e.Retried+1)
+	_, err = s.shut(ctx, contextID, e, leader.TypeTool, w)
+	return err
+}
+
 // whyQueued says why an event is not taken.
 func (s *Store) whyQueued(ctx context.Context, contextID int32, e *Event, w *reads.Why) error {
+	if shut, err := s.shut(ctx, contextID, e, leader.TypeTool, w); shut || err != nil {
+		return err
+	}
 	calling, err := s.calling(ctx, contextID)
 	if err != nil {
 		return err

@@ -15,6 +15,10 @@ func (s *Store) WhySource(ctx context.Context, contextID int32, name string) (*r
 	if err != nil {
 		return nil, err
 	}
+	shut, err := s.Reads.Shut(ctx, contextID, "", v.answered())
+	if err != nil {
+		return nil, err
+	}
 	w := &reads.Why{State: v.State, Blockers: []reads.Blocker{}}
 	object := "/sources/" + v.Name
 	block := func(kind, detail string, levers ...reads.Lever) *reads.Blocker {
@@ -37,6 +41,8 @@ func (s *Store) WhySource(ctx context.Context, contextID int32, name string) (*r
 		block("source_stopped", v.LastError, resume)
 	case v.Kind == "push":
 		w.Moving, w.Summary = true, "it takes what is pushed to it, and is not asked"
+	case len(shut) > 0:
+		w.Summary, w.Blockers = "it is not read: "+shut[0].Detail, shut
 	case v.Failures > 0:
 		w.Moving, w.Summary = true, "it gives no page, and is asked again for as long as it takes: "+v.LastError
 		detail := fmt.Sprintf("%s (asked %d times)", v.LastError, v.Failures)

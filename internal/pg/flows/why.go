@@ -184,8 +184,9 @@ func (x *explain) needs(j *Job, path string) (waits bool, err error) {
 func (x *explain) carried(j *Job, path string) error {
 	id, err := outbox.ParseID(j.Tx)
 	if err != nil { // it has none yet
-		x.w.Moving = true
-		return nil
+		shut, err := x.shut(j, j.UpdatedAt)
+		x.w.Moving = x.w.Moving || err == nil && !shut
+		return err
 	}
 	var list []*Try
 	rows, err := x.s.Db(x.ctx).Query(x.ctx, `SELECT `+tryColumns+`
@@ -263,8 +264,19 @@ func (x *explain) lastLine(v *Try) (text string) {
 	return text
 }
 
-// offered adds why no runner has taken it: there is none, or those that there are do not take it now.
+// shut adds what keeps all jobs of its script type here: a quarantine, or a pause.
+func (x *explain) shut(j *Job, since time.Time) (bool, error) {
+	list, err := x.s.reads.Shut(x.ctx, x.context, flow.Type(j.ScriptType), since)
+	x.w.Blockers = append(x.w.Blockers, list...)
+	return len(list) > 0, err
+}
+
+// offered adds why no runner has taken it: none is handed anything of its type, there is none, or those that there are
+// do not take it now.
 func (x *explain) offered(j *Job, v *Try, path string) error {
+	if shut, err := x.shut(j, v.OfferedAt); shut || err != nil {
+		return err
+	}
 	runners, err := x.s.Runners(x.ctx, x.context, "", 1000)
 	if err != nil {
 		return err
