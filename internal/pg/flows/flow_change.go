@@ -330,8 +330,14 @@ func (s *Store) CancelFlow(ctx context.Context, by db.By, id uuid.UUID) (r pg.Le
 }
 
 // reuse adds to b that a job of a flow has finished with the result of one of another flow, from which it does not
-// differ.
+// differ. Its prerequisites are met as those of the other one are.
 func (s *Store) reuse(b *pgx.Batch, j, old *Job, c change) error {
+	if len(j.Prerequisites) > 0 {
+		b.Queue(`UPDATE postern.job_need n
+			SET met_at = coalesce(o.met_at, $3), met_by = o.met_by
+			FROM postern.job_need o
+			WHERE n.job_id = $1 AND (o.job_id, o.name) = ($2, n.name)`, j.ID, old.ID, c.now)
+	}
 	c.detail = "the result is that of job " + old.ID.String()
 	for _, on := range []flow.JobEvent{flow.JobReleased, flow.JobClaimed, flow.JobSucceeded} {
 		c.on = on

@@ -228,7 +228,9 @@ func (s *Store) insertJobs(b *pgx.Batch, f *Flow, specs []flow.Spec, there map[i
 			return nil, err
 		}
 		for _, ref := range j.Dependends {
-			j.Needs = append(j.Needs, of[ref])
+			if reused[ref] == nil { // else it has finished
+				j.Needs = append(j.Needs, of[ref])
+			}
 			from, to = append(from, j.ID), append(to, of[ref])
 		}
 		if old := reused[*j.Ref]; old != nil {
