@@ -127,23 +127,30 @@ func (s *Store) AppendLog(ctx context.Context, contextID int32, id uuid.UUID, fe
 	})
 }
 
-// appendLines adds to b what is appended to the output of a try.
+// appendLines adds to b what is appended to the output of a try, whose row is locked. Each fence has flow.MaxLog of its
+// own, as its lines are numbered anew: log_from is what the fences before log_fence have written. logged counts all of
+// them and never falls, since what a peer has heard of a job is compared with it.
 func appendLines(b *pgx.Batch, id uuid.UUID, fence int64, now time.Time, lines []Line) {
 	var ns []int
 	var streams, texts []string
 	for _, l := range lines {
 		ns, streams, texts = append(ns, l.N), append(streams, l.Stream), append(texts, l.Text)
 	}
-	b.Queue(`WITH fresh AS (
+	b.Queue(`WITH t AS (
+				SELECT t.logged - CASE WHEN t.log_fence < $2 THEN t.logged ELSE t.log_from END AS used
+				FROM postern.job_try t
+				WHERE t.try_id = $1),
+			fresh AS (
 				INSERT INTO postern.try_log AS l (try_id, fence, n, at, stream, text)
 				SELECT $1, $2, n.n, $3, n.stream, n.text
 				FROM (SELECT x.*, coalesce(sum(octet_length(x.text)) OVER (ORDER BY x.n), 0) AS size
 					FROM ROWS FROM (unnest($4::int[]), unnest($5::text[]), unnest($6::text[])) x(n, stream, text)) n
-				JOIN postern.job_try t ON t.try_id = $1 AND t.logged + n.size <= $7
+				JOIN t ON t.used + n.size <= $7
 				ON CONFLICT DO NOTHING
 				RETURNING octet_length(l.text) AS size)
 			UPDATE postern.job_try
-			SET logged = logged + (SELECT coalesce(sum(f.size), 0)::int FROM fresh f)
+			SET logged = logged + (SELECT coalesce(sum(f.size), 0)::int FROM fresh f),
+				log_from = CASE WHEN log_fence < $2 THEN logged ELSE log_from END, log_fence = greatest(log_fence, $2)
 			WHERE try_id = $1`, id, fence, now, ns, streams, texts, flow.MaxLog)
 }
 
