@@ -97,9 +97,14 @@ func nodeName(c *command) string {
 	return "n1"
 }
 
-// freeze: freeze [NODE] [at=call|answer|question|reply] [uid=]
+// freeze: freeze [NODE] [at=call|answer|question|reply] [uid=] [alive=yes]. Alive, only its calls hang.
 func freeze(s *story, c *command, _ say) error {
-	return s.freeze(nodeName(c), c.option("at", "answer"), c.option("uid", ""))
+	name := nodeName(c)
+	err := s.freeze(name, c.option("at", "answer"), c.option("uid", ""))
+	if err == nil {
+		s.nodes[name].alive = c.option("alive", "") == "yes"
+	}
+	return err
 }
 
 func thaw(s *story, c *command, _ say) error { return s.thaw(nodeName(c)) }

@@ -49,7 +49,7 @@ func (s *Store) advance(ctx context.Context, by string, ids []string, sum *Advan
 		var now time.Time
 		b := &pgx.Batch{}
 		b.Queue(eventSelect+`WHERE e.event_id = ANY ($2::text[]::uuid[]) AND e.status IN ('Queued', 'Active') ORDER BY e.event_id FOR UPDATE OF e SKIP LOCKED`,
-			s.Clock(), ids).Query(collectEvents(&locked))
+			s.Clock(), ids, s.LeaseNow()).Query(collectEvents(&locked))
 		s.ReadNow(b, &now)
 		if err := t.Send(ctx, b); err != nil {
 			return err

@@ -110,7 +110,7 @@ type eventRow struct {
 	Alone                  float64 // seconds for which its tool wants to be left alone
 	Tool, Result           string
 	MaxRetries             int
-	Overdue                bool    // of its call, for stale_after
+	Overdue                bool    // the call of its tool, for stale_after: see overdueSQL
 	Stayed                 float64 // seconds in its status
 	Dropped                *string
 	toolState, toolClass   string
@@ -119,9 +119,37 @@ type eventRow struct {
 	resultState, resultWhy string
 }
 
-// eventSelect reads events with what has become of their transactions. The outcomes are looked for by their keys.
+// overdueSQL says of an event that the call of its tool has not ended for stale_after: a node that lives has it in hand
+// since then. Behind a lane that is shut by a pause, a quarantine or a gate nothing is called, and after an outage the
+// node that called is dead, and the next one asks about the call (S1.6): neither ends an event. One whose transaction
+// is forgotten ends, too, since no outcome of it can come any more.
+//
+// cur_seq may lag behind while a node works through a queue: the call is then in hand since the one before it ended.
+// The rows are read without a lock: a call that ends beside this is one that was late. OFFSET 0 has them looked for by
+// their keys, and the times in front keep nearly all events from that.
+const overdueSQL = `CASE WHEN e.status = 'Active' AND e.outcome = '' AND e.tool_id <> ''
+				AND e.updated_at + s.stale_after < n.now
+			THEN EXISTS (SELECT FROM postern.queue q
+				JOIN postern.node c ON (c.node_id, c.epoch) = (q.node_id, q.node_epoch) AND c.dead_at IS NULL
+					AND c.heartbeat_at + c.ttl > coalesce($3::timestamptz, clock_timestamp())
+				LEFT JOIN LATERAL (SELECT o.done_at
+					FROM postern.outcome o
+					WHERE o.queue_id = q.queue_id AND o.seq = e.tool_seq - 1
+						AND o.day BETWEEN q.head_day AND e.tool_day
+					LIMIT 1) p ON true
+				WHERE q.queue_id = e.tool_queue AND q.phase = 'DISPATCHING'
+					AND (q.cur_seq = e.tool_seq
+						OR q.cur_seq < e.tool_seq AND q.marks = 0 AND p.done_at IS NOT NULL)
+					AND greatest(q.entered_at, p.done_at) + s.stale_after < n.now
+				OFFSET 0)
+				OR NOT EXISTS (SELECT FROM postern.task x
+					WHERE (x.queue_id, x.seq, x.day) = (e.tool_queue, e.tool_seq, e.tool_day) OFFSET 0)
+			ELSE false END`
+
+// eventSelect reads events with what has become of their transactions. The outcomes are looked for by their keys. $1 is
+// the clock, $2 the events, $3 the clock of leases.
 const eventSelect = `SELECT e.event_id::text, e.context_id, e.source_id, e.fqn, e.digest, e.status, e.fence, e.moves, e.retried, e.outcome, e.code, e.error,
-		coalesce(greatest(extract(epoch FROM e.not_before - n.now), 0), 0)::float8, e.tool_id, e.result_id, s.max_retries, e.updated_at + s.stale_after < n.now,
+		coalesce(greatest(extract(epoch FROM e.not_before - n.now), 0), 0)::float8, e.tool_id, e.result_id, s.max_retries, ` + overdueSQL + `,
 		extract(epoch FROM n.now - e.entered_at)::float8, d.reason,
 		coalesce(t.state, ''), coalesce(t.error_class, ''), coalesce(t.error_code, ''), coalesce(t.error, ''), coalesce(t.result #>> '{done,variant}', ''),
 		coalesce(r.state, ''), coalesce(nullif(r.error, ''), nullif(r.error_code, ''), lower(r.state), '')

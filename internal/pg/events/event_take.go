@@ -40,8 +40,8 @@ const takeMost = 500
 func (s *Store) TakeEvents(ctx context.Context, w LeaderWork, n pg.Node) (out Taken, err error) {
 	for _, l := range w.events {
 		d := s.DispatcherOf(l.Context, leader.TypeTool)
-		if d == nil || d.Removed {
-			continue
+		if d == nil || d.Removed || d.Paused || s.Quarantined(l.Context, leader.TypeTool) {
+			continue // an event that is taken uses up room, also while nothing is called
 		}
 		held, list, steps, err := s.activate(ctx, l, n, d.Slots)
 		if err == nil {
@@ -219,7 +219,7 @@ func (s *Store) lockEvents(ctx context.Context, t *db.Txn, of []*channels.Channe
 	b := &pgx.Batch{}
 	b.Queue(eventSelect+`WHERE e.event_id = ANY ($2::text[]::uuid[])
 		ORDER BY e.event_id
-		FOR UPDATE OF e SKIP LOCKED`, s.Clock(), ids).Query(collectEvents(&locked))
+		FOR UPDATE OF e SKIP LOCKED`, s.Clock(), ids, s.LeaseNow()).Query(collectEvents(&locked))
 	if err := t.Send(ctx, b); err != nil {
 		return nil, err
 	}
