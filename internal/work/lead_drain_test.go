@@ -12,9 +12,18 @@ import (
 func TestADrainWorksOffTheEventsThatItFinds(t *testing.T) {
 	t.Parallel()
 	for what, drain := range map[string]func(*house) error{
-		"the context": func(h *house) error { _, err := h.s.DrainContext(h.ctx, h.by, "default"); return err },
-		"tools":       func(h *house) error { _, err := h.s.DrainDispatcher(h.ctx, h.by, leader.TypeTool); return err },
-		"results":     func(h *house) error { _, err := h.s.DrainDispatcher(h.ctx, h.by, leader.TypeResult); return err },
+		"the context": func(h *house) error {
+			_, err := h.s.DrainContext(h.ctx, h.by, "default")
+			return err
+		},
+		"tools": func(h *house) error {
+			_, err := h.s.DrainDispatcher(h.ctx, h.by, leader.TypeTool)
+			return err
+		},
+		"results": func(h *house) error {
+			_, err := h.s.DrainDispatcher(h.ctx, h.by, leader.TypeResult)
+			return err
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

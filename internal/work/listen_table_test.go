@@ -126,14 +126,16 @@ func TestATableIsReadByColumnsOfAFixedLength(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	h.exec(`CREATE SCHEMA shop; CREATE TABLE shop.fixed (id char(26), bits bit(12), at timestamptz(0), data jsonb)`)
-	const rows = `INSERT INTO shop.fixed SELECT CASE WHEN n < 10 THEN '00' WHEN n < 100 THEN '0' ELSE '' END || n, n::bit(12),
+	const rows = `INSERT INTO shop.fixed
+		SELECT CASE WHEN n < 10 THEN '00' WHEN n < 100 THEN '0' ELSE '' END || n, n::bit(12),
 			now() + n / 7 * interval '1 s', '{"tool": "xyz.labs.add@1"}'
 		FROM generate_series($1::int, $2) n`
 	h.exec(rows, 1, 120)
 	for name, column := range map[string][2]string{
 		"char": {"id", "id"}, "bit": {"bits", "bits"}, "both": {"bits", "id"}, "time": {"at", "id"},
 	} {
-		table := &leader.SourceTable{Name: "shop.fixed", Cursor: column[0], Key: column[1], Payload: "data", Settle: "0s"}
+		table := &leader.SourceTable{Name: "shop.fixed", Cursor: column[0], Key: column[1], Payload: "data"}
+		table.Settle = "0s"
 		if name == "both" {
 			table.Settle = "5s"
 		}

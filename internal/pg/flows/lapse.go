@@ -10,9 +10,9 @@ import (
 	"github.com/postern-dev/postern/internal/pg/db"
 )
 
-// Lapse takes back what runners hold that were silent for longer than their ttl (see patience), and ends what they held for too
-// long, or did not stop when they were told to. It is repeated: what cannot be locked now is left to the next time.
-// It returns how many tries it moved.
+// Lapse takes back what runners hold that were silent for longer than their ttl (see patience), and ends what they held
+// for too long, or did not stop when they were told to. It is repeated: what cannot be locked now is left to the next
+// time. It returns how many tries it moved.
 //
 // The row of the runner is locked before its tries, as in a claim, and its time compared behind that lock: a heartbeat
 // comes before that and is seen, or after it and is told what was lost.

@@ -67,8 +67,8 @@ func (s *Store) Renew(ctx context.Context, contextID int32, name string, epoch i
 	return out, nil
 }
 
-// tell adds to b what this answer says of the ttl, where it differs from what the last two said. A lower one counts from
-// the second heartbeat on: the runner that sends it may have got the answer to the one before, or none. The row is
+// tell adds to b what this answer says of the ttl, where it differs from what the last two said. A lower one counts
+// from the second heartbeat on: the runner that sends it may have got the answer to the one before, or none. The row is
 // locked, so that what is written is what is answered.
 func (r *heldRunner) tell(b *pgx.Batch) {
 	if r.untold {

@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/internal/pg/reads"
 )
 
-// A job of which no runner is handed anything names what keeps it, and does not promise to go on.
+// A job that is kept from all runners names what keeps it, and does not promise to go on.
 func TestWhyNamesWhatKeepsTheJobsOfAType(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
