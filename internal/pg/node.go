@@ -107,11 +107,17 @@ func (s *Store) Peers(ctx context.Context, n Node) (p Peers, err error) {
 // Reincarnate brings a buried node back under the epoch that the bury gave it. A Conflict "node_gone": it has no row.
 // No other process ever gets its id, so that the row was either forgotten, a day after the node's death, or never was
 // in this database.
+//
+// It has to know the quarantine of that moment, as one that registers has: EnterQuarantine raises the number of the
+// nodes that are not buried. It holds the row of postern.store from before it reads these nodes until its commit, and
+// this statement locks that row before it writes its node. So a quarantine that has the row first is waited for, and
+// its number is read behind the lock; one that has it later waits for this commit, and finds a node that lives.
 func (s *Store) Reincarnate(ctx context.Context, n Node) (Node, error) {
-	err := s.WriteRow(ctx, `UPDATE postern.node
-		SET dead_at = NULL, heartbeat_at = coalesce($2::timestamptz, clock_timestamp())
-		WHERE node_id = $1
-		RETURNING epoch`, []any{n.ID, s.LeaseNow()}, &n.Epoch)
+	err := s.WriteRow(ctx, `UPDATE postern.node n
+		SET dead_at = NULL, heartbeat_at = coalesce($2::timestamptz, clock_timestamp()), quarantine = s.quarantine
+		FROM (SELECT quarantine FROM postern.store FOR SHARE) s
+		WHERE n.node_id = $1
+		RETURNING n.epoch`, []any{n.ID, s.LeaseNow()}, &n.Epoch)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return n, fault.New(fault.Conflict, "node_gone", "node %s (%d) has no row in the database any more", n.Name, n.ID)
 	}

@@ -143,6 +143,57 @@ func TestANodeThatRegistersMeanwhileHasToKnowIt(t *testing.T) {
 	}
 }
 
+// A node that was buried when a quarantine was entered, and comes back, has to know it too.
+func TestANodeThatComesBackHasToKnowIt(t *testing.T) {
+	stage := func(t *testing.T) *arena {
+		t.Parallel()
+		a := newArena(t)
+		a.Dispatcher("U", nil)
+		a.Post("q", "U", "a")
+		a.stale()
+		_, err := a.S.Bury(a.Ctx)
+		a.Must(err)
+		a.ready()
+		return a
+	}
+	check := func(a *arena, n pg.Node, err error) {
+		a.T.Helper()
+		a.Must(err)
+		if l, _, err := a.b.Claim(a.Ctx, n, pgworld.Everything()); err != nil || len(l) > 0 {
+			a.T.Errorf("it leased %d, %v", len(l), err)
+		}
+		if silent, err := a.S.QuarantineUnheeded(a.Ctx); err != nil || !slices.Contains(silent, n.Name) {
+			a.T.Errorf("it counts as one that knows of it: %v, %v", silent, err)
+		}
+		a.Must(a.b.Refresh(a.Ctx))
+		if _, err := a.b.Beat(a.Ctx, n, pg.NodeLoad{}); err != nil {
+			a.T.Error(err)
+		}
+		if silent, err := a.S.QuarantineUnheeded(a.Ctx); err != nil || slices.Contains(silent, n.Name) {
+			a.T.Errorf("it has said that it knows of it: %v, %v", silent, err)
+		}
+	}
+	t.Run("later", func(t *testing.T) {
+		a := stage(t)
+		a.Must(a.S.EnterQuarantine(a.Ctx, a.By, pg.Quarantine{Context: "default", Reason: "because"}))
+		n, err := a.b.Reincarnate(a.Ctx, a.n1)
+		check(a, n, err)
+	})
+	t.Run("meanwhile", func(t *testing.T) {
+		a := stage(t)
+		var n pg.Node
+		back := op{name: "reincarnate", run: func(a *arena, s *stores.Store) (said string) {
+			var err error
+			n, err = s.Reincarnate(a.Ctx, a.n1)
+			return refusal(err)
+		}}
+		if _, waited, held := a.together(entering, back, true); !waited || !held {
+			t.Errorf("it waited for the quarantine: %v", waited)
+		}
+		check(a, n, nil)
+	})
+}
+
 // Of what is in quarantine by its type or its context, nothing is leased, and the rest goes on.
 func TestAQuarantineHasAScope(t *testing.T) {
 	t.Parallel()
