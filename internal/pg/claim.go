@@ -51,6 +51,7 @@ type freeSender struct {
 	account, url string
 	probe        bool
 	attributes   json.RawMessage // for its lease; nil: none, or not read
+	version      int64           // for its lease, too
 }
 
 type pick struct {
@@ -338,7 +339,7 @@ func scanSenders(rows pgx.Rows, add func(*freeSender)) error {
 		f := &freeSender{}
 		to := []any{&f.id, &f.account, &f.url, &f.probe}
 		if len(rows.FieldDescriptions()) > len(to) {
-			to = append(to, &f.attributes)
+			to = append(to, &f.attributes, &f.version)
 		}
 		if err := rows.Scan(to...); err != nil {
 			return err

@@ -106,6 +106,7 @@ type confView struct {
 	rules    map[int32]*poolRules // by pool
 	poolOf   map[int32]int32      // of a sender, removed ones included
 	stopped  map[int32]bool       // senders that are paused or drained: whether they are drained
+	versions map[int32]int64      // of senders
 	kinds    Kinds
 
 	quarantine Quarantined
@@ -148,6 +149,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 		contexts: map[string]*Context{}, tenants: map[int32]*Context{}, byID: map[int32]*Dispatcher{}, byType: map[int32]map[string]*Dispatcher{},
 		pools: map[int32]map[string]int32{}, accounts: map[int32]map[string]int32{},
 		rules: map[int32]*poolRules{}, poolOf: map[int32]int32{}, stopped: map[int32]bool{},
+		versions: map[int32]int64{},
 	}
 	var at time.Time
 	b := &pgx.Batch{}

@@ -31,6 +31,7 @@ type Lease struct {
 	// SenderAttributes are what the settings of the sender say besides, for the worker that signs; nil: nothing.
 	SenderAttributes json.RawMessage
 	Blames           bool // its pool blocks the sender after a failure (S1.13)
+	senderVersion    int64
 
 	Resume     bool      // of a dead node, or its outcome is unknown: ask before anything is sent
 	Resent     bool      // this attempt was sent before

@@ -67,7 +67,7 @@ func (l *loader) queue(b *pgx.Batch) {
 		})
 	}
 	if len(senders) > 0 {
-		b.Queue(`SELECT sender_id, account, worker_url, gate_failures > 0, nullif(attributes, '{}')
+		b.Queue(`SELECT sender_id, account, worker_url, gate_failures > 0, nullif(attributes, '{}'), version
 			FROM postern.sender
 			WHERE sender_id = ANY ($1)`, senders).
 			Query(func(rows pgx.Rows) error {
@@ -119,6 +119,7 @@ func (l *loader) lease(q *QueueRow, now time.Time) (*Lease, error) {
 		tail:    q.Tail, ahead: l.tasks.run(t.ID), row: &row}
 	if f := l.senders[q.Sender]; f != nil {
 		lease.Account, lease.SenderURL, lease.SenderAttributes = f.account, f.url, f.attributes
+		lease.senderVersion = f.version
 		lease.Blames = l.s.Conf.view.Load().blames(q.Sender)
 	}
 	if lease.Fee == "" {

@@ -162,14 +162,18 @@ type poolRules struct {
 	paused   bool
 }
 
-// readPools adds to a reading of the configuration the rules of all pools, and which pool a sender is of.
+// readPools adds to a reading of the configuration the rules of all pools, and of each sender its pool, its version and
+// whether it is stopped.
 func (v *confView) readPools(b *pgx.Batch) {
 	var pool, sender int32
 	var paused, draining bool
+	var version int64
 	var r poolRules
 	each(b, `SELECT pool_id, CASE after_failure WHEN 'block' THEN block_for ELSE interval '0' END, paused FROM postern.pool`,
 		[]any{&pool, &r.blockFor, &r.paused}, func() { v.rules[pool] = &poolRules{r.blockFor, r.paused} })
-	each(b, `SELECT sender_id, pool_id, paused, draining FROM postern.sender`, []any{&sender, &pool, &paused, &draining}, func() {
+	into := []any{&sender, &pool, &paused, &draining, &version}
+	each(b, `SELECT sender_id, pool_id, paused, draining, version FROM postern.sender`, into, func() {
+		v.versions[sender] = version
 		if v.poolOf[sender] = pool; paused || draining {
 			v.stopped[sender] = draining
 		}

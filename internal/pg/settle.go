@@ -250,7 +250,7 @@ func (st *settlement) end(i int, q *QueueRow, a *Answer) error {
 	// The row must be true of the next transaction, too, but for the position.
 	lazy := q.Marks == 0 && l.Attempt == 1 && l.Retries == 0 && q.Fee == "" && q.Blocked.IsZero() && !a.Yield
 	st.blame(q, a)
-	if next != nil && a.Continue && st.mayFollow(q, l, next) {
+	if d := st.follows(q, a, next); d != nil {
 		lazy = lazy && (q.Pin == 0 || q.Pin == next.SenderID)
 		if !lazy {
 			q.turn(next)
@@ -260,7 +260,8 @@ func (st *settlement) end(i int, q *QueueRow, a *Answer) error {
 			q.Pin = next.SenderID
 		}
 		n := *l
-		n.Task, n.Attempt, n.Retries, n.Fee, n.Since = next, 1, 0, l.Dispatcher.Fee.Initial, st.e.now
+		n.Dispatcher, n.Blames = d, st.e.view.blames(q.Sender)
+		n.Task, n.Attempt, n.Retries, n.Fee, n.Since = next, 1, 0, d.Fee.Initial, st.e.now
 		n.ReadAt, n.got = st.e.now, time.Now()
 		n.Resume, n.Resent, n.Probe, n.ProbeSender, n.Cancelling, n.Earlier = false, false, false, false, false, nil
 		n.Blocked = zeroTime
@@ -280,14 +281,21 @@ func (st *settlement) end(i int, q *QueueRow, a *Answer) error {
 	return st.e.rest(q, next, true)
 }
 
-// mayFollow says whether the next of the queue may go out under the same lease: it needs the same
-// things, and nothing holds it.
-func (st *settlement) mayFollow(q *QueueRow, l *Lease, next *Task) bool {
-	d := st.e.view.dispatcherOf(q.Context, next.Type)
-	return d != nil && d.ID == l.Dispatcher.ID && !d.Paused && !d.Removed && !st.s.Quarantined(q.Context, next.Type) &&
-		(d.Exclusive == "" || d.Exclusive == "none") &&
+// follows returns the dispatcher by which the next of the queue goes out under the same lease, as its settings are now;
+// nil if it does not: it needs other things, or something holds it. A sender whose settings have changed since the
+// lease read them is read anew by the next claim.
+func (st *settlement) follows(q *QueueRow, a *Answer, next *Task) *Dispatcher {
+	if next == nil || !a.Continue {
+		return nil
+	}
+	l, d := a.Lease, st.e.view.dispatcherOf(q.Context, next.Type)
+	if d != nil && d.ID == l.Dispatcher.ID && !d.Paused && !d.Removed && !st.s.Quarantined(q.Context, next.Type) &&
+		(d.Exclusive == "" || d.Exclusive == "none") && st.e.view.versions[q.Sender] <= l.senderVersion &&
 		!q.Paused && !next.Held && st.e.view.maySend(q, d) && l.Phase == outbox.PhaseDispatching && q.Node != 0 &&
-		(next.SenderID == 0 || next.SenderID == q.Sender) && !next.NotBefore.After(st.e.now)
+		(next.SenderID == 0 || next.SenderID == q.Sender) && !next.NotBefore.After(st.e.now) {
+		return d
+	}
+	return nil
 }
 
 // at writes into the row which position of a lazy run is in flight; with marks it is there.
@@ -297,7 +305,8 @@ func (q *QueueRow) at(t *Task) {
 	}
 }
 
-// call goes on with the same transaction under the same owner: a resend, or the next attempt.
+// call goes on with the same transaction under the same owner: a resend, or the next attempt. It goes by the settings
+// that its type has now.
 func (st *settlement) call(i int, q *QueueRow, a *Answer) {
 	l, step := a.Lease, a.Step
 	if step.Phase != q.Phase {
@@ -310,6 +319,9 @@ func (st *settlement) call(i int, q *QueueRow, a *Answer) {
 	q.pin(l.Task, step, q.Sender)
 	q.Attempt, q.Retries, q.Fee, q.NotBefore = step.Attempt, step.Retries, step.Fee, zeroTime
 	n := *l
+	if d := st.e.view.dispatcherOf(q.Context, l.Task.Type); d != nil {
+		n.Dispatcher = d
+	}
 	n.Resent, n.Blocked = step.Attempt == l.Attempt, q.Blocked
 	n.row = nil
 	n.Phase, n.Attempt, n.Retries, n.Fee, n.Resume, n.Since = q.Phase, q.Attempt, q.Retries, q.Fee, false, q.EnteredAt
