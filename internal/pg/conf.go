@@ -105,7 +105,7 @@ type confView struct {
 	accounts map[int32]map[string]int32
 	rules    map[int32]*poolRules // by pool
 	poolOf   map[int32]int32      // of a sender, removed ones included
-	stopped  map[int32]bool       // senders that are paused or drained: whether they are drained
+	stopped  map[int32]bool       // senders that are paused, drained, blocked or removed: whether they are drained
 	versions map[int32]int64      // of senders
 	kinds    Kinds
 
@@ -162,7 +162,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 	})
 	v.readDispatchers(b)
 	v.readNames(b)
-	v.readPools(b)
+	v.readPools(b, s.Clock())
 	if s.Conf.Resume == 0 {
 		each(b, `SELECT lane_id FROM postern.lane WHERE kind = 'resume'`, []any{&s.Conf.Resume}, func() {})
 	}

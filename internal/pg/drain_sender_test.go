@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
@@ -92,23 +93,82 @@ func TestADrainedSenderTakesOnlyWhatNamesIt(t *testing.T) {
 	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
 }
 
-func TestTheQueueOfAPausedSenderGoesOnWithAnother(t *testing.T) {
-	w, n := oneSender(t)
-	l := w.Claim(n, pgworld.Everything())[0]
-	_, err := w.S.PauseSender(w.Ctx, w.By, "acct-1", true)
-	w.Must(err)
-	w.Must(w.S.Refresh(w.Ctx))
-	if next := w.Settle(w.Answer(l, pgworld.Done()))[0].Next; next != nil {
-		t.Fatal(next.Task.UID)
+// A sender that is taken out of use ends what it has in flight; then its queue goes on with another.
+func TestTheQueueOfASenderThatIsTakenOutGoesOnWithAnother(t *testing.T) {
+	for name, takeOut := range map[string]func(w *world) error{
+		"paused":  func(w *world) error { _, err := w.S.PauseSender(w.Ctx, w.By, "acct-1", true); return err },
+		"removed": func(w *world) error { return w.S.RemoveSender(w.Ctx, w.By, "acct-1") },
+		"blocked for a time": func(w *world) error {
+			_, err := w.S.BlockSender(w.Ctx, w.By, "acct-1", w.Now.Add(time.Hour))
+			return err
+		},
+		"blocked for good": func(w *world) error {
+			_, err := w.S.BlockSender(w.Ctx, w.By, "acct-1", pg.Forever)
+			return err
+		},
+		"in another pool": func(w *world) error {
+			_, err := w.S.PutSender(w.Ctx, w.By, pg.Sender{Account: "acct-1", Pool: "other"}, 0)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, n := oneSender(t)
+			w.Later(0)
+			l := w.Claim(n, pgworld.Everything())[0]
+			w.Must(takeOut(w))
+			w.Must(w.S.Refresh(w.Ctx))
+			if next := w.Settle(w.Answer(l, pgworld.Done()))[0].Next; next != nil {
+				t.Fatal(next.Task.UID)
+			}
+			if got := w.Claim(n, pgworld.Everything()); len(got) > 0 {
+				t.Fatal(taken(got))
+			}
+			w.Sender("p", "acct-2")
+			got := w.Claim(n, pgworld.Everything())
+			if !slices.Equal(taken(got), []string{"b"}) || got[0].Account != "acct-2" {
+				t.Fatal(taken(got))
+			}
+			pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+		})
 	}
-	if got := w.Claim(n, pgworld.Everything()); len(got) > 0 {
-		t.Fatal(taken(got))
-	}
-	w.Sender("p", "acct-2")
-	if got := w.Claim(n, pgworld.Everything()); !slices.Equal(taken(got), []string{"b"}) || got[0].Account != "acct-2" {
-		t.Fatal(taken(got))
-	}
-	pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+}
+
+// A queue goes on with its sender behind a block that has ended, and where what comes next names a sender of another
+// pool.
+func TestAQueueGoesOnWithTheSenderThatItMayUse(t *testing.T) {
+	t.Run("its block has ended", func(t *testing.T) {
+		w, n := oneSender(t)
+		w.Later(0)
+		_, err := w.S.BlockSender(w.Ctx, w.By, "acct-1", w.Now.Add(time.Hour))
+		w.Must(err)
+		w.Later(2 * time.Hour)
+		w.Must(w.S.Refresh(w.Ctx)) // which each process does once a second
+		_, err = w.S.Beat(w.Ctx, n, pg.NodeLoad{})
+		w.Must(err)
+		l := w.Claim(n, pgworld.Everything())[0]
+		if next := w.Settle(w.Answer(l, pgworld.Done()))[0].Next; next == nil || next.Account != "acct-1" {
+			t.Errorf("next is %+v", next)
+		}
+		pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+	})
+	t.Run("the next names it", func(t *testing.T) {
+		w, n := oneSender(t)
+		w.Sender("other", "acct-9")
+		w.Ingest(w.S, w.pinned("r", "mine-1", "acct-9"), w.pinned("r", "mine-2", "acct-9"), w.Sub("r", "S", "any"))
+		for _, l := range w.Claim(n, pgworld.Everything()) {
+			if l.Account != "acct-9" {
+				continue
+			}
+			next := w.Settle(w.Answer(l, pgworld.Done()))[0].Next
+			if next == nil || next.Account != "acct-9" {
+				t.Fatalf("next is %+v", next)
+			}
+			if next = w.Settle(w.Answer(next, pgworld.Done()))[0].Next; next != nil {
+				t.Errorf("%s needs a sender of the pool of its type, and goes out by %s", next.Task.UID, next.Account)
+			}
+		}
+		pgworld.HoldsTrue(t, w.Ctx, w.S.Pool())
+	})
 }
 
 // A claim does not wait for a drain that is not committed, and takes others; a drain waits for a claim, which keeps

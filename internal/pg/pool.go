@@ -164,20 +164,22 @@ type poolRules struct {
 
 // readPools adds to a reading of the configuration the rules of all pools, and of each sender its pool, its version and
 // whether it is stopped.
-func (v *confView) readPools(b *pgx.Batch) {
+func (v *confView) readPools(b *pgx.Batch, now *time.Time) {
 	var pool, sender int32
-	var paused, draining bool
+	var stopped, draining bool
 	var version int64
 	var r poolRules
 	each(b, `SELECT pool_id, CASE after_failure WHEN 'block' THEN block_for ELSE interval '0' END, paused FROM postern.pool`,
 		[]any{&pool, &r.blockFor, &r.paused}, func() { v.rules[pool] = &poolRules{r.blockFor, r.paused} })
-	into := []any{&sender, &pool, &paused, &draining, &version}
-	each(b, `SELECT sender_id, pool_id, paused, draining, version FROM postern.sender`, into, func() {
+	into := []any{&sender, &pool, &draining, &version, &stopped}
+	each(b, `SELECT sender_id, pool_id, draining, version, paused OR removed_at IS NOT NULL
+			OR coalesce(blocked_until > coalesce($1::timestamptz, clock_timestamp()), false)
+		FROM postern.sender`, into, func() {
 		v.versions[sender] = version
-		if v.poolOf[sender] = pool; paused || draining {
+		if v.poolOf[sender] = pool; stopped || draining {
 			v.stopped[sender] = draining
 		}
-	})
+	}, now)
 }
 
 // each queues a statement and calls fn for each of its rows.
@@ -202,15 +204,20 @@ func (v *confView) blames(sender int32) bool { return v.rulesOf(sender).blockFor
 // drains says whether a sender accepts nothing that names it.
 func (v *confView) drains(sender int32) bool { return v.stopped[sender] }
 
-// maySend says whether the queue can go on with what it holds: no sender for a type without, else one
-// whose pool is not paused. One that was taken back is looked for anew, and so is one that is paused or drained: the
-// next claim finds another, or gives what is drained to those that name it.
-func (v *confView) maySend(q *QueueRow, d *Dispatcher) bool {
+// maySend says whether the queue can go on with what it holds: no sender for a type without, else the one that the next
+// transaction names, or one of the pool that its lane would be of (see need), if neither that pool is paused nor the
+// sender stopped. One that was taken back is looked for anew, and so is one that was taken out of use:
+// the next claim finds another, or gives what is drained to those that name it.
+func (v *confView) maySend(q *QueueRow, d *Dispatcher, next *Task) bool {
+	pool := d.PoolID
+	if pool != 0 && q.Pool != 0 {
+		pool = q.Pool
+	}
 	if q.Sender == 0 {
-		return d.PoolID == 0
+		return pool == 0
 	}
 	_, stopped := v.stopped[q.Sender]
-	return !stopped && !v.rulesOf(q.Sender).paused
+	return !stopped && !v.rulesOf(q.Sender).paused && (next.SenderID == q.Sender || v.poolOf[q.Sender] == pool)
 }
 
 // blame gives back the sender of a failure and keeps everybody from it for a while, where its pool says

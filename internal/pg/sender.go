@@ -111,7 +111,8 @@ func (s *Store) PutSender(ctx context.Context, by db.By, v Sender, version int64
 	return created, s.Reconfigured(ctx)
 }
 
-// RemoveSender takes a sender out of use. One that serves a queue finishes what it holds (S2.13).
+// RemoveSender takes a sender out of use. A transaction in flight keeps it (S2.13); then the queue goes on with another
+// one.
 func (s *Store) RemoveSender(ctx context.Context, by db.By, account string) error {
 	_, err := s.SetFlag(ctx, by, "delete", "/senders/"+account,
 		`UPDATE postern.sender SET removed_at = $3, paused = false, draining = false, version = version + 1 WHERE context_id = $1 AND account = $2 AND removed_at IS NULL`,
@@ -128,7 +129,7 @@ func (s *Store) PauseSender(ctx context.Context, by db.By, account string, pause
 		WHERE context_id = $1 AND account = $2 AND removed_at IS NULL AND (paused <> $3 OR draining AND NOT $3)`, senderExists, account, paused)
 }
 
-// BlockSender keeps a sender from taking another queue until a moment, Forever included.
+// BlockSender keeps a sender from further transactions until a moment, Forever included, as PauseSender does.
 func (s *Store) BlockSender(ctx context.Context, by db.By, account string, until time.Time) (LeverResult, error) {
 	when := "infinity"
 	if until.Before(Forever) {

@@ -291,7 +291,7 @@ func (st *settlement) follows(q *QueueRow, a *Answer, next *Task) *Dispatcher {
 	l, d := a.Lease, st.e.view.dispatcherOf(q.Context, next.Type)
 	if d != nil && d.ID == l.Dispatcher.ID && !d.Paused && !d.Removed && !st.s.Quarantined(q.Context, next.Type) &&
 		(d.Exclusive == "" || d.Exclusive == "none") && st.e.view.versions[q.Sender] <= l.senderVersion &&
-		!q.Paused && !next.Held && st.e.view.maySend(q, d) && l.Phase == outbox.PhaseDispatching && q.Node != 0 &&
+		!q.Paused && !next.Held && st.e.view.maySend(q, d, next) && l.Phase == outbox.PhaseDispatching && q.Node != 0 &&
 		(next.SenderID == 0 || next.SenderID == q.Sender) && !next.NotBefore.After(st.e.now) {
 		return d
 	}
