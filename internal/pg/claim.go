@@ -195,8 +195,8 @@ func (c *claim) openLanes(ctx context.Context) error {
 	c.s.fronts.seen(c.view, c.lanes, c.cut, c.e.now)
 	var known []*openLane
 	for _, l := range c.lanes {
-		if l.kind != "exclusive" {
-			c.s.Conf.shared.Store(l.id, true)
+		if _, known := c.s.Conf.shared.Load(l.id); l.kind != "exclusive" && !known {
+			c.s.Conf.shared.Store(l.id, laneKey{Dispatcher: l.dispatcher, Pool: l.pool, Sender: l.sender})
 		}
 		if l.kind != "resume" {
 			d := c.e.view.byID[l.dispatcher]

@@ -120,7 +120,7 @@ type conf struct {
 	view     atomic.Pointer[confView]
 	readings atomic.Int64 // that have begun
 	lanes    laneTable
-	shared   sync.Map // ids of lanes that are known to be no exclusive ones
+	shared   sync.Map // ids of lanes that are known to be no exclusive ones -> laneKey
 	schemas  sync.Map // ids of dispatchers -> *readSchema
 	Resume   int32
 	kinds    kinds
@@ -299,7 +299,7 @@ func (c *conf) ensureLane(ctx context.Context, pool *pgxpool.Pool, k laneKey) er
 	}
 	c.lanes.keep(k, id)
 	if !k.Exclusive {
-		c.shared.Store(id, true)
+		c.shared.Store(id, k)
 	}
 	return nil
 }

@@ -157,7 +157,7 @@ func rehearse(p Part, span db.Span, now time.Time) (texts []string, err error) {
 	r.s.Remember([]db.Span{span})
 	r.s.Conf.put(&confView{begun: 1, byID: map[int32]*Dispatcher{1: d}, byType: map[int32]map[string]*Dispatcher{1: {d.Type: d}}})
 	r.s.Conf.lanes.keep(laneKey{Dispatcher: 1}, 1)
-	r.s.Conf.shared.Store(int32(1), true)
+	r.s.Conf.shared.Store(int32(1), laneKey{})
 	r.s.Conf.Resume = 2
 	r.b.Queue("BEGIN")
 	r.b.Queue("COMMIT")

@@ -35,6 +35,9 @@ const noRoom = 100 * time.Millisecond
 // leased to the node as long as it has room; a submitted transaction is handed out as a poll, with its
 // timer put off, which is the poll's lease.
 //
+// A queue that was HELD stands in the lane that its head needs now: type and queue may have other settings than when it
+// was put there.
+//
 // It never waits for a lock: timers and queues are locked with SKIP LOCKED. A timer whose queue is in
 // other hands stays for the next round.
 //
@@ -55,6 +58,9 @@ func (s *Store) Wake(ctx context.Context, node Node, room, limit int) (w Woken, 
 		w.Now = e.now
 		if w.Due = len(due.ids); w.Due == 0 {
 			return t.Rollback(ctx)
+		}
+		if err := e.laneOfHeld(ctx, t, due); err != nil {
+			return err
 		}
 		var polls []*QueueRow
 		polls, leased = e.sortDue(due, node, room)
@@ -164,6 +170,49 @@ func (s *Store) dueTimers(ctx context.Context, t *db.Txn, node Node, limit int, 
 		each(b, quarantinedQueueSQL+` WHERE q.queue_id = ANY ($1)`, []any{&id}, func() { d.held[id] = true }, d.ids)
 	}
 	return d, t.Send(ctx, b)
+}
+
+// laneOfHeld lets due queues that are HELD stand where their heads need it now. It reads the heads of those alone whose
+// lane may not fit, which is a statement more where settings have changed, and for exclusive types.
+func (e *effects) laneOfHeld(ctx context.Context, t *db.Txn, due dueQueues) error {
+	var wanted []stretch
+	var to outbox.Day
+	for _, id := range due.ids {
+		if q := due.rows[id]; q != nil && q.Phase == outbox.PhaseHeld && e.s.whole(q) && !e.fits(q) {
+			wanted, to = append(wanted, stretch{q.ID, q.First(), q.First(), q.HeadDay}), max(to, q.TailDay)
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	heads, b := bodies{}, &pgx.Batch{}
+	e.s.nextTasks(b, wanted, to, heads.add)
+	if err := t.Send(ctx, b); err != nil {
+		return err
+	}
+	lacks := missing{}
+	for _, w := range wanted {
+		q, head := due.rows[w.queue], heads[position{w.queue, w.seq}]
+		if head == nil {
+			return &bodyMissing{s: e.s, queue: w.queue, seq: w.seq}
+		}
+		var err error
+		if q.Lane, err = e.laneOf(q, head); lacks.add(err) != nil {
+			return err
+		}
+	}
+	return lacks.err()
+}
+
+// fits says whether a queue is certainly in the lane that its head needs. Of an exclusive lane, and of one that this
+// process has not seen yet, that is not known without the head.
+func (e *effects) fits(q *QueueRow) bool {
+	lane, known := e.s.Conf.shared.Load(q.Lane)
+	if !known {
+		return false
+	}
+	d := e.view.byID[lane.(laneKey).Dispatcher]
+	return d != nil && (d.Exclusive == "" || d.Exclusive == "none") && e.s.Conf.need(d, q.Pool, q.Pin, nil) == lane
 }
 
 // sortDue decides what each due queue wants.
