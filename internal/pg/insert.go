@@ -30,7 +30,8 @@ func placed(sub *Submission) bool { return sub.Insertion != nil }
 
 // ingestPlaced is SubmitBatch with submissions that have a place. Each goes out from there, as by Move, or is refused
 // as Move refuses, and then it does not exist: its post and its place are one commit. Without atomic, subs are stored
-// in their order, each that has a place by a commit of its own.
+// in their order, each that has a place by a commit of its own. The first error behind a commit is that of all that
+// were not stored yet: a client that is told that nothing was stored would store the others twice.
 func (s *Store) ingestPlaced(ctx context.Context, subs []*Submission, atomic bool) (out []Accepted, err error) {
 	if atomic {
 		return s.insert(ctx, subs)
@@ -45,6 +46,9 @@ func (s *Store) ingestPlaced(ctx context.Context, subs []*Submission, atomic boo
 			n = len(subs)
 		}
 		more, err := part(ctx, subs[:n])
+		if err != nil && len(out) > 0 {
+			return append(out, slices.Repeat([]Accepted{{Err: err}}, len(subs))...), nil
+		}
 		if err != nil {
 			return nil, err
 		}
