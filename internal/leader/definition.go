@@ -171,7 +171,7 @@ func told(err error) error {
 	if len(f.Fields) > 0 && f.Fields[0].Pointer != "" && !strings.HasPrefix(f.Detail, "/") {
 		at = f.Fields[0].Pointer + ": "
 	}
-	f.Detail = printable("the tool's /meta: " + at + f.Detail)
+	f.Detail = Printable("the tool's /meta: " + at + f.Detail)
 	return &f
 }
 

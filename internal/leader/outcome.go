@@ -217,11 +217,11 @@ func toolError(body []byte) (code, detail string, form bool) {
 	if detail == "" {
 		detail, _ = text(e.Message)
 	}
-	return fault.Clip(printable(code)), fault.Clip(printable(detail)), form && errorCode.MatchString(code)
+	return fault.Clip(Printable(code)), fault.Clip(Printable(detail)), form && errorCode.MatchString(code)
 }
 
-// printable is text from outside for a sentence: no control characters, which a terminal or a row would choke on.
-func printable(s string) string {
+// Printable is text from outside for a sentence: no control characters, which a terminal or a row would choke on.
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x20 || r == 0x7f {
 			return ' '

@@ -264,6 +264,9 @@ func (s Source) Item(it Item, raw json.RawMessage) Item {
 
 func (s Source) item(it Item, e element) Item {
 	it.JSON = e.raw
+	if strings.ContainsRune(it.Checkpoint, 0) { // no text that can be stored, and nothing is known by it
+		it.Checkpoint = ""
+	}
 	name, ok := scalar(e.at(s.Map.FQN))
 	fqn, err := ParseFQN(name)
 	if s.Map.Digest != "" && it.Digest == "" {

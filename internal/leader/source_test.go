@@ -61,6 +61,11 @@ func TestAPageOfEachKindIsAskedForAndRead(t *testing.T) {
 			t.Errorf("%s lacks %s", items(p), part)
 		}
 	}
+	p, trouble = read(s, `{"result":{"data":[
+		{"id":{"txDigest":"d1","eventSeq":"0"},"checkpoint":"7\u0000","parsedJson":{"tool":"xyz.labs.add@1"}}]}}`, nil)
+	if trouble != nil || items(p) != `d1:0   "it is not JSON that we accept: the character \\u0000 at /checkpoint"` {
+		t.Errorf("%s %v", items(p), trouble)
+	}
 	s.Start = "latest"
 	if a := s.Page(nil); !strings.Contains(string(a.Body), `null,1,true`) {
 		t.Errorf("%s", a.Body)

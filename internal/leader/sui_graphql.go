@@ -172,9 +172,13 @@ func suiIdentity(find func(string) json.RawMessage) string {
 	return digest + ":" + seq
 }
 
-// suiNumber is a number or a string at a pointer, "" for neither.
+// suiNumber is a number or a string at a pointer, "" for neither, and for a string with a NUL, which no cursor may
+// have.
 func suiNumber(find func(string) json.RawMessage, pointer string) string {
 	text, _ := scalar(find(pointer))
+	if strings.ContainsRune(text, 0) {
+		return ""
+	}
 	return text
 }
 

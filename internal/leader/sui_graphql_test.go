@@ -133,6 +133,10 @@ func TestTheCursorOfGraphQLGoesOnlyOn(t *testing.T) {
 		"the last page": {answered(false, `"c"`, event("e", 1, 6)),
 			`{"endCursor":"c","event":"e:1","checkpoint":"6"}`},
 		"a last page that names no end": {answered(false, `null`, event("e", 1, 6)), ""},
+		"an event that no cursor can name": {
+			answered(false, `"c"`, strings.Replace(event("NUL", 1, 6), "NUL", `\u0000`, 1)),
+			`{"endCursor":"c","checkpoint":"6"}`,
+		},
 	} {
 		p, trouble := read(graphql(), c.body, json.RawMessage(before))
 		if trouble != nil || string(p.Cursor) != c.want {

@@ -165,12 +165,12 @@ func sameJSON(a, b json.RawMessage) bool {
 // help, is failed.
 func (s *Store) FailPage(ctx context.Context, l *SourceLease, trouble *leader.Trouble, wait time.Duration) (out Stored, err error) {
 	err = s.underLease(ctx, l, &out, func(_ *db.Txn, b *pgx.Batch, now time.Time) error {
-		state := "running"
+		state, text := "running", leader.Printable(trouble.Text) // a source may say what cannot be stored
 		if !trouble.Retryable {
-			state, out.Stopped = "failed", trouble.Text
+			state, out.Stopped = "failed", text
 		}
 		b.Queue(`UPDATE postern.source SET next_at = $2, failures = failures + 1, last_error = $3, state = $4, node_id = NULL, node_epoch = NULL,
-			lease_until = NULL, version = CASE WHEN state = $4 THEN version ELSE version + 1 END WHERE source_id = $1`, l.ID, now.Add(wait), trouble.Text, state)
+			lease_until = NULL, version = CASE WHEN state = $4 THEN version ELSE version + 1 END WHERE source_id = $1`, l.ID, now.Add(wait), text, state)
 		return nil
 	})
 	return out, err

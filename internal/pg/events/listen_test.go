@@ -229,6 +229,31 @@ func TestTroubleWaitsOrStops(t *testing.T) {
 	}
 }
 
+// What a source says is stored, also where it has a NUL in it, which no text of the database can have: else the same
+// page would be asked for and refused for ever, and /why would name no trouble.
+func TestANulInWhatASourceSaysStopsNoLook(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Source(func(s *leader.Source) { s.OnUndecodable = "dead" })
+	n := w.Node("n")
+	trouble := &leader.Trouble{Retryable: true, Text: "JSON-RPC error 5: a\x00b"}
+	_, err := w.S.Events.FailPage(w.Ctx, w.look(w.S, n), trouble, time.Minute)
+	w.Must(err)
+	v, err := w.S.Events.Source(w.Ctx, w.ID, "log")
+	if w.Must(err); v.Failures != 1 || v.LastError != "JSON-RPC error 5: a b" {
+		t.Errorf("%+v", v)
+	}
+	w.Later(time.Minute)
+	l := w.look(w.S, n)
+	page := pageOf(`"1"`, false, 1)
+	it := l.Item(leader.Item{Identity: "2", Checkpoint: "7\x00"}, []byte(`{"checkpoint": "7\u0000"}`))
+	page.Items = append(page.Items, it)
+	_, err = w.S.Events.StorePage(w.Ctx, l, page)
+	if w.Must(err); w.events() != "1 Queued, 2 Dead" {
+		t.Error(w.events())
+	}
+}
+
 // In each pair the first is held before its commit and the second runs in another session.
 func TestTwoSessionsOnOneSource(t *testing.T) {
 	t.Parallel()
