@@ -8453,9 +8453,9 @@ var Operations = []Operation{
 	{Name: "GetSender", Method: "GET", Path: "/senders/{account}", Summary: "Read one sender"},
 	{Name: "PatchSender", Method: "PATCH", Path: "/senders/{account}", Summary: "Change a sender", Query: []string{"reason", "dry_run"}},
 	{Name: "PutSender", Method: "PUT", Path: "/senders/{account}", Summary: "Create or replace a sender", Query: []string{"reason", "dry_run"}},
-	{Name: "BlockSender", Method: "POST", Path: "/senders/{account}/block", Summary: "Block a sender for a while", Query: []string{"reason", "dry_run"}},
+	{Name: "BlockSender", Method: "POST", Path: "/senders/{account}/block", Summary: "Keep a sender from further transactions for a while", Query: []string{"reason", "dry_run"}},
 	{Name: "DrainSender", Method: "POST", Path: "/senders/{account}/drain", Summary: "Take only what names this sender, accept no more of that", Query: []string{"reason", "dry_run"}},
-	{Name: "PauseSender", Method: "POST", Path: "/senders/{account}/pause", Summary: "Keep a sender from taking another queue", Query: []string{"reason", "dry_run"}},
+	{Name: "PauseSender", Method: "POST", Path: "/senders/{account}/pause", Summary: "Keep a sender from further transactions", Query: []string{"reason", "dry_run"}},
 	{Name: "PurgeSender", Method: "POST", Path: "/senders/{account}/purge", Summary: "Cancel what waits for this sender alone", Query: []string{"reason", "dry_run"}},
 	{Name: "ResumeSender", Method: "POST", Path: "/senders/{account}/resume", Summary: "Let a paused or drained sender work again", Query: []string{"reason", "dry_run"}},
 	{Name: "UnblockSender", Method: "POST", Path: "/senders/{account}/unblock", Summary: "Let a blocked sender work again", Query: []string{"reason", "dry_run"}},
@@ -9788,7 +9788,7 @@ func (c *Client) PutSender(ctx context.Context, account string, params *PutSende
 	return ask[SenderView](ctx, c, "PUT", path, params, body)
 }
 
-// BlockSender: Block a sender for a while. POST /senders/{account}/block
+// BlockSender: Keep a sender from further transactions for a while. POST /senders/{account}/block
 func (c *Client) BlockSender(ctx context.Context, account string, params *BlockSenderParams, body *BlockSenderJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/senders/%s/block", segment(account))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
@@ -9800,7 +9800,7 @@ func (c *Client) DrainSender(ctx context.Context, account string, params *DrainS
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)
 }
 
-// PauseSender: Keep a sender from taking another queue. POST /senders/{account}/pause
+// PauseSender: Keep a sender from further transactions. POST /senders/{account}/pause
 func (c *Client) PauseSender(ctx context.Context, account string, params *PauseSenderParams, body *PauseSenderJSONRequestBody) (*Answer[LeverOutputBody], error) {
 	path := fmt.Sprintf("/senders/%s/pause", segment(account))
 	return ask[LeverOutputBody](ctx, c, "POST", path, params, body)

@@ -115,8 +115,9 @@ var levers = []struct {
 		enough. One that is alive all the same goes on; the answers to the calls that it has out are late.
 
 		  postern bury nodes/worker-7 --reason "the machine is off"`, nil},
-	{"block", "senders/ACCOUNT...", "Let a sender take no queue for a while", `
-		Block senders for a time, or until somebody unblocks them; a queue that one serves keeps it.
+	{"block", "senders/ACCOUNT...", "Keep a sender from further transactions for a while", `
+		Block senders for a time, or until somebody unblocks them: as by pause, what is in flight finishes, and
+		its queue goes on with another sender.
 
 		  postern block senders/acct-1 --for 1h --reason "nonce gap"`,
 		func(cmd *cobra.Command) {

@@ -19,14 +19,15 @@ func (a *API) senderRoutes() {
 	patch(a, tag, "/senders/{account}", "patch-sender", "Change a sender", a.patchSender)
 	remove(a, tag, "/senders/{account}", "delete-sender", "Take a sender out of use", a.deleteSender)
 	post(a, tag, "/senders/{account}/pause", "pause-sender",
-		"Keep a sender from taking another queue", a.pauseSender, 200)
+		"Keep a sender from further transactions", a.pauseSender, 200)
 	post(a, tag, "/senders/{account}/resume", "resume-sender",
 		"Let a paused or drained sender work again", a.resumeSender, 200)
 	post(a, tag, "/senders/{account}/drain", "drain-sender",
 		"Take only what names this sender, accept no more of that", a.drainSender, 200)
 	post(a, tag, "/senders/{account}/purge", "purge-sender",
 		"Cancel what waits for this sender alone", a.purgeSender, 200)
-	post(a, tag, "/senders/{account}/block", "block-sender", "Block a sender for a while", a.blockSender, 200)
+	post(a, tag, "/senders/{account}/block", "block-sender",
+		"Keep a sender from further transactions for a while", a.blockSender, 200)
 	post(a, tag, "/senders/{account}/unblock", "unblock-sender",
 		"Let a blocked sender work again", a.unblockSender, 200)
 }
@@ -70,8 +71,8 @@ func viewSender(s *pg.Sender) senderView {
 		LastNonce: ptr(s.LastNonce), LastUsedAt: utc(s.LastUsedAt), Version: s.Version, CreatedAt: s.CreatedAt.UTC()}
 }
 
-// senders says what is a sender's own among named things. One that serves a queue when it is removed finishes what it
-// holds (S2.13).
+// senders says what is a sender's own among named things. One that has a transaction in flight when it is removed
+// finishes that (S2.13).
 func (a *API) senders() resource[senderSettings, *pg.Sender, senderView] {
 	return resource[senderSettings, *pg.Sender, senderView]{
 		a:        a,
@@ -190,7 +191,7 @@ type blockInput struct {
 	Body *blockBody
 }
 
-// blockSender keeps a sender from taking another queue; the one that it serves keeps it.
+// blockSender keeps a sender from further transactions; the one that it has in flight keeps it.
 func (a *API) blockSender(ctx context.Context, in *blockInput) (*leverOutput, error) {
 	if in.Body == nil {
 		in.Body = &blockBody{}
