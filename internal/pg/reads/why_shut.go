@@ -25,5 +25,6 @@ func (s *Store) Shut(ctx context.Context, contextID int32, typ string, since tim
 			d = list[0]
 		}
 	}
-	return x.blockers, x.pauses(d)
+	err := x.pauses(d)
+	return x.blockers, err
 }
