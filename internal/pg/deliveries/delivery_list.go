@@ -252,11 +252,21 @@ func (s *Store) RetryDelivery(ctx context.Context, by db.By, id DeliveryID) (r p
 	}
 	err = s.Run(ctx, func(t *db.Txn) error {
 		r = pg.LeverResult{State: "pending"}
+		var deleted bool
 		var state string
 		var attempts int
 		var now time.Time
 		b := &pgx.Batch{}
-		b.Queue(`SELECT FROM postern.subscription WHERE subscription_id = $1 FOR UPDATE`, id.Track)
+		// Who deletes the subscription holds this lock. Either it has committed, which the row tells, or it waits for
+		// our commit, and ends this delivery with the others. A hook or callback has no row.
+		b.Queue(`SELECT removed_at IS NOT NULL
+			FROM postern.subscription
+			WHERE subscription_id = $1
+			FOR UPDATE`, id.Track).
+			Query(func(rows pgx.Rows) error {
+				_, err := pgx.ForEachRow(rows, []any{&deleted}, func() error { return nil })
+				return err
+			})
 		b.Queue(`SELECT state, attempts
 			FROM postern.delivery
 			WHERE (queue_id, seq, day, subscription_id, event) = ($1, $2, $3, $4, $5)
@@ -266,32 +276,53 @@ func (s *Store) RetryDelivery(ctx context.Context, by db.By, id DeliveryID) (r p
 		if err := t.Send(ctx, b); err != nil {
 			return err
 		}
-		b = &pgx.Batch{}
-		key := []any{id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Track, id.Event, now}
-		const where = ` WHERE (queue_id, seq, day, subscription_id, event) = ($1, $2, $3, $4, $5)`
-		if state == "kept" {
-			return fault.New(fault.Conflict, "wrong_state",
-				"delivery %s is kept to be fetched: redeliver takes subscription %q back", id, d.Subscription)
+		if err := d.mayRetry(deleted, state); err != nil {
+			return err
 		}
 		if err := seen(by, id, state, attempts); err != nil {
 			return err
 		}
-		switch {
-		case state == "queued":
+		if state == "queued" {
 			r.Pending, r.At = true, "after the deliveries of its queue that stand before it"
 			return t.Rollback(ctx)
-		case state == "pending":
-			b.Queue(`UPDATE postern.delivery SET next_at = $6`+where, key...)
-		case id.Track > 0:
-			b.Queue(`UPDATE postern.delivery SET state = 'queued', ended_at = NULL, first_at = NULL, error = NULL`+where, key[:5]...)
-			b.Queue(promoteSQL, id.Track, []int64{id.ID.Queue}, now)
-		default:
-			b.Queue(`UPDATE postern.delivery SET state = 'pending', next_at = $6, ended_at = NULL, first_at = NULL, error = NULL`+where, key...)
 		}
+		b = &pgx.Batch{}
+		makeDue(b, id, state, now)
 		r.Changed = true
 		s.AuditIn(b, by, "retry", "/deliveries/"+id.String())
 		return t.Commit(ctx, b)
 	})
 	s.RingHere()
 	return r, err
+}
+
+// mayRetry refuses a delivery that is kept to be fetched, and one of a deleted subscription, which would never be made,
+// and would keep its day in the database for ever.
+func (d *DeliveryRow) mayRetry(deleted bool, state string) error {
+	switch {
+	case deleted:
+		return fault.New(fault.Conflict, "wrong_state",
+			"delivery %s: subscription %q was deleted, so that nobody takes it", d.DeliveryID, d.Subscription)
+	case state == "kept":
+		return fault.New(fault.Conflict, "wrong_state",
+			"delivery %s is kept to be fetched: redeliver takes subscription %q back", d.DeliveryID, d.Subscription)
+	}
+	return nil
+}
+
+// makeDue makes a delivery due at a moment, or the next one of its queue to be so.
+func makeDue(b *pgx.Batch, id DeliveryID, state string, now time.Time) {
+	key := []any{id.ID.Queue, id.ID.Seq, id.ID.Day.Time(), id.Track, id.Event, now}
+	const where = ` WHERE (queue_id, seq, day, subscription_id, event) = ($1, $2, $3, $4, $5)`
+	switch {
+	case state == "pending":
+		b.Queue(`UPDATE postern.delivery SET next_at = $6`+where, key...)
+	case id.Track > 0:
+		b.Queue(`UPDATE postern.delivery SET state = 'queued', ended_at = NULL, first_at = NULL, error = NULL`+where,
+			key[:5]...)
+		b.Queue(promoteSQL, id.Track, []int64{id.ID.Queue}, now)
+	default:
+		b.Queue(`UPDATE postern.delivery
+			SET state = 'pending', next_at = $6, ended_at = NULL, first_at = NULL, error = NULL`+where, key...)
+	}
 }

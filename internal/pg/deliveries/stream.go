@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/db"
@@ -50,8 +52,9 @@ func (s *Store) UseStream(ctx context.Context, id int32) error {
 	return err
 }
 
-// TidySubscriptions ends streams that were not read for a day, and drops what a process that had not heard
-// of the end of a subscription told it since.
+// TidySubscriptions ends streams that were not read for a day, drops what a process that had not heard of the end of a
+// subscription told it since, and ends deliveries of deleted webhooks, which are never made, and would keep their
+// days for ever.
 func (s *Store) TidySubscriptions(ctx context.Context) error {
 	rows, err := s.Pool().Query(ctx, `SELECT context_id FROM postern.subscription WHERE kind = 'stream' AND removed_at IS NULL
 		AND coalesce(used_at, created_at) < coalesce($1::timestamptz, clock_timestamp()) - $2::interval`, s.Clock(), streamKept)
@@ -72,5 +75,26 @@ func (s *Store) TidySubscriptions(ctx context.Context) error {
 			db.By{Context: id, Actor: "service", Via: "sweep", Reason: "it was not read for a day"}, streamName))
 	}
 	_, err = s.Exec(ctx, `DELETE FROM postern.fanout f USING postern.subscription s WHERE s.subscription_id = f.subscription_id AND s.removed_at IS NOT NULL`)
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, err, s.endLeft(ctx))...)
+}
+
+// endLeft ends the deliveries of deleted webhooks that have not ended. Each delivery becomes due behind the lock of its
+// subscription, and a deleted subscription is refused there, so that these come from a process of before. A deleted
+// subscription stays deleted: one of the same name has another row. So the update needs no lock.
+func (s *Store) endLeft(ctx context.Context) error {
+	rows, err := s.Looks.Query(ctx, `SELECT s.subscription_id FROM postern.subscription s
+		WHERE s.kind = 'webhook' AND s.removed_at IS NOT NULL
+			AND (EXISTS (SELECT FROM postern.delivery d
+					WHERE d.subscription_id = s.subscription_id AND d.state = 'pending' OFFSET 0)
+				OR EXISTS (SELECT FROM postern.delivery d
+					WHERE d.subscription_id = s.subscription_id AND d.state = 'queued' OFFSET 0))`)
+	if err != nil {
+		return db.Known(err)
+	}
+	deleted, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+	if err != nil || len(deleted) == 0 {
+		return db.Known(err)
+	}
+	_, err = s.Exec(ctx, endDeliveriesSQL, deleted, s.Clock())
+	return err
 }

@@ -153,12 +153,17 @@ func (s *Store) begin(ctx context.Context, contextID int32, name string) error {
 	return err
 }
 
+// endDeliveriesSQL ends what had not gone out of subscriptions that are deleted.
+const endDeliveriesSQL = `UPDATE postern.delivery
+	SET state = 'failed', next_at = NULL, ended_at = coalesce($2::timestamptz, clock_timestamp()),
+		error = 'the subscription was deleted'
+	WHERE subscription_id = ANY ($1) AND state IN ('pending', 'queued')`
+
 // RemoveSubscription ends a subscription. Its deliveries that had not gone out end as failed.
 func (s *Store) RemoveSubscription(ctx context.Context, by db.By, name string) error {
 	err := s.onSubscription(ctx, by, "delete", name, func(b *pgx.Batch, id int32, now time.Time) {
 		b.Queue(`UPDATE postern.subscription SET removed_at = $2, version = version + 1 WHERE subscription_id = $1`, id, now)
-		b.Queue(`UPDATE postern.delivery SET state = 'failed', next_at = NULL, ended_at = $2, error = 'the subscription was deleted'
-			WHERE subscription_id = $1 AND state IN ('pending', 'queued')`, id, now)
+		b.Queue(endDeliveriesSQL, []int32{id}, now)
 		b.Queue(`DELETE FROM postern.fanout WHERE subscription_id = $1`, id)
 		b.Queue(`DELETE FROM postern.checkpoint WHERE subscription_id = $1`, id)
 	})
