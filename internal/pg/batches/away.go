@@ -28,7 +28,10 @@ const awaySQL = `x.deliver_as = '' AND EXISTS (
 				WHEN 'READY' THEN ` + gateClosedSQL + `
 				ELSE false END
 		OFFSET 0)
-	AND NOT EXISTS (SELECT FROM postern.attempt t
+	AND ` + nothingDoneSQL
+
+// nothingDoneSQL says whether no call of the transaction i may have had an effect.
+const nothingDoneSQL = `NOT EXISTS (SELECT FROM postern.attempt t
 		WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day)
 			AND t.nothing_done IS NOT TRUE
 			AND NOT (` + turnedAwaySQL + `)
@@ -48,31 +51,36 @@ const sendersAwaySQL = `(
 		FROM postern.sender s
 		WHERE s.pool_id = d.pool_id AND s.removed_at IS NULL)`
 
-// stillAway looks once more at an execution that is to be taken back. It returns by with the reason, and with the tag
-// of the transaction as it is before that look, "" where its worker is away no more. The cancel compares the tag behind
-// the lock of the queue: one whose worker was called since has another, unless the call ended as the one before, which
-// had no effect.
-func (s *Store) stillAway(ctx context.Context, by db.By, id outbox.ID) (db.By, error) {
+// stillLate looks once more at an execution that is to be taken back, since its domain has a limit, or its worker is
+// away. It returns by with the reason, "" where that holds no more, and with the tag of the transaction as it is before
+// that look. The cancel compares the tag behind the lock of the queue: one whose worker was called since has another,
+// unless the call ended as the one before, which had no effect.
+func (s *Store) stillLate(ctx context.Context, by db.By, id outbox.ID, limited bool) (db.By, error) {
 	t, err := s.Transaction(ctx, by.Context, id)
 	if err != nil {
 		return by, err
 	}
-	var away bool
+	var late bool
 	var why string
-	err = s.Db(ctx).QueryRow(ctx, `SELECT `+awaySQL+`, coalesce(q.code, '')
+	err = s.Db(ctx).QueryRow(ctx, `SELECT CASE WHEN $5 THEN NOT `+takenSQL+` AND `+nothingDoneSQL+`
+			ELSE `+awaySQL+` END, coalesce(q.code, '')
 		FROM (SELECT $1::bigint AS queue_id, $2::bigint AS seq, $3::date AS day) i
 		CROSS JOIN (SELECT '' AS deliver_as) x
 		CROSS JOIN (SELECT coalesce($4::timestamptz, clock_timestamp())) n(now)
 		LEFT JOIN LATERAL (SELECT t.code FROM postern.attempt t
 			WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day) ORDER BY t.fence DESC LIMIT 1) q ON true`,
-		id.Queue, id.Seq, id.Day.Time(), s.Clock()).Scan(&away, &why)
-	if err != nil || !away {
+		id.Queue, id.Seq, id.Day.Time(), s.Clock(), limited).Scan(&late, &why)
+	if err != nil || !late {
 		by.Reason = ""
 		return by, db.Known(err)
 	}
-	by.Reason = unreached
-	if why != "" {
-		by.Reason += ": " + why
+	switch {
+	case limited:
+		by.Reason = undelivered
+	case why != "":
+		by.Reason = unreached + ": " + why
+	default:
+		by.Reason = unreached
 	}
 	tag := t.Tag()
 	by.Match = func(now string) bool { return now == tag }

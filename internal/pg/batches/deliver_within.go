@@ -15,11 +15,12 @@ const undelivered = "not delivered in time"
 
 // undeliveredSQL says whether the execution of the batch x of a processor p is to be taken back (S4.14): its domain
 // has a limit, which is over; no worker has ever taken anything of the batch; and the transaction i still waits: no
-// worker has it, nor has one ever told a hash of it, as of a message that is being sent again. An execution that is
-// out, or may be, is never taken back; the core finds out about it.
+// worker has it, nor has one ever told a hash of it, as of a message that is being sent again, and no call of it may
+// have had an effect, as one that a gateway answered. An execution that is out, or may be, is never taken back: the
+// core finds out about it.
 const undeliveredSQL = `p.deliver_within > '0' AND NOT x.delivered AND x.updated_at + p.deliver_within <= n.now
 	AND EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = i.queue_id AND q.cur_seq IS NULL AND q.head_seq <= q.tail_seq)
-	AND NOT ` + takenSQL
+	AND NOT ` + takenSQL + ` AND ` + nothingDoneSQL
 
 // lateSQL says whether an execution is to be taken back, for either reason. A domain that has a limit waits for that.
 const lateSQL = `(` + undeliveredSQL + ` OR p.deliver_within = '0' AND ` + awaySQL + `)`
@@ -29,14 +30,13 @@ const takenSQL = `EXISTS (SELECT FROM postern.attempt t WHERE (t.queue_id, t.seq
 
 // takeBack cancels an execution that no worker took in time, and so says that it was not delivered, or, where its
 // domain has no limit, that its worker is away. The cancel looks
-// again behind the lock of its queue: if a worker was called meanwhile it is refused, and the execution goes on. A
-// process that slept before its cancel may meet an execution that was taken, and waits to be sent again: the rows
-// behind the cancel tell.
+// again behind the lock of its queue: if a worker was called meanwhile it is refused, also where the call is over, and
+// the execution goes on.
 func (s *Store) takeBack(ctx context.Context, contextID int32, v *Batch, limited bool) error {
-	by := db.By{Context: contextID, Via: "tick", Reason: undelivered}
+	by := db.By{Context: contextID, Via: "tick"}
 	id, err := s.ByUID(ctx, contextID, v.runUID())
-	if err == nil && !limited {
-		if by, err = s.stillAway(ctx, by, id); err != nil || by.Reason == "" {
+	if err == nil {
+		if by, err = s.stillLate(ctx, by, id, limited); err != nil || by.Reason == "" {
 			return err
 		}
 	}
