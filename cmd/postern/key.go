@@ -43,16 +43,29 @@ func keyCommand() *cobra.Command {
 
 // writeSecretFile writes a secret into a new file that only its owner reads.
 func writeSecretFile(file, secret string) error {
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := newSecretFile(file)
 	if err != nil {
-		return fmt.Errorf("the key cannot be kept: %w", err)
+		return err
 	}
-	_, err = f.WriteString(secret + "\n")
-	return errors.Join(err, f.Close())
+	return writeSecret(f, secret)
 }
 
-// outFlag adds --out. checkFree refuses a file that exists. It is called before the secret is made, so that none is
-// lost where it cannot be written.
+// newSecretFile makes the file of a secret.
+func newSecretFile(file string) (*os.File, error) {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("the key cannot be kept: %w", err)
+	}
+	return f, nil
+}
+
+// writeSecret writes a secret into its file, so that it is there after a crash too.
+func writeSecret(f *os.File, secret string) error {
+	_, err := f.WriteString(secret + "\n")
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// outFlag adds --out. checkFree refuses a file that exists, before anything is asked for.
 func outFlag(cmd *cobra.Command) (file *string, checkFree func() error) {
 	file = cmd.Flags().String("out", "", "write the key into this new file, for its owner only, and do not show it")
 	return file, func() error {
@@ -133,26 +146,49 @@ func keyCreateCommand() *cobra.Command {
 	return cmd
 }
 
-// handOut asks for a key and shows it, or keeps it in a file.
+// handOut asks for a key and shows it, or keeps it in a file. The file is made before the key: the key that a rotation
+// replaced may hold no more, and the new one is told once. It is shown where it cannot be written all the same.
 func (d *door) handOut(cmd *cobra.Command, path string, in any, file string) error {
 	wantsJSON, err := asJSON(cmd)
 	if err != nil {
 		return err
 	}
-	_, _, b, err := d.send(http.MethodPost, path, in)
-	if err != nil {
-		return err
-	}
-	r, err := parse(b)
-	if err != nil {
-		return err
-	}
-	if file != "" {
-		if err := writeSecretFile(file, r.text("secret")); err != nil {
+	if file == "" {
+		r, err := d.handed(path, in)
+		if err != nil {
 			return err
 		}
-		delete(r, "secret")
+		return showKey(cmd, r, wantsJSON)
 	}
+	f, err := newSecretFile(file)
+	if err != nil {
+		return err
+	}
+	r, err := d.handed(path, in)
+	if err != nil { // it is told as it is: what is left of the file is empty
+		f.Close()
+		os.Remove(file)
+		return err
+	}
+	lost := writeSecret(f, r.text("secret"))
+	if lost == nil {
+		delete(r, "secret")
+	} else {
+		lost = fmt.Errorf("the key is shown here, and could not be kept: %w", lost)
+	}
+	return errors.Join(showKey(cmd, r, wantsJSON), lost)
+}
+
+// handed asks for a key.
+func (d *door) handed(path string, in any) (record, error) {
+	_, _, b, err := d.send(http.MethodPost, path, in)
+	if err != nil {
+		return nil, err
+	}
+	return parse(b)
+}
+
+func showKey(cmd *cobra.Command, r record, wantsJSON bool) error {
 	if wantsJSON {
 		return printJSON(cmd, r)
 	}
