@@ -81,12 +81,11 @@ func (a *API) page(ctx context.Context, in *listInput) (*page, error) {
 		return nil, err
 	}
 	p := &page{}
-	if len(in.ID)+len(in.UID) > 0 {
-		p.list, err = a.byNames(ctx, in, f)
-		return p, err
-	}
 	filters := []any{in.Queue, in.Type, in.State, in.Sender, in.ErrorClass, in.ErrorCode, in.RedriveOf, in.Suspended,
 		in.Held, in.ReceivedAfter, in.ReceivedBefore, in.DoneAfter, in.DoneBefore, f.Ascending}
+	if len(in.ID)+len(in.UID) > 0 {
+		return a.pageOfNames(ctx, in, f, append(filters, in.ID, in.UID))
+	}
 	var c transactionCursor
 	if err := in.read(filters, &c); err != nil {
 		return nil, err
@@ -155,14 +154,44 @@ func oneOf(values []string) *bool {
 	return &is
 }
 
-// byNames reads the transactions that the request names by id or uid, and applies the other filters.
-func (a *API) byNames(ctx context.Context, in *listInput, f reads.ListFilter) ([]*pg.Transaction, error) {
+// pageOfNames is a page of the transactions that the request names, in the order of lists.
+func (a *API) pageOfNames(ctx context.Context, in *listInput, f reads.ListFilter, filters []any) (*page, error) {
+	var c transactionCursor
+	if err := in.read(filters, &c); err != nil {
+		return nil, err
+	}
+	list, err := a.byNames(ctx, in, f)
+	if err != nil {
+		return nil, err
+	}
+	order := older
+	if !f.Ascending {
+		order = func(x, y *pg.Transaction) int { return older(y, x) }
+	}
+	slices.SortFunc(list, order)
+	if c.From != nil {
+		last := &pg.Transaction{ReceivedAt: c.From.At, ID: outbox.ID{Queue: c.From.Queue, Seq: c.From.Seq}}
+		list = slices.DeleteFunc(list, func(t *pg.Transaction) bool { return order(t, last) <= 0 })
+	}
+	p := &page{list: list[:min(len(list), f.Limit)]}
+	if len(list) > f.Limit {
+		last := list[f.Limit-1]
+		c.From = &reads.ListCursor{At: last.ReceivedAt, Queue: last.ID.Queue, Seq: last.ID.Seq}
+		p.next, p.link = in.next(ctx, filters, c)
+	}
+	return p, nil
+}
+
+// byNames reads the transactions that the request names by id and uid, each once, and applies the other filters. The id
+// that one had before it was moved names it, too.
+func (a *API) byNames(ctx context.Context, in *listInput, f reads.ListFilter) (list []*pg.Transaction, err error) {
 	var ids []outbox.ID
 	for _, s := range in.ID {
 		if id, err := outbox.ParseID(s); err == nil {
 			ids = append(ids, id)
 		}
 	}
+	named := slices.Clone(ids)
 	for _, uid := range in.UID {
 		id, err := a.Store.ByUID(ctx, contextID(ctx), uid)
 		if fault.KindOf(err) == fault.NotFound {
@@ -179,30 +208,30 @@ func (a *API) byNames(ctx context.Context, in *listInput, f reads.ListFilter) ([
 	if err != nil {
 		return nil, err
 	}
-	var list []*pg.Transaction
+	byID := map[outbox.ID]bool{}
+	for _, id := range named {
+		if t := found[id]; t != nil {
+			byID[t.ID] = true
+		}
+	}
+	listed := map[outbox.ID]bool{}
 	for _, t := range found {
-		if fits(t, in, f) {
+		if (len(in.ID) == 0 || byID[t.ID]) && !listed[t.ID] && fits(t, in, f) {
+			listed[t.ID] = true
 			list = append(list, t)
 		}
 	}
-	slices.SortFunc(list, func(x, y *pg.Transaction) int {
-		if c := x.ReceivedAt.Compare(y.ReceivedAt); f.Ascending {
-			return c
-		} else {
-			return -c
-		}
-	})
-	return list[:min(len(list), f.Limit)], nil
+	return list, nil
 }
 
-// fits applies the filters to a transaction that was found by name.
+// fits applies the filters, but for ids, to a transaction that was found by name.
 func fits(t *pg.Transaction, in *listInput, f reads.ListFilter) bool {
 	anyOf := func(list []string, v string) bool { return len(list) == 0 || slices.Contains(list, v) }
 	within := func(after, before time.Time, t *time.Time) bool {
 		return (after.IsZero() || t != nil && !t.Before(after)) && (before.IsZero() || t != nil && t.Before(before))
 	}
 	return (f.Suspended == nil || *f.Suspended == t.Suspended) && (f.Held == nil || *f.Held == t.Held) &&
-		anyOf(in.ID, t.ID.String()) && anyOf(in.UID, t.UID) && anyOf(f.Queues, t.Queue) && anyOf(f.Types, t.Type) &&
+		anyOf(in.UID, t.UID) && anyOf(f.Queues, t.Queue) && anyOf(f.Types, t.Type) &&
 		anyOf(f.States, string(t.State)) && anyOf(f.Senders, t.Sender) && anyOf(f.Classes, string(t.Class)) && anyOf(f.Codes, t.Code) &&
 		(f.RedriveOf == "" || f.RedriveOf == t.RedriveOf) && within(f.ReceivedAfter, f.ReceivedBefore, &t.ReceivedAt) && within(f.DoneAfter, f.DoneBefore, t.DoneAt)
 }
