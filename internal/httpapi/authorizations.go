@@ -149,7 +149,7 @@ func (a *API) storeAuthorization(
 		if err != nil {
 			return false, err
 		}
-		if have.Duration == v.Duration {
+		if have.Duration.Is(v.Duration) {
 			return false, a.Store.Batches.ReviseAuthorization(ctx, by, v.Authorization, version)
 		}
 	}

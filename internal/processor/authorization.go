@@ -66,6 +66,12 @@ func (m *Mode) UnmarshalJSON(text []byte) error {
 // Duration is how long an authorization holds from when it was made; the zero value is for ever.
 type Duration struct{ Interval }
 
+// Is says whether d is as long as another duration.
+func (d Duration) Is(o Duration) bool {
+	same := func(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }
+	return same(d.Seconds, o.Seconds) && same(d.Blocks, o.Blocks)
+}
+
 // MarshalJSON writes "forever", {"seconds": n} or {"blocks": n}.
 func (d Duration) MarshalJSON() ([]byte, error) {
 	if d == (Duration{}) {
