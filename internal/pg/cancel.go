@@ -341,8 +341,7 @@ func (s *Store) gateHolds(ctx context.Context, t *db.Txn, h *inHand, id outbox.I
 	shut := s.shutSenders(b, h)
 	b.Queue(`
 		SELECT gate_until
-		FROM postern.dispatcher
-		WHERE context_id = $1 AND type = $2 AND gate_failures > 0
+		FROM postern.dispatcher WHERE context_id = $1 AND type = $2 AND gate_failures > 0
 			AND gate_until > coalesce($3::timestamptz, clock_timestamp())`, h.q.Context, h.task.Type, s.Clock()).
 		Query(func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&until}, func() error { return nil })

@@ -146,8 +146,7 @@ const ofTypes = ` AND NOT EXISTS (` + queueOfOthersSQL + ` AND q.queue_id = r.qu
 
 // queueOfOthersSQL finds queues q that have something in flight, with the type o.type of it, which their lane tells.
 const queueOfOthersSQL = `SELECT q.queue_id FROM postern.queue q
-	JOIN postern.lane n ON n.lane_id = q.lane
-	JOIN postern.dispatcher o ON o.dispatcher_id = n.dispatcher_id
+	JOIN postern.lane n ON n.lane_id = q.lane JOIN postern.dispatcher o ON o.dispatcher_id = n.dispatcher_id
 	WHERE q.phase <> 'HELD'`
 
 // lockLane locks at most n of the queues that stand first in a lane from a front on.

@@ -61,8 +61,7 @@ const alsoWaitsSQL = `EXISTS (SELECT FROM postern.dependency e
 
 // heldBySQL reads the dependents of an end that still have their mark.
 const heldBySQL = `
-	FROM postern.dependency d
-	JOIN postern.mark m ON (m.queue_id, m.seq, m.kind) = (d.queue_id, d.seq, 'held')
+	FROM postern.dependency d JOIN postern.mark m ON (m.queue_id, m.seq, m.kind) = (d.queue_id, d.seq, 'held')
 	JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (d.queue_id, d.seq, d.day)
 	WHERE (d.on_queue, d.on_seq) = ($1, $2)
 		AND NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))`
@@ -90,8 +89,7 @@ const closureSQL = `WITH RECURSIVE c (queue_id, seq, day) AS (
 	)
 	SELECT ` + TaskSelect + `, false, false FROM c JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (c.queue_id, c.seq, c.day)
 	WHERE NOT EXISTS (SELECT FROM postern.outcome o WHERE (o.queue_id, o.seq, o.day) = (t.queue_id, t.seq, t.day))
-		AND (c.queue_id, c.seq) > ($4, $5)
-	LIMIT $3`
+		AND (c.queue_id, c.seq) > ($4, $5) LIMIT $3`
 
 func (r *reach) read(b *pgx.Batch) {
 	sql := closureSQL

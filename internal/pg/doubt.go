@@ -103,8 +103,7 @@ func (s *Store) NotOwned(ctx context.Context, n Node, list []Fenced) (gone []Fen
 // rows it read and up to which key. There is no index on the owner: every claim and every end would have to write
 // it.
 const ownedSQL = `WITH c AS MATERIALIZED (SELECT queue_id, fence, node_id, node_epoch FROM postern.queue
-		WHERE queue_id > $1
-		ORDER BY queue_id
+		WHERE queue_id > $1 ORDER BY queue_id
 		LIMIT $2)
 	SELECT queue_id, fence, false FROM c WHERE node_id = $3 AND node_epoch = $4
 	UNION ALL SELECT coalesce(max(queue_id), 0), count(*), true FROM c`

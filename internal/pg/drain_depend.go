@@ -151,8 +151,7 @@ func (r stagedRow) lockFirst(ctx context.Context, t *db.Txn) (first bool, err er
 		WHERE (o.context_id, o.uid) = ($1, $2) AND o.stage_id = $3 AND NOT EXISTS (
 			SELECT FROM postern.outbox p
 			WHERE (p.queue, p.context_id) = (o.queue, o.context_id) AND p.stage_id < o.stage_id)
-		FOR UPDATE SKIP LOCKED`,
-		r.sub.ContextID, r.uid, r.number).Query(func(rows pgx.Rows) error {
+		FOR UPDATE SKIP LOCKED`, r.sub.ContextID, r.uid, r.number).Query(func(rows pgx.Rows) error {
 		first = rows.Next()
 		return rows.Err()
 	})

@@ -515,8 +515,7 @@ func depth(ctx context.Context, t *db.Txn, q *QueueRow) (n int64, err error) {
 // depthSQL says whether the head has ended, and counts what has ended behind Past.
 const depthSQL = `
 	SELECT (SELECT count(*) FROM postern.outcome WHERE queue_id = $1 AND seq = $2 AND day >= $3), count(*)
-	FROM postern.outcome
-	WHERE queue_id = $1 AND seq > $4 AND day >= $3`
+	FROM postern.outcome WHERE queue_id = $1 AND seq > $4 AND day >= $3`
 
 // write stores bodies and keys behind the queue rows.
 func (in *ingest) write(b *pgx.Batch) {

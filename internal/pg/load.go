@@ -68,8 +68,7 @@ func (l *loader) queue(b *pgx.Batch) {
 	}
 	if len(senders) > 0 {
 		b.Queue(`SELECT sender_id, account, worker_url, gate_failures > 0, nullif(attributes, '{}'), version
-			FROM postern.sender
-			WHERE sender_id = ANY ($1)`, senders).
+			FROM postern.sender WHERE sender_id = ANY ($1)`, senders).
 			Query(func(rows pgx.Rows) error {
 				return scanSenders(rows, func(f *freeSender) { l.senders[f.id] = f })
 			})

@@ -63,8 +63,7 @@ func (s *Store) Beat(ctx context.Context, n Node, says NodeLoad) (alive bool, er
 	return s.WriteBeat(ctx, &n.ID, `UPDATE postern.node
 		SET heartbeat_at = coalesce($3::timestamptz, clock_timestamp()), beats = beats + 1, heeds = $4,
 			types = coalesce($5::text[], '{}'), concurrency = $6, calls = $7
-		WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL
-		RETURNING node_id, beats, heartbeat_at`,
+		WHERE node_id = $1 AND epoch = $2 AND dead_at IS NULL RETURNING node_id, beats, heartbeat_at`,
 		n.ID, n.Epoch, s.LeaseNow(), s.QuarantineView().number, n.Types, says.Concurrency, says.Calls)
 }
 
@@ -116,8 +115,7 @@ func (s *Store) Reincarnate(ctx context.Context, n Node) (Node, error) {
 	err := s.WriteRow(ctx, `UPDATE postern.node n
 		SET dead_at = NULL, heartbeat_at = coalesce($2::timestamptz, clock_timestamp()), quarantine = s.quarantine
 		FROM (SELECT quarantine FROM postern.store FOR SHARE) s
-		WHERE n.node_id = $1
-		RETURNING n.epoch`, []any{n.ID, s.LeaseNow()}, &n.Epoch)
+		WHERE n.node_id = $1 RETURNING n.epoch`, []any{n.ID, s.LeaseNow()}, &n.Epoch)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return n, fault.New(fault.Conflict, "node_gone", "node %s (%d) has no row in the database any more", n.Name, n.ID)
 	}

@@ -62,10 +62,7 @@ func (v *confView) drained(contextID int32, d *Dispatcher) error {
 // configuration that this process has read, as a post of a transaction does.
 func (s *Store) Accepts(contextID int32, types ...string) error {
 	v := s.Conf.view.Load()
-	if err := v.drained(contextID, nil); err != nil {
-		return err
-	}
-	for _, typ := range types {
+	for _, typ := range append(types, "") { // the last is none, and about the context alone
 		if err := v.drained(contextID, v.dispatcherOf(contextID, typ)); err != nil {
 			return err
 		}

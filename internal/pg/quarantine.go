@@ -127,8 +127,7 @@ func (s *Store) enterQuarantine(ctx context.Context, t *db.Txn, by db.By, q Quar
 				ELSE life END,
 			signed_after = CASE WHEN $1
 				THEN greatest(signed_after, least($3::timestamptz, coalesce($4::timestamptz, clock_timestamp())))
-				ELSE signed_after END`,
-		q.whole(), db.Nullable(q.LostFrom), db.Nullable(q.LostUntil), s.Clock())
+				ELSE signed_after END`, q.whole(), db.Nullable(q.LostFrom), db.Nullable(q.LostUntil), s.Clock())
 	b.Queue(`INSERT INTO postern.quarantine (context_id, type, reason, actor, via, deployment, lost_from, lost_until, entered_at)
 		VALUES ($1, nullif($2, ''), $3, $4, $5, $9, $6, $7, coalesce($8::timestamptz, clock_timestamp()))
 		ON CONFLICT (context_id, type) DO UPDATE

@@ -130,8 +130,7 @@ func (s *Store) unendedOf(ctx context.Context, v *QuarantinedScope, q *QueueRow,
 	}
 	rows, err := s.Pool().Query(ctx, `SELECT `+TaskSelect+unsettledSQL+` AND ($5 = '' OR t.type = $5)
 			AND NOT EXISTS (SELECT FROM postern.mark m WHERE (m.queue_id, m.seq, m.kind) = (t.queue_id, t.seq, 'unknown'))
-		ORDER BY t.seq LIMIT $6`,
-		q.ID, from, q.HeadDay.Time(), []int64{}, v.Type, limit)
+		ORDER BY t.seq LIMIT $6`, q.ID, from, q.HeadDay.Time(), []int64{}, v.Type, limit)
 	if err != nil {
 		return nil, db.Known(err)
 	}

@@ -17,8 +17,7 @@ import (
 // have the width that goes with it (postern.span_width). Older spans stay as they are.
 func (s *Store) Keep(ctx context.Context, keep time.Duration) error {
 	_, err := s.Exec(ctx, `UPDATE postern.retained SET keep = nullif($1::int, 0)
-		WHERE keep IS DISTINCT FROM nullif($1::int, 0)`,
-		int(keep.Hours()/24))
+		WHERE keep IS DISTINCT FROM nullif($1::int, 0)`, int(keep.Hours()/24))
 	return err
 }
 

@@ -42,8 +42,7 @@ func (s *Store) Suspend(ctx context.Context, by db.By, id outbox.ID) (LeverResul
 			// Why Postern does not end it all the same: its Resume holds the lock of the queue as well. Either that has
 			// ended the suspension before, and the case above writes a new one, or it waits, and finds the actor.
 			b.Queue(`UPDATE postern.mark SET reason = $3, actor = $4, at = $5
-				WHERE (queue_id, seq, kind) = ($1, $2, 'suspended')`,
-				id.Queue, id.Seq, by.Reason, by.Actor, h.e.now)
+				WHERE (queue_id, seq, kind) = ($1, $2, 'suspended')`, id.Queue, id.Seq, by.Reason, by.Actor, h.e.now)
 		}
 		return r, nil
 	}

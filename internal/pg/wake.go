@@ -282,13 +282,10 @@ func (s *Store) Hasten(ctx context.Context, queues []int64) error {
 		return nil
 	}
 	_, err := s.Exec(ctx, `
-		UPDATE postern.timer t
-		SET due_at = coalesce($2::timestamptz, clock_timestamp())
-		WHERE t.queue_id = ANY ($1)
-			AND t.due_at > coalesce($2::timestamptz, clock_timestamp()) + (
+		UPDATE postern.timer t SET due_at = coalesce($2::timestamptz, clock_timestamp())
+		WHERE t.queue_id = ANY ($1) AND t.due_at > coalesce($2::timestamptz, clock_timestamp()) + (
 				SELECT coalesce(max(n.ttl), '0')
-				FROM postern.node n
-				WHERE n.dead_at IS NULL)
+				FROM postern.node n WHERE n.dead_at IS NULL)
 			AND EXISTS (
 				SELECT FROM postern.queue q
 				WHERE q.queue_id = t.queue_id AND q.phase = 'WAITING_INCLUSION')`, queues, s.Clock())
