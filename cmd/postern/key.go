@@ -165,7 +165,7 @@ func (d *door) handOut(cmd *cobra.Command, path string, in any, file string) err
 		return err
 	}
 	r, err := d.handed(path, in)
-	if err != nil { // it is told as it is: what is left of the file is empty
+	if err != nil { // the error is told as it is; the file is empty
 		f.Close()
 		os.Remove(file)
 		return err

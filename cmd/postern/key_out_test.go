@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// A key that cannot be kept is not asked for: a rotation that has been made leaves nobody who knows the new secret.
+// A key that cannot be kept is not asked for: after such a rotation no operator would have the new secret.
 func TestNoKeyIsAskedForThatCannotBeKept(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
