@@ -302,7 +302,7 @@ func (d *DeliveryRow) mayRetry(deleted bool, state string) error {
 	switch {
 	case deleted:
 		return fault.New(fault.Conflict, "wrong_state",
-			"delivery %s: subscription %q was deleted, so that nobody takes it", d.DeliveryID, d.Subscription)
+			"delivery %s cannot be retried: its subscription %q was deleted", d.DeliveryID, d.Subscription)
 	case state == "kept":
 		return fault.New(fault.Conflict, "wrong_state",
 			"delivery %s is kept to be fetched: redeliver takes subscription %q back", d.DeliveryID, d.Subscription)
