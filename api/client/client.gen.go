@@ -983,7 +983,7 @@ type APIKeyView struct {
 	Only   []string `json:"only"`
 	Prefix string   `json:"prefix"`
 
-	// PreviousUntil until then the secret before the last rotation holds too
+	// PreviousUntil until then a secret from before a rotation holds too
 	PreviousUntil *time.Time     `json:"previous_until"`
 	Role          APIKeyViewRole `json:"role"`
 
@@ -4364,7 +4364,7 @@ type RolesBodyRoles string
 
 // RotateInputBody defines model for RotateInputBody.
 type RotateInputBody struct {
-	// Overlap How long the secret before still holds; 0s unless said, at most 720h.
+	// Overlap How long the secret before still holds, at most 720h; 0s, unless said, ends all before.
 	//
 	// Examples: 1h
 	Overlap *string `json:"overlap,omitempty"`

@@ -207,7 +207,7 @@ func keyRotateCommand() *cobra.Command {
 		Use:   "rotate ID|NAME",
 		Short: "Give an API key another secret, and show it",
 		Long: trim(`
-			Give an API key another secret. The one before holds for the overlap; without one, no longer.
+			Give an API key another secret. The one before holds for the overlap; without one, none before does.
 
 			  postern key rotate till --overlap 24h --out till.key`),
 		Args: cobra.ExactArgs(1),

@@ -41,7 +41,7 @@ type apiKeyView struct {
 	Prefix        string     `json:"prefix"`
 	Secret        string     `json:"secret,omitempty" doc:"the whole key, in the 201 only: it cannot be shown again"`
 	ExpiresAt     *time.Time `json:"expires_at"`
-	PreviousUntil *time.Time `json:"previous_until" doc:"until then the secret before the last rotation holds too"`
+	PreviousUntil *time.Time `json:"previous_until" doc:"until then a secret from before a rotation holds too"`
 	LastUsedAt    *time.Time `json:"last_used_at" doc:"to the minute"`
 	CreatedBy     string     `json:"created_by"`
 	Version       int64      `json:"version"`
@@ -178,7 +178,7 @@ type rotateInput struct {
 	ID string `path:"id"`
 	Trial
 	Body *struct {
-		Overlap string `json:"overlap,omitempty" example:"1h" doc:"How long the secret before still holds; 0s unless said, at most 720h."`
+		Overlap string `json:"overlap,omitempty" example:"1h" doc:"How long the secret before still holds, at most 720h; 0s, unless said, ends all before."`
 		Reason  string `json:"reason,omitempty" maxLength:"1000"`
 	}
 }

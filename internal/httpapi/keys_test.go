@@ -125,6 +125,61 @@ func TestAKeyIsRotatedWithAnOverlapRevokedAndExpires(t *testing.T) {
 	d.refused(404, "not_found", "GET", "/api-keys/"+id, "", root)
 }
 
+// A rotation whose answer is lost is made again, and takes no secret from the clients: each holds as long as was said.
+// One with no overlap ends all before.
+func TestARotationOfAKeyThatIsRepeatedKeepsWhatClientsHave(t *testing.T) {
+	d, root := closedDoor(t)
+	start := time.Now().UTC().Truncate(time.Second)
+	now := start
+	at := func(t time.Time) {
+		now = t
+		d.store.SetNow(&now)
+		time.Sleep(1100 * time.Millisecond) // the cache has forgotten
+	}
+	at(start)
+	first, _, id := d.key(root, "system", "admin")
+	rotate := func(by, body string) (string, answer) {
+		t.Helper()
+		a := d.want(201, "POST", "/api-keys/"+id+"/rotate", body, by)
+		return "Authorization: Bearer " + a.str("secret"), a
+	}
+	lost, _ := rotate(root, `{"overlap": "2h"}`)
+	later, a := rotate(first, `{"overlap": "1h"}`) // also a lever of the key itself asks for its secret
+	if got, want := a.str("previous_until"), start.Add(2*time.Hour).Format(time.RFC3339); got != want {
+		t.Errorf("secrets from before hold until %s, want %s", got, want)
+	}
+	for _, secret := range []string{first, lost, later} {
+		d.want(200, "GET", "/queues", "", secret)
+	}
+	at(start.Add(61 * time.Minute))
+	d.want(200, "GET", "/queues", "", first)
+	d.refused(401, "unauthenticated", "GET", "/queues", "", lost)
+	at(start.Add(119 * time.Minute))
+	last, _ := rotate(first, `{"overlap": "1h"}`)
+	at(start.Add(121 * time.Minute))
+	d.refused(401, "unauthenticated", "GET", "/queues", "", first)
+	for _, secret := range []string{later, last} {
+		d.want(200, "GET", "/queues", "", secret)
+	}
+	last, a = rotate(last, "")
+	if a.body["previous_until"] != nil {
+		t.Errorf("without an overlap: %s", a.raw)
+	}
+	d.refused(401, "unauthenticated", "GET", "/queues", "", later)
+	for range 21 {
+		rotate(root, `{"overlap": "1h"}`)
+	}
+	d.want(200, "GET", "/queues", "", last)
+	// it would end last
+	r := d.refused(409, "wrong_state", "POST", "/api-keys/"+id+"/rotate", `{"overlap": "1h"}`, root)
+	if !strings.Contains(r.raw, "twenty older secrets of a key at most") {
+		t.Error(r.raw)
+	}
+	d.want(200, "GET", "/queues", "", last)
+	rotate(root, "")
+	d.refused(401, "unauthenticated", "GET", "/queues", "", last)
+}
+
 // A key that one process revokes is refused by another one soon.
 func TestARevokedKeyIsRefusedByOtherProcesses(t *testing.T) {
 	d, root := closedDoor(t)

@@ -23,7 +23,7 @@ type Key struct {
 	Role          string
 	Only          []string // empty: it may all that its role may
 	ExpiresAt     *time.Time
-	PreviousUntil *time.Time // until then the secret before the last rotation holds too
+	PreviousUntil *time.Time // until then a secret from before a rotation holds too
 	LastUsedAt    *time.Time
 	CreatedBy     string
 	CreatedAt     time.Time
@@ -44,7 +44,9 @@ func (k *Key) settings() any { return keySettings{k.Prefix, k.Name, k.Role, k.On
 func (k *Key) path() string { return "/api-keys/" + k.ID.String() }
 
 const keySQL = `SELECT key_id, context_id, prefix, name, role, narrowed, expires_at,
-	CASE WHEN previous_until > coalesce($1::timestamptz, clock_timestamp()) THEN previous_until END AS overlaps, last_used_at, created_by, created_at, version
+	(SELECT max(o.until)
+		FROM unnest(array_prepend(previous_until, older_until)) o(until)
+		WHERE o.until > coalesce($1::timestamptz, clock_timestamp())), last_used_at, created_by, created_at, version
 	FROM postern.api_key`
 
 func (k *Key) dests() []any {
@@ -116,11 +118,20 @@ func (s *Store) CreateKey(ctx context.Context, by db.By, k Key, hash []byte, onc
 	return id, replay, err
 }
 
-// RotateKey gives a key another secret; the one before holds for the overlap, then only the new one.
+// RotateKey gives a key another secret; the one before holds for the overlap. Those of rotations before hold as long as
+// was said then, unless the overlap is 0, which ends all: where the answer of a rotation was lost and it is made again,
+// clients have one of these. Conflict: too many hold.
 func (s *Store) RotateKey(ctx context.Context, by db.By, id uuid.UUID, hash []byte, overlap time.Duration) error {
 	return s.changeKey(ctx, by, id, "rotate", func(b *pgx.Batch, k *Key) any {
-		b.Queue(`UPDATE postern.api_key SET previous_hash = hash, previous_until = coalesce($2::timestamptz, clock_timestamp()) + $3, hash = $4, version = version + 1
-			WHERE key_id = $1`, id, s.Clock(), overlap, hash)
+		b.Queue(`UPDATE postern.api_key k
+			SET hash = $4, previous_hash = k.hash, previous_until = x.now + $3::interval, version = k.version + 1,
+				(older_hash, older_until) = (
+					SELECT coalesce(array_agg(o.hash), '{}'), coalesce(array_agg(o.until), '{}')
+					FROM unnest(array_prepend(k.previous_hash, k.older_hash),
+						array_prepend(k.previous_until, k.older_until)) o(hash, until)
+					WHERE o.until > x.now AND $3::interval > '0')
+			FROM (SELECT coalesce($2::timestamptz, clock_timestamp()) AS now) x
+			WHERE k.key_id = $1`, id, s.Clock(), overlap, hash)
 		return k.settings()
 	})
 }
@@ -166,19 +177,22 @@ func (s *Store) changeKey(ctx context.Context, by db.By, id uuid.UUID, action st
 // UsedKey is a key that somebody shows, with the hashes that hold now.
 type UsedKey struct {
 	Key
-	Hash, Previous []byte      // Previous is nil unless its overlap lasts
-	Stale          bool        // that it is used was not written for a minute
-	Noted          atomic.Bool // and has been since
+	Hashes [][]byte    // the present one first
+	Stale  bool        // that it is used was not written for a minute
+	Noted  atomic.Bool // and has been since
 }
 
 // UseKey looks up the key of a prefix: nil if there is none, if it has expired, or if its context is gone.
 func (s *Store) UseKey(ctx context.Context, prefix string) (*UsedKey, error) {
 	k := &UsedKey{}
-	err := s.Db(ctx).QueryRow(ctx, `SELECT k.*, a.hash, CASE WHEN k.overlaps IS NOT NULL THEN a.previous_hash END,
+	err := s.Db(ctx).QueryRow(ctx, `SELECT k.*, a.hash || ARRAY(SELECT o.hash
+				FROM unnest(array_prepend(a.previous_hash, a.older_hash),
+					array_prepend(a.previous_until, a.older_until)) o(hash, until)
+				WHERE o.until > coalesce($1::timestamptz, clock_timestamp())),
 			coalesce(a.last_used_at < coalesce($1::timestamptz, clock_timestamp()) - interval '1 min', true)
 		FROM (`+keySQL+` WHERE prefix = $2) k JOIN postern.api_key a USING (key_id) JOIN postern.context c ON c.context_id = k.context_id
 		WHERE c.removed_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > coalesce($1::timestamptz, clock_timestamp()))`,
-		s.Clock(), prefix).Scan(append(k.dests(), &k.Hash, &k.Previous, &k.Stale)...)
+		s.Clock(), prefix).Scan(append(k.dests(), &k.Hashes, &k.Stale)...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

@@ -25,10 +25,13 @@ func init() {
 			"one_api_key_per_prefix":       fault.Conflict,
 			"role_of_a_key_is_known":       fault.Invalid,
 			"one_api_key_per_request_key":  fault.Conflict,
+			"older_hash_has_an_end":        fault.Internal,
 			"one_session_per_cookie":       fault.Internal,
 			"session_is_of_a_key":          fault.Conflict,
 			"session_is_of_an_actor":       fault.Conflict,
 			"session_is_of_one":            fault.Internal,
+
+			"twenty_older_secrets_of_a_key_at_most": fault.Conflict,
 		},
 		Again: []string{"one_api_key_per_request_key", "one_actor_per_request_key"},
 	})

@@ -142,5 +142,9 @@ func (s *Store) EndSession(ctx context.Context, by db.By, hash []byte) error {
 
 // Holds says whether a secret of the key with that hash is taken now.
 func (k *UsedKey) Holds(hash []byte) bool {
-	return subtle.ConstantTimeCompare(k.Hash, hash)|subtle.ConstantTimeCompare(k.Previous, hash) != 0
+	same := 0
+	for _, one := range k.Hashes {
+		same |= subtle.ConstantTimeCompare(one, hash)
+	}
+	return same != 0
 }

@@ -31,7 +31,9 @@ const admin = 3
 const holdsSQL = `SELECT EXISTS (SELECT FROM postern.api_key k
 		WHERE k.prefix = substr($1, 5) AND starts_with($1, 'key:')
 			AND (k.hash = $2
-				OR k.previous_hash = $2 AND k.previous_until > coalesce($3::timestamptz, clock_timestamp())))
+				OR EXISTS (SELECT FROM unnest(array_prepend(k.previous_hash, k.older_hash),
+						array_prepend(k.previous_until, k.older_until)) o(hash, until)
+					WHERE o.hash = $2 AND o.until > coalesce($3::timestamptz, clock_timestamp()))))
 	OR EXISTS (SELECT FROM postern.actor_key x
 		WHERE x.public_key = $2 AND x.actor_id = $1 AND x.retired_at IS NULL)
 	OR EXISTS (SELECT FROM postern.actor a

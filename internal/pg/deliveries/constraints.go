@@ -21,6 +21,9 @@ func init() {
 			"one_checkpoint_of_each":       fault.Internal,
 			"one_fanout_per_subscription":  fault.Internal,
 			"pending_has_a_next_time":      fault.Internal,
+			"older_secret_has_an_end":      fault.Internal,
+
+			"twenty_older_secrets_of_a_webhook_at_most": fault.Conflict,
 		},
 		Days: map[string]string{
 			"delivery": "one_delivery_per_endpoint",

@@ -97,9 +97,7 @@ type pass struct {
 type trackRow struct {
 	outbox.Subscription
 	Context      int32
-	Secret       []byte
-	SecretBefore []byte
-	SecretUntil  *time.Time
+	Secrets      [][]byte // the present one first
 	Enabled      bool
 	Since        *time.Time
 	Newest       int64
@@ -120,13 +118,18 @@ func (p *pass) load(ctx context.Context, t *db.Txn) error {
 		if len(p.done) == 0 {
 			lock += ` SKIP LOCKED`
 		}
-		b.Queue(`SELECT context_id, kind, url, events, filter, on_error, include, secret, secret_before, secret_until, enabled, since, newest, failing_since
-			FROM postern.subscription WHERE subscription_id = $1 AND removed_at IS NULL`+lock, p.track).Query(func(rows pgx.Rows) error {
+		b.Queue(`SELECT context_id, kind, url, events, filter, on_error, include, secret || ARRAY(SELECT o.secret
+					FROM unnest(array_prepend(secret_before, secret_older),
+						array_prepend(secret_until, older_until)) o(secret, until)
+					WHERE o.until > coalesce($2::timestamptz, clock_timestamp())),
+				enabled, since, newest, failing_since
+			FROM postern.subscription
+			WHERE subscription_id = $1 AND removed_at IS NULL`+lock, p.track, p.s.Clock()).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				p.sub = &trackRow{}
 				r := p.sub
-				if err := rows.Scan(&r.Context, &r.Kind, &r.URL, &r.Events, &r.Filter, &r.OnError, &r.Include, &r.Secret, &r.SecretBefore,
-					&r.SecretUntil, &r.Enabled, &r.Since, &r.Newest, &r.FailingSince); err != nil {
+				if err := rows.Scan(&r.Context, &r.Kind, &r.URL, &r.Events, &r.Filter, &r.OnError, &r.Include, &r.Secrets,
+					&r.Enabled, &r.Since, &r.Newest, &r.FailingSince); err != nil {
 					return err
 				}
 			}
@@ -282,10 +285,7 @@ func (p *pass) take(b *pgx.Batch) {
 		}
 		takeEvents(b, take, p.track, p.sub.Include, p.now, p.room, func(d *Delivery) {
 			d.URL, d.Block = p.sub.URL, p.sub.OnError == "block"
-			d.Secrets = [][]byte{p.sub.Secret}
-			if p.sub.SecretUntil != nil && p.sub.SecretUntil.After(p.now) {
-				d.Secrets = append(d.Secrets, p.sub.SecretBefore)
-			}
+			d.Secrets = p.sub.Secrets
 			p.h.Due = append(p.h.Due, d)
 		})
 	}

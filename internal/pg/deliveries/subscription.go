@@ -224,7 +224,9 @@ func (s *Store) EnableSubscription(ctx context.Context, by db.By, name string, e
 	return r, err
 }
 
-// RotateSecret makes secret the one that signs; the one before signs beside it for a day.
+// RotateSecret makes secret the one that signs; the one before signs beside it for a day, and so do those of rotations
+// before, for the rest of theirs: where the answer of a rotation was lost and it is made again, receivers have one of
+// these. Conflict: too many sign.
 func (s *Store) RotateSecret(ctx context.Context, by db.By, name string, secret []byte) error {
 	v, err := s.Subscription(ctx, by.Context, name)
 	if err != nil {
@@ -234,8 +236,14 @@ func (s *Store) RotateSecret(ctx context.Context, by db.By, name string, secret 
 		return fault.New(fault.Conflict, "wrong_state", "subscription %q is of kind %s: only a webhook has a secret", name, v.Kind)
 	}
 	return s.onSubscription(ctx, by, "rotate_secret", name, func(b *pgx.Batch, id int32, now time.Time) {
-		b.Queue(`UPDATE postern.subscription SET secret_before = secret, secret_until = $3, secret = $2, version = version + 1
-			WHERE subscription_id = $1`, id, secret, now.Add(24*time.Hour))
+		b.Queue(`UPDATE postern.subscription s
+			SET secret = $2, secret_before = s.secret, secret_until = $4, version = s.version + 1,
+				(secret_older, older_until) = (
+					SELECT coalesce(array_agg(o.secret), '{}'), coalesce(array_agg(o.until), '{}')
+					FROM unnest(array_prepend(s.secret_before, s.secret_older),
+						array_prepend(s.secret_until, s.older_until)) o(secret, until)
+					WHERE o.until > $3)
+			WHERE s.subscription_id = $1`, id, secret, now, now.Add(24*time.Hour))
 	})
 }
 
