@@ -125,34 +125,43 @@ func (o *bulkOutput) tell(id string) {
 }
 
 // bulk makes the handler of a lever on many transactions: by id, or by filter up to max, oldest first.
-// Apart: each in a commit of its own.
-func (a *API) bulk(pull pg.Pull, apart ...bool) func(context.Context, *bulkInput) (*bulkOutput, error) {
+func (a *API) bulk(pull pg.Pull) func(context.Context, *bulkInput) (*bulkOutput, error) {
 	return func(ctx context.Context, in *bulkInput) (*bulkOutput, error) {
-		r := &bulkRun{a: a, in: in, pull: pull, apart: len(apart) > 0 && apart[0], by: by(ctx, in.Body.Reason), out: &bulkOutput{}}
-		in.DryRun = in.DryRun || in.Body.DryRun
-		r.out.Body.Refused, r.out.Body.DryRun = []refusedView{}, in.DryRun
-		b := &in.Body
-		switch {
-		case len(b.IDs) > 0 == (b.Filter != nil):
-			return nil, fault.At("/filter", "want either ids or filter")
-		case b.Filter == nil && (b.Max != 0 || b.After != ""):
-			return nil, fault.At("/max", "max and after go with filter, not with ids")
-		case b.Filter == nil:
-			return r.out, r.byIDs(ctx)
-		case b.Max == 0:
-			return nil, fault.At("/max", "max is required with filter: 1 to %d", bulkMost)
-		}
-		return r.out, r.byFilter(ctx)
+		return a.newBulk(ctx, pull, in).run(ctx)
 	}
 }
 
+// bulkRun is one request of a bulk.
 type bulkRun struct {
-	a     *API
-	in    *bulkInput
-	pull  pg.Pull
-	apart bool
-	by    db.By
-	out   *bulkOutput
+	a       *API
+	in      *bulkInput
+	pull    pg.Pull
+	apart   bool // each in a commit of its own
+	by      db.By
+	out     *bulkOutput
+	carried func() string // what a cursor carries besides where the list goes on
+}
+
+func (a *API) newBulk(ctx context.Context, pull pg.Pull, in *bulkInput) *bulkRun {
+	return &bulkRun{a: a, in: in, pull: pull, by: by(ctx, in.Body.Reason), out: &bulkOutput{},
+		carried: func() string { return "" }}
+}
+
+func (r *bulkRun) run(ctx context.Context) (*bulkOutput, error) {
+	b := &r.in.Body
+	r.in.DryRun = r.in.DryRun || b.DryRun
+	r.out.Body.Refused, r.out.Body.DryRun = []refusedView{}, r.in.DryRun
+	switch {
+	case len(b.IDs) > 0 == (b.Filter != nil):
+		return nil, fault.At("/filter", "want either ids or filter")
+	case b.Filter == nil && (b.Max != 0 || b.After != ""):
+		return nil, fault.At("/max", "max and after go with filter, not with ids")
+	case b.Filter == nil:
+		return r.out, r.byIDs(ctx)
+	case b.Max == 0:
+		return nil, fault.At("/max", "max is required with filter: 1 to %d", bulkMost)
+	}
+	return r.out, r.byFilter(ctx)
 }
 
 func (r *bulkRun) refuse(id, code, detail string) {
@@ -224,7 +233,7 @@ func older(x, y *pg.Transaction) int {
 // byFilter goes through the list, page by page, until max, the end, or the time that one request may take. An
 // error after something was done is kept for the log: the answer says what was done, and where to go on.
 func (r *bulkRun) byFilter(ctx context.Context) error {
-	begun, body := time.Now(), &r.out.Body
+	begun, body, carried := time.Now(), &r.out.Body, r.carried()
 	for after := r.in.Body.After; ; {
 		in := r.in.Body.Filter.list(after)
 		in.Limit = min(bulkPage, r.in.Body.Max-body.Matched)
@@ -241,13 +250,22 @@ func (r *bulkRun) byFilter(ctx context.Context) error {
 				return err
 			}
 			r.a.Log.WarnContext(ctx, "a bulk broke off", "request", scopeOf(ctx).RequestID, "error", err)
+			if r.apart { // those that this page has moved are not in it any more
+				carried = r.carried()
+			}
+			after += carried
 			body.Next = &after
 			return nil
 		}
-		if body.Next = page.next; page.next == nil || body.Matched >= r.in.Body.Max || time.Since(begun) > bulkTime {
+		if page.next == nil {
+			body.Next = nil
 			return nil
 		}
-		after = *page.next
+		after, carried = *page.next, r.carried()
+		next := after + carried
+		if body.Next = &next; body.Matched >= r.in.Body.Max || time.Since(begun) > bulkTime {
+			return nil
+		}
 	}
 }
 

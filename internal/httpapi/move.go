@@ -2,9 +2,14 @@ package httpapi
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/google/uuid"
 
 	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/outbox"
@@ -139,29 +144,129 @@ func (a *API) moveMany(ctx context.Context, in *moveManyInput) (*bulkOutput, err
 	if err != nil {
 		return nil, err
 	}
-	into, dry := in.Body.Queue, in.DryRun || in.Body.DryRun
-	last, follows := map[int64]outbox.ID{}, map[outbox.ID]outbox.ID{}
-	pull := func(ctx context.Context, by db.By, id outbox.ID) (pg.LeverResult, error) {
-		line := id.Queue
-		if into != "" {
-			line = 0 // all of them come to stand in one queue
-		}
-		to := to
-		if before, again := follows[id]; again { // its chunk is done once more
-			last[line] = before
-		}
-		before, behind := last[line]
-		if follows[id] = before; behind && to != nil && to.Before == nil && before != (outbox.ID{}) {
-			to = &pg.Place{After: &before}
-		}
-		r, err := a.moving(into, to)(ctx, by, id)
-		switch {
-		case err == nil && r.Moved != nil && !dry: // a dry run left nothing to stand behind
-			last[line] = *r.Moved
-		case err == nil && r.Moved == nil:
-			last[line] = id
-		}
-		return r, err
+	m := &moves{a: a, into: in.Body.Queue, to: to, dry: in.DryRun || in.Body.DryRun,
+		last: map[int64]outbox.ID{}, follows: map[outbox.ID]outbox.ID{}}
+	after, err := m.open(ctx, in.Body.After)
+	if err != nil {
+		return nil, err
 	}
-	return a.bulk(pull, into != "")(ctx, &bulkInput{DryRun: in.DryRun, Body: bulkInputBody{in.Body.IDs, in.Body.Filter, in.Body.Max, in.Body.After, in.Body.DryRun, in.Body.Reason}})
+	r := a.newBulk(ctx, m.pull, &bulkInput{DryRun: in.DryRun, Body: bulkInputBody{in.Body.IDs, in.Body.Filter,
+		in.Body.Max, after, in.Body.DryRun, in.Body.Reason}})
+	r.apart, r.carried = m.into != "", m.carried
+	return r.run(ctx)
+}
+
+// moves are those of many to one place.
+type moves struct {
+	a    *API
+	into name
+	to   *pg.Place
+	dry  bool
+
+	last    map[int64]outbox.ID     // the one that was moved last in each queue; none: a zero id
+	follows map[outbox.ID]outbox.ID // what stood there when one was to be moved
+	tried   outbox.ID               // the last one that a dry run has moved to another queue
+}
+
+// linesMost bounds the queues in which one move may keep an order: the cursor of its next request names each.
+const linesMost = bulkMost
+
+// chained says whether one is to stand behind the one before it: before another one, and at the end of a queue, they
+// keep their order by themselves.
+func (m *moves) chained() bool { return m.to != nil && m.to.Before == nil }
+
+// line is the queue in which one comes to stand, 0 for the one into which all are moved.
+func (m *moves) line(id outbox.ID) int64 {
+	if m.into != "" {
+		return 0
+	}
+	return id.Queue
+}
+
+// carried is what the next request of the same move has to know, as a tail of its cursor: behind which ones its own are
+// to stand, each in 16 bytes.
+func (m *moves) carried() string {
+	var b []byte
+	last := m.last
+	if m.tried != (outbox.ID{}) {
+		last = map[int64]outbox.ID{0: m.tried}
+	}
+	for _, line := range slices.Sorted(maps.Keys(last)) {
+		if id, err := uuid.Parse(last[line].String()); err == nil && last[line] != (outbox.ID{}) {
+			b = append(b, id[:]...)
+		}
+	}
+	if len(b) == 0 || !m.chained() {
+		return ""
+	}
+	return "." + base64.RawURLEncoding.EncodeToString(b)
+}
+
+// open takes the tail off a cursor, and remembers what it says. Of a dry run that names the last one in its old queue:
+// where that was moved since, its id leads to the new one, and where it was not, there is nothing to stand behind.
+func (m *moves) open(ctx context.Context, after string) (cursor string, err error) {
+	cursor, tail, _ := strings.Cut(after, ".")
+	if !m.chained() {
+		return cursor, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(tail)
+	if err != nil || len(b)%16 != 0 || len(b) > 16*linesMost || m.into != "" && len(b) > 16 {
+		return "", badCursor(after)
+	}
+	for part := range slices.Chunk(b, 16) {
+		id, err := outbox.ParseID(uuid.UUID(part).String())
+		if err != nil {
+			return "", badCursor(after)
+		}
+		if m.into != "" {
+			t, err := m.a.Store.Transaction(ctx, contextID(ctx), id)
+			if err != nil && fault.KindOf(err) != fault.NotFound {
+				return "", err
+			}
+			if err != nil || t.Queue != string(m.into) {
+				continue
+			}
+			id = t.ID
+		}
+		m.last[m.line(id)] = id
+	}
+	return cursor, nil
+}
+
+// pull moves one behind the one that was moved before it.
+func (m *moves) pull(ctx context.Context, by db.By, id outbox.ID) (pg.LeverResult, error) {
+	line, to := m.line(id), m.to
+	if before, again := m.follows[id]; again { // its chunk is done once more
+		m.last[line] = before
+	}
+	before := m.last[line]
+	m.follows[id] = before
+	switch {
+	case !m.chained():
+	case before != (outbox.ID{}):
+		to = &pg.Place{After: &before}
+	case len(m.last) >= linesMost && m.into == "":
+		return pg.LeverResult{}, fault.New(fault.Conflict, "wrong_state",
+			"one move keeps the order of at most %d queues: name the queues in several", linesMost)
+	}
+	r, err := m.a.moving(m.into, to)(ctx, by, id)
+	if to != m.to && fault.CodeOf(err) == "wrong_state" && m.wentOut(ctx, by.Context, before) {
+		r, err = m.a.moving(m.into, m.to)(ctx, by, id)
+	}
+	switch {
+	case err == nil && r.Moved != nil && m.dry: // nothing is there to stand behind
+		m.tried = id
+	case err == nil && r.Moved != nil:
+		m.last[line] = *r.Moved
+	case err == nil && r.Moved == nil:
+		m.last[line] = id
+	}
+	return r, err
+}
+
+// wentOut says whether one has ended after it was called: all that stood before it had ended then. Before one that
+// ended in another way others may wait.
+func (m *moves) wentOut(ctx context.Context, contextID int32, id outbox.ID) bool {
+	t, err := m.a.Store.Transaction(ctx, contextID, id)
+	return err == nil && t.ID == id && t.State.Terminal() && t.Attempt > 0
 }
