@@ -18,20 +18,23 @@ const undelivered = "not delivered in time"
 // worker has it, nor has one ever told a hash of it, as of a message that is being sent again, and no call of it may
 // have had an effect, as one that a gateway answered. An execution that is out, or may be, is never taken back: the
 // core finds out about it.
-const undeliveredSQL = `p.deliver_within > '0' AND NOT x.delivered AND x.updated_at + p.deliver_within <= n.now
+const undeliveredSQL = limitedSQL + ` AND x.updated_at + p.deliver_within <= n.now
 	AND EXISTS (SELECT FROM postern.queue q WHERE q.queue_id = i.queue_id AND q.cur_seq IS NULL AND q.head_seq <= q.tail_seq)
 	AND NOT ` + takenSQL + ` AND ` + nothingDoneSQL
 
-// lateSQL says whether an execution is to be taken back, for either reason. A domain that has a limit waits for that.
-const lateSQL = `(` + undeliveredSQL + ` OR p.deliver_within = '0' AND ` + awaySQL + `)`
+// limitedSQL says whether the execution of the batch x of a processor p has a limit. One whose batch a worker has taken
+// something of has none: it was delivered, and its next contract may be away like that of a domain without a limit.
+const limitedSQL = `(p.deliver_within > '0' AND NOT x.delivered)`
+
+// lateSQL says whether an execution is to be taken back, for either reason. One that has a limit waits for that.
+const lateSQL = `(` + undeliveredSQL + ` OR NOT ` + limitedSQL + ` AND ` + awaySQL + `)`
 
 // takenSQL says whether a worker has told a hash of the transaction i.
 const takenSQL = `EXISTS (SELECT FROM postern.attempt t WHERE (t.queue_id, t.seq, t.day) = (i.queue_id, i.seq, i.day) AND t.hash IS NOT NULL OFFSET 0)`
 
-// takeBack cancels an execution that no worker took in time, and so says that it was not delivered, or, where its
-// domain has no limit, that its worker is away. The cancel looks
-// again behind the lock of its queue: if a worker was called meanwhile it is refused, also where the call is over, and
-// the execution goes on.
+// takeBack cancels an execution that no worker took in time, and so says that it was not delivered, or, where it has no
+// limit, that its worker is away. The cancel looks again behind the lock of its queue: if a worker was called meanwhile
+// it is refused, also where the call is over, and the execution goes on.
 func (s *Store) takeBack(ctx context.Context, contextID int32, v *Batch, limited bool) error {
 	by := db.By{Context: contextID, Via: "tick"}
 	id, err := s.ByUID(ctx, contextID, v.runUID())

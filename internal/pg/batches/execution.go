@@ -261,7 +261,7 @@ func (s *Store) askExecution(ctx context.Context, contextID int32, v *Batch) err
 	sub := v.submission(contextID)
 	var o outcome
 	var late, limited bool
-	err := s.Db(ctx).QueryRow(ctx, `SELECT `+outcomeColumns+lateSQL+`, p.deliver_within > '0'
+	err := s.Db(ctx).QueryRow(ctx, `SELECT `+outcomeColumns+lateSQL+`, `+limitedSQL+`
 		FROM postern.idempotency i LEFT JOIN postern.outcome o USING (queue_id, seq, day)
 		CROSS JOIN postern.processor p JOIN postern.batch x ON x.processor_id = p.processor_id JOIN postern.batch b ON b.batch_id = x.batch_id
 		CROSS JOIN (SELECT coalesce($5::timestamptz, clock_timestamp())) n(now)
