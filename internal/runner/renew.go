@@ -2,8 +2,12 @@ package runner
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
+
+// leastTTL is a tenth of what a server may be set to. With less a runner would do nothing but renew.
+const leastTTL = 300 * time.Millisecond
 
 // renewLoop keeps the runner alive at the server. It stands apart from all else, so that neither a script nor a claim
 // can hold it up. Where the epoch is over it begins the next one.
@@ -50,7 +54,7 @@ func (r *Runner) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ttl, _ := time.ParseDuration(answer.TTL)
+	ttl, _ := readTTL(answer.TTL) // one that is none changes nothing
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.epoch == epoch {
@@ -63,6 +67,15 @@ func (r *Runner) renew(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// readTTL reads how long the server lets this runner be silent.
+func readTTL(text string) (time.Duration, error) {
+	ttl, err := time.ParseDuration(text)
+	if err != nil || ttl < leastTTL {
+		return 0, fmt.Errorf("the server answered a ttl of %.40q: want a duration of at least %s", text, leastTTL)
+	}
+	return ttl, nil
 }
 
 // lose kills what is not ours any more. r.mu is locked.

@@ -162,9 +162,9 @@ func (r *Runner) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ttl, err := time.ParseDuration(answer.TTL)
-	if err != nil || ttl <= 0 {
-		return errors.New("the server answered a ttl of " + answer.TTL)
+	ttl, err := readTTL(answer.TTL)
+	if err != nil {
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -183,20 +183,29 @@ func (s *Store) Heard(ctx context.Context, c *Call, body []byte) error {
 			c.Fence)
 		return err
 	}
-	var answer struct {
-		Height json.Number `json:"height"`
-	}
-	if err := json.Unmarshal(body, &answer); err != nil {
+	height, err := readHeight(body)
+	if err != nil {
 		return err
-	}
-	height, err := answer.Height.Int64()
-	if err != nil || height < 0 || height > mostNumber { // others would refuse what this node says at such a height
-		return fault.New(fault.Invalid, "bad_answer", "height %q: want digits, and at most %d",
-			fault.Clip(answer.Height.String()), int64(mostNumber))
 	}
 	// One that rests asks for no height, and a domain that is removed rests: neither is woken by a late answer.
 	_, err = s.Exec(ctx, `UPDATE postern.coord_state SET height = $2, due = least(due, coalesce($3::timestamptz,
 		clock_timestamp()))
 		WHERE domain_id = $1 AND height < $2 AND due IS NOT NULL`, c.Domain, height, s.Clock())
 	return err
+}
+
+// readHeight reads the height that a service answered. Others would refuse what this node says at a greater one.
+func readHeight(body []byte) (int64, error) {
+	var answer struct {
+		Height json.Number `json:"height"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return 0, err
+	}
+	height, err := answer.Height.Int64()
+	if err != nil || height < 0 || height > mostNumber {
+		return 0, fault.New(fault.Invalid, "bad_answer", "height %q: want digits, and at most %d",
+			fault.Clip(answer.Height.String()), int64(mostNumber))
+	}
+	return height, nil
 }

@@ -2,6 +2,7 @@ package domains
 
 import (
 	"encoding/json"
+	"strconv"
 	"testing"
 	"time"
 
@@ -54,6 +55,28 @@ func FuzzParcel(f *testing.F) {
 				t.Fatal(err)
 			}
 			d, at = step.Domain, at.Add(time.Second)
+		}
+	})
+}
+
+// The height that a service answers is refused, or is one that other nodes take, and reads back as it was written.
+func FuzzReadHeight(f *testing.F) {
+	for _, s := range []string{`{"height":7}`, `{"height":"7"}`, `{"height":9007199254740993}`, `{"height":-1}`,
+		`{"height":1e3}`, `{"height":7.0}`, `{"height":null}`, `{}`, `null`, `[]`, `{"height":"0x7"}`,
+		`{"height":007}`, `{"height":99999999999999999999}`, `{"HEIGHT":3}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		height, err := readHeight(body)
+		if err != nil {
+			return
+		}
+		if height < 0 || height > mostNumber {
+			t.Fatalf("%q is the height %d", body, height)
+		}
+		again, err := readHeight([]byte(`{"height":` + strconv.FormatInt(height, 10) + `}`))
+		if err != nil || again != height {
+			t.Errorf("%q is the height %d, which reads back as %d: %v", body, height, again, err)
 		}
 	})
 }
