@@ -136,6 +136,9 @@ func CheckEnv(at string, env map[string]string) error {
 	return nil
 }
 
+// Size is how many bytes the script and the environment of the job take.
+func (s *Spec) Size() int { return len(s.Script) + sizeOf(s.Env) }
+
 // sizeOf is how many bytes variables take in an environment: each has a = and an end.
 func sizeOf(env map[string]string) (size int) {
 	for name, value := range env {

@@ -131,7 +131,7 @@ type Job struct {
 	Timeout    int               `json:"timeout"`                  // seconds, from the start of the script
 	Env        map[string]string `json:"env"`                      // frozen: the flow's, the job's, POSTERN_*
 	Inputs     json.RawMessage   `json:"inputs,omitempty"`         // results of its dependends: {"<ref>": {"k": "v"}}
-	Omitted    bool              `json:"inputs_omitted,omitempty"` // above 256 KiB: to be read from PathInputs
+	Omitted    bool              `json:"inputs_omitted,omitempty"` // they are large: to be read from PathInputs
 	Network    bool              `json:"network"`                  // the script may use the network of the runner
 }
 

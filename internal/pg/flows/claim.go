@@ -34,9 +34,13 @@ type Claimed struct {
 // Empty says whether there is nothing to tell.
 func (c *Claimed) Empty() bool { return len(c.Taken)+len(c.Lost) == 0 }
 
-// mostClaimed is how many tries one claim hands out, those included that it hands out again: each may bring 600 KiB of
-// script, environment and inputs, and a runner reads an answer whole. It claims again at once while it has room.
-const mostClaimed = 32
+// mostClaimed is how many tries one claim hands out, those included that it hands out again, and mostBytes how many bytes
+// of scripts and environments, or of inputs, it hands out with more than one. A runner reads an answer whole, and must
+// know of its tries within missedAfter, also over a slow line. It claims again at once while it has room.
+const (
+	mostClaimed = 32
+	mostBytes   = 512 << 10
+)
 
 // missedAfter is how long after a try was handed out its runner must know of it.
 const missedAfter = 5 * time.Second
@@ -78,7 +82,9 @@ func (s *Store) Claim(ctx context.Context, contextID int32, name string, epoch i
 		}
 		seen, at = nil, nil
 		for _, v := range fresh {
-			seen, at = append(seen, offer{v.context, v.Lane}), append(at, v.OfferedAt)
+			if v.State != flow.Offered {
+				seen, at = append(seen, offer{v.context, v.Lane}), append(at, v.OfferedAt)
+			}
 		}
 		r.saw(b, true)
 		if b.Len() == 0 {
@@ -244,7 +250,7 @@ func (s *Store) begin(ctx context.Context, t *db.Txn, b *pgx.Batch, r *heldRunne
 	if err != nil {
 		return nil, err
 	}
-	for _, v := range fresh {
+	for _, v := range asFit(fresh, jobs) {
 		j := jobs[v.Job]
 		if j == nil || j.Status.Ended() || j.StopAt != nil {
 			if _, err := s.move(b, v, flow.TryWithdrawn, ending{code: flow.CodeCancelled,
@@ -278,6 +284,20 @@ func (s *Store) begin(ctx context.Context, t *db.Txn, b *pgx.Batch, r *heldRunne
 		}
 	}
 	return out, s.provide(ctx, t, out)
+}
+
+// asFit returns the first of fresh offers that one answer carries. The others stay offered, each behind those before it.
+func asFit(fresh []*Try, jobs map[uuid.UUID]*Job) []*Try {
+	bytes := 0
+	for i, v := range fresh {
+		if j := jobs[v.Job]; j != nil {
+			bytes += j.Size()
+		}
+		if i > 0 && bytes > mostBytes {
+			return fresh[:i]
+		}
+	}
+	return fresh
 }
 
 // lockFor locks the jobs of tries, and in front of them those of their flows that have not started.
@@ -328,14 +348,16 @@ func (s *Store) provide(ctx context.Context, t *db.Txn, list []*Taken) error {
 	b := &pgx.Batch{}
 	var job uuid.UUID
 	var inputs []byte
-	var size int
+	var size, all int
 	b.Queue(inputsSQL, ids).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&job, &size, &inputs}, func() error {
-			if v := of[job]; size > flow.MaxInputs || twin.Planted("inputs_left_out") {
+			v := of[job]
+			if size > flow.MaxInputs || all > 0 && all+len(inputs) > mostBytes || twin.Planted("inputs_left_out") {
 				v.Omitted = true
-			} else {
-				v.Inputs = slices.Clone(inputs)
+				return nil
 			}
+			v.Inputs = slices.Clone(inputs)
+			all += len(inputs)
 			return nil
 		})
 		return err
