@@ -27,6 +27,8 @@ type Jobs struct {
 	*Node
 	bell  chan struct{}
 	looks time.Time // when the next look for what was lost is due
+
+	forgets time.Time // when it is next asked which runners are gone for good
 }
 
 // NewJobs makes what looks after jobs in the process of an engine.
@@ -114,5 +116,9 @@ func (j *Jobs) once(ctx context.Context) (n, fresh int, err error) {
 	j.looks = time.Now().Add(jobsEvery)
 	lapsed, err := s.Lapse(ctx)
 	posted, failed := s.Repost(ctx)
+	if !time.Now().Before(j.forgets) {
+		j.forgets = time.Now().Add(time.Hour)
+		err = errors.Join(err, s.Forget(ctx))
+	}
 	return n + lapsed + posted, fresh, errors.Join(err, failed, s.TakeBack(ctx))
 }

@@ -35,6 +35,23 @@ func (s *Store) Lapse(ctx context.Context) (n int, err error) {
 	return n + over, err
 }
 
+// Forget removes the runners that were made by their registration and that were silent for a week, such as those that
+// have the name of a pod. They hold nothing, and nobody has paused them. One that comes back registers anew.
+//
+// A claim locks the row of its runner and raises seen_at before it takes anything: its row is read again behind the
+// lock, and is left alone.
+func (s *Store) Forget(ctx context.Context) error {
+	_, err := s.Exec(ctx, `UPDATE postern.runner SET removed_at = n.now, version = version + 1
+		FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) n
+		WHERE made_itself
+			AND removed_at IS NULL
+			AND NOT paused
+			AND seen_at < n.now - interval '7 days'
+			AND NOT EXISTS (SELECT FROM postern.job_try t WHERE t.runner_id = runner.runner_id AND t.state = 'Held')`,
+		s.LeaseNow())
+	return err
+}
+
 // silent lists runners that hold something and were not seen within their ttl.
 func (s *Store) silent(ctx context.Context) ([]int32, error) {
 	rows, err := s.Looks.Query(ctx, `SELECT r.runner_id
