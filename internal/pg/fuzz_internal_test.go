@@ -5,11 +5,12 @@ import (
 	"testing"
 )
 
-// What was staged past the checks of postern.outbox is refused by the field that is wrong, or what is read of it is what
-// the API takes. Either way the columns that are written are JSON.
+// A row that was staged past the checks of postern.outbox is refused by the field that is wrong, or its lists are read
+// as the API takes them. Either way the columns that are written are JSON.
 func FuzzReadLists(f *testing.F) {
-	for _, s := range []string{``, `null`, `{}`, `[]`, `"a"`, `["a"]`, `["a",null]`, `[""]`, `[7]`, `["a b"]`, `{"a":"b"}`,
-		`{"a":null}`, `{"a":1}`, `{"url":"http://h/"}`, `{"url":""}`, `{"url":7}`, `{"url":"http://h/","secret":null}`} {
+	for _, s := range []string{``, `null`, `{}`, `[]`, `"a"`, `["a"]`, `["a",null]`, `[""]`, `[7]`, `["a b"]`,
+		`{"a":"b"}`, `{"a":null}`, `{"a":1}`, `{"url":"http://h/"}`, `{"url":""}`, `{"url":7}`,
+		`{"url":"http://h/","secret":null}`} {
 		f.Add([]byte(s), []byte(s), []byte(s), []byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data, tags, dependsOn, callback []byte) {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A try is written as it is read, so that what the server is told to be held is what it handed out; and a ttl with which
-// a runner works leaves it time between two heartbeats.
+// A hold is written as it is read, so that the server is told of the tries that it handed out; and a ttl with which a
+// runner works leaves it time between two heartbeats.
 func FuzzAnswers(f *testing.F) {
 	for _, s := range []string{`{"epoch":1,"ttl":"15s"}`, `{"epoch":1,"ttl":"1ns"}`, `{"ttl":"-1s"}`, `{"ttl":""}`,
 		`{"jobs":[{"try":"t","fence":7}],"lost":[["t",7]]}`, `{"jobs":null,"lost":null}`, `{"jobs":[null]}`,

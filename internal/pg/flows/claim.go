@@ -34,9 +34,10 @@ type Claimed struct {
 // Empty says whether there is nothing to tell.
 func (c *Claimed) Empty() bool { return len(c.Taken)+len(c.Lost) == 0 }
 
-// mostClaimed is how many tries one claim hands out, those included that it hands out again, and mostBytes how many bytes
-// of scripts and environments, or of inputs, it hands out with more than one. A runner reads an answer whole, and must
-// know of its tries within missedAfter, also over a slow line. It claims again at once while it has room.
+// mostClaimed is how many tries one claim hands out, those included that it hands out again. mostBytes is how many
+// bytes of scripts and environments, and how many of inputs, it hands out where it hands out more than one. A runner
+// reads an answer whole, and must know of its tries within missedAfter, also over a slow line. It claims again at once
+// while it has room.
 const (
 	mostClaimed = 32
 	mostBytes   = 512 << 10
@@ -286,7 +287,7 @@ func (s *Store) begin(ctx context.Context, t *db.Txn, b *pgx.Batch, r *heldRunne
 	return out, s.provide(ctx, t, out)
 }
 
-// asFit returns the first of fresh offers that one answer carries. The others stay offered, each behind those before it.
+// asFit returns the first of fresh offers that one answer carries. The others stay offered, in their order.
 func asFit(fresh []*Try, jobs map[uuid.UUID]*Job) []*Try {
 	bytes := 0
 	for i, v := range fresh {

@@ -25,7 +25,8 @@ func TestARunnerThatStaysAwayIsForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.register("holder", "made", "paused", "pod-1", "pod-2")
-	_, err := w.S.Flows.PutRunner(w.Ctx, w.By, flows.RunnerSettings{Name: "made", Local: true, Slots: 2}.WithDefaults(), 0)
+	made := flows.RunnerSettings{Name: "made", Local: true, Slots: 2}.WithDefaults()
+	_, err := w.S.Flows.PutRunner(w.Ctx, w.By, made, 0)
 	w.Must(err)
 	_, err = w.S.Flows.PauseRunner(w.Ctx, w.By, "paused", true)
 	w.Must(err)
@@ -51,7 +52,7 @@ func TestARunnerThatStaysAwayIsForgotten(t *testing.T) {
 	}
 }
 
-// A runner that claims while it is forgotten stays: what is looked at again behind its lock was seen a moment ago.
+// A runner that claims while it is forgotten stays: behind its lock its row says that it was seen a moment ago.
 func TestARunnerIsForgottenBesideItsClaim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

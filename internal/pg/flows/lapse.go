@@ -36,7 +36,7 @@ func (s *Store) Lapse(ctx context.Context) (n int, err error) {
 }
 
 // Forget removes the runners that were made by their registration and that were silent for a week, such as those that
-// have the name of a pod. They hold nothing, and nobody has paused them. One that comes back registers anew.
+// have the name of a pod. One that holds a try or is paused stays. One that comes back registers anew.
 //
 // A claim locks the row of its runner and raises seen_at before it takes anything: its row is read again behind the
 // lock, and is left alone.
