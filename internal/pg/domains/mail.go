@@ -168,10 +168,10 @@ func (s *Store) Delivered(ctx context.Context, list []*Mail) error {
 	return err
 }
 
-// Undelivered ends the leases of messages that could not be sent.
+// Undelivered ends the leases of messages that could not be sent. Without a reason the one before stays.
 func (s *Store) Undelivered(ctx context.Context, list []*Mail, why string) error {
 	ids, nodes, slots, beats := keysOf(list)
-	_, err := s.Exec(ctx, `UPDATE postern.coord_out o SET leased_until = NULL, error = $5
+	_, err := s.Exec(ctx, `UPDATE postern.coord_out o SET leased_until = NULL, error = coalesce(nullif($5, ''), o.error)
 		FROM unnest($1::int[], $2::text[], $3::text[], $4::bigint[]) q(domain_id, node, slot, beat)
 		WHERE (o.domain_id, o.node, o.slot, o.beat) = (q.domain_id, q.node, q.slot, q.beat)`, ids, nodes, slots, beats,
 		clipped(why))

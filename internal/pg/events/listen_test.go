@@ -365,6 +365,14 @@ func TestADrainedContextWorksOffItsEvents(t *testing.T) {
 	if l := w.look(w.S, n); l != nil {
 		t.Errorf("source %s of a drained context is asked", l.Name)
 	}
+	for _, name := range []string{"log", "app"} {
+		why, err := w.S.Events.WhySource(w.Ctx, w.ID, name)
+		w.Must(err)
+		if b := why.Blockers; why.Moving || len(b) != 1 || b[0].Kind != "context_draining" ||
+			b[0].Object != "/contexts/default" || len(b[0].Levers) != 1 {
+			t.Errorf("why of source %s: %+v", name, why)
+		}
+	}
 	if old, fresh := push("xyz.labs.add@10"), push("new"); old != "true" || fresh != "queue_draining" {
 		t.Errorf("an event that is there: %s, and a new one: %s", old, fresh)
 	}

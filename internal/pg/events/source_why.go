@@ -32,6 +32,7 @@ func (s *Store) WhySource(ctx context.Context, contextID int32, name string) (*r
 		return &w.Blockers[len(w.Blockers)-1]
 	}
 	resume := reads.NewLever("POST", "admin", "sources", v.Name, "resume")
+	drained := s.Accepts(contextID)
 	switch {
 	case v.State == "paused":
 		w.Summary = "it is not read: somebody paused it"
@@ -39,10 +40,17 @@ func (s *Store) WhySource(ctx context.Context, contextID int32, name string) (*r
 	case v.State == "failed":
 		w.Summary = "it has stopped: " + v.LastError
 		block("source_stopped", v.LastError, resume)
+	case len(shut) > 0 && v.Kind != "push":
+		w.Summary, w.Blockers = "it is not read: "+shut[0].Detail, shut
+	case drained != nil:
+		w.Summary = "it brings nothing: " + drained.Error()
+		b := block("context_draining", drained.Error())
+		if c := s.ContextByID(contextID); c != nil {
+			b.Object = "/contexts/" + c.Name
+			b.Levers = []reads.Lever{reads.NewLever("POST", "admin", "contexts", c.Name, "resume")}
+		}
 	case v.Kind == "push":
 		w.Moving, w.Summary = true, "it takes what is pushed to it, and is not asked"
-	case len(shut) > 0:
-		w.Summary, w.Blockers = "it is not read: "+shut[0].Detail, shut
 	case v.Failures > 0:
 		w.Moving, w.Summary = true, "it gives no page, and is asked again for as long as it takes: "+v.LastError
 		detail := fmt.Sprintf("%s (asked %d times)", v.LastError, v.Failures)
