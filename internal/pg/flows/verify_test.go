@@ -31,6 +31,7 @@ func TestWhatIsWrongWithJobsAndFlowsIsSeen(t *testing.T) {
 		{"jobs start in order", `UPDATE postern.job SET started_at = created_at WHERE job_id = ` + second},
 		{"jobs have one result", `DELETE FROM postern.job_try WHERE state = 'Finished'`},
 		{"jobs have one result", `DELETE FROM postern.outcome`},
+		{"jobs have one result", `UPDATE postern.job_try SET result = '{"n": "2"}' WHERE state = 'Finished'`},
 		{"flows end whole", `UPDATE postern.flow SET was = 'started', status = 'finished', ended_at = created_at
 			WHERE flow_id = '` + f.ID.String() + `'`},
 		{"flows end whole", `WITH f AS (UPDATE postern.flow SET was = 'started', status = 'error',

@@ -23,7 +23,7 @@ var jobs = []Invariant{
 	// S5.4
 	{
 		Name:     "jobs have one result",
-		Sentence: "a job that has finished has one try that did, and its transaction is DONE",
+		Sentence: "a job that has finished has one try that did, and the result of that, and its transaction is DONE",
 		SQL: `
 		SELECT 'job ' || j.job_id || ' has finished, and ' || count(t.try_id) || ' of its tries'
 		FROM postern.job j
@@ -31,6 +31,10 @@ var jobs = []Invariant{
 		WHERE j.status = 'finished' AND j.queue_id IS NOT NULL
 		GROUP BY j.job_id
 		HAVING count(t.try_id) <> 1
+		UNION ALL SELECT 'job ' || j.job_id || ' has another result than its try ' || t.try_id
+		FROM postern.job j
+		JOIN postern.job_try t ON t.job_id = j.job_id AND t.state = 'Finished'
+		WHERE j.status = 'finished' AND coalesce(j.result, '{}') <> coalesce(t.result, '{}')
 		UNION ALL SELECT 'job ' || j.job_id || ' has finished, and its transaction is ' || coalesce(o.state, 'open')
 		FROM postern.job j
 		JOIN postern.task k ON (k.queue_id, k.seq, k.day) = (j.queue_id, j.seq, j.day)
