@@ -1,7 +1,9 @@
 package flows
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -72,12 +74,13 @@ func (m jobMaker) Ended(t *pg.Transaction) string {
 }
 
 // forgetJobs removes jobs that ended before a time, with their tries and what these wrote, in chunks, and then flows
-// that have no job any more. One whose transaction has not ended stays, and so do the jobs of a flow that has not. What
-// a subscription is still to be told of stays, since the telling reads its row: one statement sees one moment, and the
-// event goes from fanout to delivery in one commit.
+// that have no job any more. One whose transaction has not ended stays, and so do the jobs of a flow, or of a message,
+// that has not: its result tells how each did, and a peer counts what they wrote. What a subscription is still to be
+// told of stays, since the telling reads its row: one statement sees one moment, and the event goes from fanout to
+// delivery in one commit.
 func (s *Store) forgetJobs(ctx context.Context, before time.Time) error {
 	if err := s.InChunks(ctx, func(atOnce int) (int, error) {
-		tag, err := s.Exec(ctx, forgetJobsSQL, before, atOnce)
+		tag, err := s.Exec(ctx, fmt.Sprintf(forgetJobsSQL, cmp.Or(s.KeptSQL, "false")), before, atOnce)
 		return int(tag.RowsAffected()), err
 	}); err != nil {
 		return err
@@ -106,6 +109,7 @@ const forgetJobsSQL = `WITH old AS MATERIALIZED (
 			AND NOT EXISTS (
 				SELECT FROM postern.flow f
 				WHERE f.flow_id = j.flow_id AND (f.ended_at IS NULL OR f.ended_at >= $1))
+			AND NOT %s
 		ORDER BY j.ended_at
 		LIMIT $2),
 	tries AS MATERIALIZED (SELECT t.try_id FROM postern.job_try t JOIN old USING (job_id)),

@@ -25,6 +25,8 @@ type Store struct {
 	MessageEnded func()
 	// CountDown adds to a commit, behind the locks of jobs, that one of a message has ended.
 	CountDown func(b *pgx.Batch, message uuid.UUID)
+	// KeptSQL says whether retention keeps the job j, which ended before the time $1, for its message; "": for none.
+	KeptSQL string
 	// Away carries tries to other installations; nil: there are none.
 	Away       Away
 	ofMessages atomic.Bool // jobs of messages may have ended since that was last told

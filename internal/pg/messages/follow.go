@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postern-dev/postern/internal/fault"
 	"github.com/postern-dev/postern/internal/message"
 	"github.com/postern-dev/postern/internal/pg/db"
 )
@@ -20,6 +22,17 @@ type Asked struct {
 	ID    uuid.UUID `json:"id"`
 	Steps int       `json:"steps"`
 	Lines []int     `json:"lines,omitempty"` // of each of its jobs, how much of the output is known
+}
+
+// check refuses numbers that no row has.
+func (a *Asked) check(at int) error {
+	for _, n := range append([]int{a.Steps}, a.Lines...) {
+		if n < 0 || n > math.MaxInt32 {
+			return fault.At(fmt.Sprintf("/open/%d", at), "open says of message %s that %d is known of it: want 0 to %d",
+				a.ID, n, math.MaxInt32)
+		}
+	}
+	return nil
 }
 
 // Word is what a peer says of a message that it was brought, under the id that the message has where it came from.
@@ -190,6 +203,11 @@ func (s *Store) OpenAt(ctx context.Context, f Following, after uuid.UUID) ([]Ask
 // before it; an end that does not fit alone is told as an error, or it would be asked about for ever.
 func (s *Store) Words(ctx context.Context, contextID int32, peer string, asked []Asked, room int) (words []Word,
 	unknown []uuid.UUID, err error) {
+	for at := range asked {
+		if err := asked[at].check(at); err != nil {
+			return nil, nil, err
+		}
+	}
 	room = roomOf(room)
 	told, unknown, err := s.readWords(ctx, contextID, peer, asked)
 	if err != nil {
@@ -290,6 +308,7 @@ func (s *Store) readWords(ctx context.Context, contextID int32, peer string, ask
 // answer which is here: one that is told to stop a message again says it again.
 func (s *Store) Hear(ctx context.Context, f Following, w Word) error {
 	var queue int64
+	w.Steps = min(max(w.Steps, 0), math.MaxInt32) // as far as a row has room for what a peer says
 	err := s.Run(ctx, func(t *db.Txn) error {
 		queue = 0
 		m, now, err := s.lock(ctx, t, w.ID)

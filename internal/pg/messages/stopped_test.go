@@ -124,6 +124,8 @@ func TestWhatAPeerIsToStopOutlivesRetention(t *testing.T) {
 	left(told, untold)
 	w.Must(s.Stopped(w.Ctx, f, []uuid.UUID{told}, w.lives(f, 0)))
 	left(untold)
+	w.Later(6 * 24 * time.Hour)
+	left(untold)
 	if _, err := s.Get(w.Ctx, w.ID, told); said(err) != "not_found" {
 		t.Error(said(err))
 	}

@@ -48,6 +48,8 @@ func New(core *pg.Store, r *reads.Store, jobs *flows.Store, installations *peers
 	s := &Store{Store: core, reads: r, flows: jobs, installations: installations, deliveries: told}
 	core.Make(peersMade())
 	jobs.MessageEnded, jobs.CountDown, jobs.Away = s.ring, countDown, away{s}
+	jobs.KeptSQL = `EXISTS (SELECT FROM postern.message m
+		WHERE m.message_id = j.message_id AND (m.ended_at IS NULL OR m.ended_at >= $1 OR m.jobs_open IS NOT NULL))`
 	installations.Removed, installations.OpenAt = s.endRemoved, s.openAt
 	installations.Waits(`EXISTS (SELECT FROM postern.message m
 		WHERE m.context_id = p.context_id AND m.peer = p.name AND m.ended_at IS NULL)`)
@@ -143,7 +145,8 @@ func (s *Store) forgetStopped(ctx context.Context, before time.Time) error {
 //
 // So does one that a peer may have open and was not told to stop (toStopSQL reads the same rows): whenever the line to
 // it is back, it would do what was taken back. No time bounds that, since none bounds how long the line is cut. The
-// peer does: it is there, with a URL, so that it is asked; these rows go with its removal.
+// peer does: it is there, with a URL, so that it is asked; these rows go with its removal. All that was let go to a
+// peer stays for seven days besides: so long a peer that is restored is told to stop it again.
 //
 // The time is noted before they go, so that an envelope that might be a second one is never taken for the first.
 func (s *Store) forgetMessages(ctx context.Context, before time.Time) error {
@@ -151,8 +154,12 @@ func (s *Store) forgetMessages(ctx context.Context, before time.Time) error {
 	if err != nil {
 		return err
 	}
+	now, err := s.Now(ctx)
+	if err != nil {
+		return err
+	}
 	return s.InChunks(ctx, func(atOnce int) (int, error) {
-		tag, err := s.Exec(ctx, forgetSQL, before, atOnce)
+		tag, err := s.Exec(ctx, forgetSQL, before, atOnce, now)
 		return int(tag.RowsAffected()), err
 	})
 }
@@ -163,9 +170,11 @@ const forgetSQL = `WITH old AS MATERIALIZED (
 		WHERE m.ended_at < $1
 			AND m.jobs_open IS NULL
 			AND NOT postern.message_to_be_told(m.message_id)
-			AND NOT (m.status = 'error' AND m.routed_at IS NOT NULL AND m.stop_told_at IS NULL AND EXISTS (SELECT
-				FROM postern.peer p
-				WHERE p.context_id = m.context_id AND p.name = m.peer AND p.url <> '' AND p.removed_at IS NULL))
+			AND NOT (m.routed_at IS NOT NULL
+				AND (m.status = 'error' AND m.stop_told_at IS NULL OR m.ended_at >= $3::timestamptz - interval '7 days')
+				AND EXISTS (
+					SELECT FROM postern.peer p
+					WHERE p.context_id = m.context_id AND p.name = m.peer AND p.url <> '' AND p.removed_at IS NULL))
 		ORDER BY m.ended_at
 		LIMIT $2),
 	steps AS (DELETE FROM postern.message_step s USING old WHERE s.message_id = old.message_id),
