@@ -1,8 +1,10 @@
 package deliveries_test
 
 import (
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg/deliveries"
@@ -80,5 +82,54 @@ func TestWhatIsQueuedBehindNothingIsLetGoOnce(t *testing.T) {
 	}
 	if n, err := w.S.Deliveries.ReleaseCallbacks(w.Ctx); n != 0 || err != nil {
 		t.Errorf("%d more, %v", n, err)
+	}
+}
+
+// told delivers what is due of the callbacks, and then what that lets go, and returns it in that order.
+func (w *world) told() (order []outbox.ID) {
+	w.T.Helper()
+	var done []deliveries.Receipt
+	for {
+		h, err := w.S.Deliveries.Deliver(w.Ctx, deliveries.CallbackTrack, done, 10)
+		w.Must(err)
+		if len(h.Due) == 0 {
+			return order
+		}
+		done = nil
+		for _, d := range h.Due {
+			order = append(order, d.ID)
+			done = append(done, deliveries.Receipt{Delivery: d, State: "delivered", Try: []byte(`{}`)})
+		}
+	}
+}
+
+// The clock is set back between the ends of a queue, whose first callback waits for its endpoint. A callback of a
+// process of before has no place, and goes by its time.
+func TestCallbacksKeepTheOrderOfTheirEndsWhenTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("T", nil)
+	n := w.Node("n")
+	want := []outbox.ID{w.CalledBack(n, "q", "a", "http://one/")}
+	for i, uid := range []string{"b", "c", "d", "e"} {
+		if i == 1 {
+			w.Exec(`UPDATE postern.delivery SET cursor = NULL`)
+		}
+		want = append(want, w.CalledBack(n, "q", uid, "http://one/"))
+		w.Later(time.Second)
+		if i > 0 {
+			w.At(w.Now.Add(-time.Minute))
+		}
+	}
+	w.Later(10 * time.Minute)
+	list, err := w.S.Deliveries.Deliveries(w.Ctx, w.ID, deliveries.DeliveryFilter{Limit: 10})
+	w.Must(err)
+	for _, d := range list {
+		if d.Position != 0 { // a place is no cursor of a client
+			t.Errorf("%s is shown at %d", d.DeliveryID, d.Position)
+		}
+	}
+	if got := w.told(); !slices.Equal(got, want) {
+		t.Errorf("told %v, want %v", got, want)
 	}
 }

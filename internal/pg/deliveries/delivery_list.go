@@ -98,7 +98,8 @@ func seen(by db.By, id DeliveryID, state string, attempts int) error {
 
 // deliverySelect reads deliveries. An event that is kept to be fetched is delivered once it has been acknowledged. An
 // event that a worker has no hook for has no receiver.
-const deliverySelect = `SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce(postern.salt(t.created_at, t.moved_from), 0), d.event, d.subscription_id, coalesce(s.name, ''), coalesce(d.cursor, 0),
+const deliverySelect = `SELECT d.queue_id, d.seq, d.day - '1970-01-01', coalesce(postern.salt(t.created_at, t.moved_from), 0), d.event, d.subscription_id, coalesce(s.name, ''),
+		CASE WHEN d.subscription_id > 0 THEN d.cursor ELSE 0 END,
 		coalesce(x.batch_id, CASE d.event WHEN 'result' THEN d.seq ELSE 0 END),
 		CASE WHEN d.event LIKE 'job-%' OR d.event LIKE 'flow-%' OR d.event = 'message-received'
 			THEN coalesce(postern.told_of(d.queue_id, d.seq)::text, '')
