@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/outbox"
+	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/deliveries"
+	"github.com/postern-dev/postern/internal/pgtest/pgworld"
 )
 
 func (w *world) callbackState(id outbox.ID) (state string) {
@@ -132,4 +134,44 @@ func TestCallbacksKeepTheOrderOfTheirEndsWhenTheClockIsSetBack(t *testing.T) {
 	if got := w.told(); !slices.Equal(got, want) {
 		t.Errorf("told %v, want %v", got, want)
 	}
+}
+
+// Two sessions end transactions of one queue, with the clock set back between them: the second waits for the queue, and
+// sees what the first has queued.
+func TestTwoEndsOfAQueueAreToldInTheOrderOfTheirCommits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Dispatcher("T", nil)
+	s := w.Subscribe(outbox.Subscription{Name: "s", Kind: "pull", Events: outbox.TransactionEvents})
+	w.Must(w.S.Refresh(w.Ctx))
+	since := w.Now
+	w.Later(time.Hour)
+	n := w.Node("n")
+	want := []outbox.ID{w.CalledBack(n, "q", "a", "http://one/")}
+	for _, uid := range []string{"b", "c", "d"} { // c goes out behind b
+		sub := w.Sub("q", "T", uid)
+		sub.Callback = &outbox.Callback{URL: "http://one/"}
+		out, err := w.S.Ingest(w.Ctx, []*pg.Submission{sub}, false)
+		w.Must(err)
+		want = append(want, out[0].ID)
+	}
+	lease := w.Claim(n, pgworld.Everything())[0]
+	other := w.Other()
+	held, finish := pgworld.Hold(w.S, 1)
+	ended := make(chan error, 2)
+	go func() { _, err := w.S.Settle(w.Ctx, []*pg.Answer{w.Answer(lease, pgworld.Done())}); ended <- err }()
+	<-held
+	other.S.SetNow(&since)
+	go func() { _, err := other.S.Cancel(w.Ctx, w.By, want[3]); ended <- err }()
+	w.AwaitBlocked(other.PID)
+	finish(nil)
+	w.Must(<-ended)
+	w.Must(<-ended)
+	want = slices.Delete(want, 2, 3)
+	if got := w.told(); !slices.Equal(got, want) {
+		t.Errorf("told %v, want %v", got, want)
+	}
+	w.Number(w.S, s.ID)
+	w.Same(w.Feed(s.ID, 0), "q/a accepted", "q/a done", "q/b accepted", "q/c accepted", "q/d accepted", "q/b done",
+		"q/d cancelled")
 }

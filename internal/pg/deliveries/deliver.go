@@ -105,6 +105,7 @@ type trackRow struct {
 }
 
 type newsRow struct {
+	number     int64
 	at         time.Time
 	id         outbox.ID
 	event      outbox.Event
@@ -141,17 +142,17 @@ func (p *pass) load(ctx context.Context, t *db.Txn) error {
 		return err
 	}
 	b = &pgx.Batch{}
-	b.Queue(`SELECT f.at, f.queue_id, f.seq, f.day - '1970-01-01', f.event, coalesce(n.name, 'processor:' || p.name, j.queue, ''),
+	b.Queue(`SELECT f.number, f.at, f.queue_id, f.seq, f.day - '1970-01-01', f.event, coalesce(n.name, 'processor:' || p.name, j.queue, ''),
 			coalesce(t.type, 'job.' || j.script_type, '')
 		FROM postern.fanout f
 		LEFT JOIN postern.task t ON (t.queue_id, t.seq, t.day) = (f.queue_id, f.seq, f.day)
 		LEFT JOIN postern.queue_name n ON n.queue_id = f.queue_id
 		LEFT JOIN postern.processor p ON f.event IN ('result', 'timeout') AND p.processor_id = f.queue_id - $3::bigint
 		LEFT JOIN LATERAL postern.told_by(f.event, f.queue_id, f.seq) j ON true
-		WHERE f.subscription_id = $1 ORDER BY f.at, f.queue_id, f.seq, f.event LIMIT $2`, p.track, numberAtOnce, outbox.OfProcessor(0, 0, 0).Queue).Query(func(rows pgx.Rows) error {
+		WHERE f.subscription_id = $1 ORDER BY f.number LIMIT $2`, p.track, numberAtOnce, outbox.OfProcessor(0, 0, 0).Queue).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var n newsRow
-			if err := rows.Scan(&n.at, &n.id.Queue, &n.id.Seq, &n.id.Day, &n.event, &n.queue, &n.typ); err != nil {
+			if err := rows.Scan(&n.number, &n.at, &n.id.Queue, &n.id.Seq, &n.id.Day, &n.event, &n.queue, &n.typ); err != nil {
 				return err
 			}
 			p.news = append(p.news, n)
@@ -190,9 +191,9 @@ func (p *pass) number(b *pgx.Batch) {
 	if sub.Kind == "webhook" {
 		state = "queued"
 	}
-	rows, gone := db.Columns{}, db.Columns{}
+	rows, gone := db.Columns{}, []int64{}
 	for _, n := range p.news {
-		gone.Add(p.track, n.at, n.id.Queue, n.id.Seq, string(n.event))
+		gone = append(gone, n.number)
 		if !sub.Filter.Takes(n.queue, n.typ, n.event) || n.event != outbox.EventTest && !sub.Wants(n.event) {
 			continue
 		}
@@ -202,7 +203,7 @@ func (p *pass) number(b *pgx.Batch) {
 	}
 	if len(p.news) > 0 {
 		p.h.More = len(p.news) == numberAtOnce
-		b.Queue(fanoutDelete, gone.Args()...)
+		b.Queue(fanoutDelete, p.track, gone)
 	}
 	if len(rows.Cols) > 0 {
 		eventInsert.Queue(b, rows)
@@ -215,9 +216,9 @@ func (p *pass) number(b *pgx.Batch) {
 var eventInsert = db.InsertMany("delivery", "", "queue_id bigint", "seq bigint", "day date", "subscription_id int", "event text", "context_id int",
 	"cursor bigint", "at timestamptz", "state text", "created_at timestamptz")
 
-const fanoutDelete = `DELETE FROM postern.fanout f USING ROWS FROM (unnest($1::int[]), unnest($2::timestamptz[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::text[]))
-		n(subscription_id, at, queue_id, seq, event)
-	WHERE (f.subscription_id, f.at, f.queue_id, f.seq, f.event) = (n.subscription_id, n.at, n.queue_id, n.seq, n.event)`
+const fanoutDelete = `DELETE FROM postern.fanout f
+	USING unnest($2::bigint[]) n(number)
+	WHERE f.subscription_id = $1 AND f.number = n.number`
 
 // promoteSQL lets the earliest that is queued of each queue go, unless one of the queue is pending. The caller holds
 // the subscription's row.

@@ -1,6 +1,7 @@
 package deliveries
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync/atomic"
@@ -26,10 +27,11 @@ import (
 // list again itself. So with e.now >= since, readAt is after a moment at which the subscription had
 // been committed, and the list has it. No process need be fast for this, nor alive, nor share a clock.
 //
-// Why the order of a queue is kept: its row is locked from before e.now is read until the commit, so that
-// of two transactions in one queue the later one has the later time and becomes visible later; within one,
-// position and then event order. Numbering sees a prefix of what a queue committed, and numbers it in that
-// order. A clock that is set back could swap two events of a queue that are numbered at once.
+// Why the order of a queue is kept: each row of fanout draws its number from a sequence, behind the lock of the queue's
+// row, which is held until the commit. So of two SQL transactions in one queue the later one has the higher numbers,
+// whatever the clock says, and becomes visible later; within one, rows are inserted in the order of position and then
+// event. Numbering sees a prefix of what a queue committed, and numbers it in that order. The order holds across a
+// crash and a failover, too: a sequence never falls behind a number that has committed.
 const listenersMaxAge = 2 * time.Second
 
 // listeners is one reading of who wants to hear of what; it is never changed.
@@ -171,16 +173,34 @@ func (t *subscribers) Tell(ctx context.Context, send func(context.Context, *pgx.
 		return hooked, err
 	}
 	c := db.Columns{}
-	for _, task := range news.Accepted {
-		l.Tell(&c, news.Now, task.ContextID, task.ID, outbox.EventAccepted)
-	}
-	for _, o := range news.Outcomes {
-		l.Tell(&c, news.Now, o.Context, o.ID, outbox.EventOf(o.State))
+	for _, e := range inOrder(news) {
+		l.Tell(&c, news.Now, e.of, e.id, e.event)
 	}
 	if c.N > 0 {
 		FanoutInsert.Queue(b, c)
 	}
 	return hooked || c.N > 0, nil
+}
+
+type happened struct {
+	of    int32 // the context
+	id    outbox.ID
+	event outbox.Event
+}
+
+// inOrder lists what a commit accepts and ends in the order in which it is told: of a queue by position, and of one
+// transaction its end last.
+func inOrder(news pg.News) (list []happened) {
+	for _, t := range news.Accepted {
+		list = append(list, happened{t.ContextID, t.ID, outbox.EventAccepted})
+	}
+	for _, o := range news.Outcomes {
+		list = append(list, happened{o.Context, o.ID, outbox.EventOf(o.State)})
+	}
+	slices.SortStableFunc(list, func(a, b happened) int {
+		return cmp.Or(cmp.Compare(a.id.Queue, b.id.Queue), cmp.Compare(a.id.Seq, b.id.Seq))
+	})
+	return list
 }
 
 // tellOfSQL tells the subscriptions of a context of an event. It reads them itself, in the SQL transaction in which the

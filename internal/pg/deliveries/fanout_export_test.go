@@ -7,5 +7,5 @@ var DeliveriesByKey = map[string][]any{
 	receiptsSQL: {[]int64{}, []int64{}, []time.Time{}, []int32{}, []string{}, []int32{}, []string{},
 		[]time.Duration{}, []string{}, []string{},
 		time.Time{}},
-	fanoutDelete: {[]int32{}, []time.Time{}, []int64{}, []int64{}, []string{}},
+	fanoutDelete: {1, []int64{}},
 }

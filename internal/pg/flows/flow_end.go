@@ -16,9 +16,6 @@ func (s *Store) endFlow(b *pgx.Batch, l *locked, f *Flow, on flow.Event, root *J
 	if root != nil {
 		c.cause, c.code, c.text = &root.ID, root.Code, fmt.Sprintf("job %s failed: %s", root.name(), root.Error)
 	}
-	if _, err := s.moveFlow(b, f, on, flow.Facts{}, c); err != nil {
-		return err
-	}
 	below := map[uuid.UUID]bool{}
 	if root != nil {
 		below = l.below(root.ID)
@@ -42,7 +39,8 @@ func (s *Store) endFlow(b *pgx.Batch, l *locked, f *Flow, on flow.Event, root *J
 		ended = append(ended, j.ID)
 	}
 	endNeeds(b, ended, c)
-	return nil
+	_, err := s.moveFlow(b, f, on, flow.Facts{}, c) // behind its jobs, as subscriptions are told
+	return err
 }
 
 // endNeeds adds to b that prerequisites are not waited for any more, since their jobs have ended.

@@ -139,6 +139,22 @@ func TestEveryEndOfAJobIsToldOnce(t *testing.T) {
 	}
 }
 
+// A flow that ends with its jobs in one commit is told behind them.
+func TestACancelledFlowIsToldBehindItsJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Subscribe(outbox.Subscription{Name: "all", Kind: "pull", Events: outbox.JobEvents})
+	ref := []int64{1, 2}
+	spec := flow.Spec{Ref: &ref[0], Script: "1", ScriptType: "python", Timeout: time.Minute}
+	second := spec
+	second.Ref, second.Dependends = &ref[1], []int64{1}
+	f, err := w.S.Flows.PostFlow(w.Ctx, w.By, flows.FlowSpec{Jobs: []flow.Spec{spec, second}, Start: true})
+	w.Must(err)
+	_, err = w.S.Flows.CancelFlow(w.Ctx, w.By, f.ID)
+	w.Must(err)
+	w.Same(w.told("all", time.Time{}), "job.error 1 flow_aborted", "job.error 2 flow_aborted", "flow.error cancelled")
+}
+
 // Retention leaves a job and its flow until everybody was told of them.
 func TestWhatIsToBeToldIsKept(t *testing.T) {
 	t.Parallel()

@@ -147,4 +147,4 @@ func (w *World) ByKeys(statements map[string][]any) {
 }
 
 // byKey is the condition of a plan that reads what it is given the keys of.
-var byKey = regexp.MustCompile(`(queue|message)_id = n\.`)
+var byKey = regexp.MustCompile(`((queue|message)_id|number) = n\.`)
