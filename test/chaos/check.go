@@ -95,6 +95,9 @@ func (e *evidence) checkPosts(byUID map[string]row, say found) {
 			say("every answer is a success or retryable", "%s: %s", p.UID, p.Bad)
 			continue
 		}
+		if c := p.Clash; c != nil && (c.Status != 409 || c.Code != "idempotency_conflict" || c.ID != p.ID) {
+			say("a key is one body's", "another body for %s, which is %s, was answered with %+v", p.UID, p.ID, *c)
+		}
 		if p.No != "" {
 			say("unknown is never no", "%s: %s", p.UID, p.No)
 		}

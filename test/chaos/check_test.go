@@ -54,7 +54,8 @@ func TestEachFaultIsDrawn(t *testing.T) {
 func good() *evidence {
 	at := time.Now()
 	return &evidence{
-		posts: []*post{{UID: "a", ID: "1", Queue: "q", N: 1, Acked: true, Told: true}, {UID: "b", ID: "2", Queue: "q", N: 2, Acked: true},
+		posts: []*post{{UID: "a", ID: "1", Queue: "q", N: 1, Acked: true, Told: true,
+			Clash: &clash{409, "idempotency_conflict", "1"}}, {UID: "b", ID: "2", Queue: "q", N: 2, Acked: true},
 			{UID: "f", ID: "3", N: 3, Acked: true, Fails: true}},
 		rows: []row{{id: "1", uid: "a", queue: "q", state: "DONE", position: 1, n: 1}, {id: "2", uid: "b", queue: "q", state: "DONE", position: 2, n: 2},
 			{id: "3", uid: "f", state: "FAILED", position: 1, n: 3}},
@@ -93,6 +94,9 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		{"every answer is a success or retryable", func(e *evidence) { e.posts[0].Bad = "500" }},
 		{"unknown is never no", func(e *evidence) { e.posts[0].No = "it was stored" }},
 		{"every post is answered in the end", func(e *evidence) { e.posts[0].Acked = false }},
+		{"a key is one body's", func(e *evidence) { e.posts[0].Clash.Status = 201 }},
+		{"a key is one body's", func(e *evidence) { e.posts[0].Clash.Code = "conflict" }},
+		{"a key is one body's", func(e *evidence) { e.posts[0].Clash.ID = "2" }},
 		{"it ends as its worker says", func(e *evidence) { e.rows[0].state = "FAILED" }},
 		{"a token is one transaction's", func(e *evidence) { e.calls[3].UID = "b" }},
 		{"a token is one sender's", func(e *evidence) { e.calls[3].Sender = "s" }},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -34,6 +35,14 @@ type post struct {
 	Bad      string    `json:"bad,omitempty"`      // an answer that is neither success nor retryable
 	No       string    `json:"no,omitempty"`       // it was refused, and known at the next try
 	Repeated bool      `json:"repeated,omitempty"` // posted again after a restore
+	Changed  bool      `json:"changed,omitempty"`  // once acknowledged, it is posted with another body, too
+	Clash    *clash    `json:"clash,omitempty"`    // what was answered to that in the end
+}
+
+// clash is the answer to another body under a key that is known.
+type clash struct {
+	Status   int
+	Code, ID string // what it names as the transaction that the key has
 }
 
 // entry is one line of the client's log: a request (invoke), or its answer.
@@ -41,7 +50,7 @@ type entry struct {
 	At   time.Time `json:"at"`
 	UID  string    `json:"uid"`
 	Try  int       `json:"try"`
-	What string    `json:"what"` // invoke, ok, fail, unknown
+	What string    `json:"what"` // invoke, ok, fail, unknown; changed and clash: the same of another body
 	Code string    `json:"code,omitempty"`
 }
 
@@ -61,6 +70,7 @@ type client struct {
 	lines    *json.Encoder
 	acks     []time.Time
 	doubly   bool // one in ten is sent twice at a time
+	changes  bool // one in seven is sent with another body, too
 }
 
 func newClient(key string, apis []string, path string) (*client, error) {
@@ -126,6 +136,7 @@ func (c *client) draw(i, queues int) *post {
 	p.Staged = i%12 == 3 && p.On == ""
 	p.Told = i%5 == 1 && !p.Staged
 	p.Doubled = c.doubly && i%10 == 5 && !p.Staged
+	p.Changed = c.changes && i%7 == 4 && !p.Staged
 	return p
 }
 
@@ -154,10 +165,50 @@ func (c *client) body(p *post) []byte {
 func (c *client) submit(ctx context.Context, p *post, i int) {
 	for try := 0; ctx.Err() == nil; try++ {
 		if c.try(ctx, p, i+try, false) {
-			return
+			break
 		}
 		time.Sleep(min(time.Duration(50<<min(try, 5))*time.Millisecond, time.Second))
 	}
+	c.mu.Lock()
+	changes := p.Changed && p.Acked
+	c.mu.Unlock()
+	if changes {
+		wait(ctx, time.Duration(roll(p.UID+"changed", 3000))*time.Millisecond)
+		c.change(ctx, p, i+1)
+	}
+}
+
+// change posts another body under the key of what was acknowledged, until the answer says something.
+func (c *client) change(ctx context.Context, p *post, n int) {
+	c.mu.Lock()
+	other := *p
+	c.mu.Unlock()
+	other.N += 1_000_000
+	body := c.body(&other)
+	for ; ctx.Err() == nil; n++ {
+		c.log(entry{At: time.Now(), UID: p.UID, What: "changed"})
+		status, answer := c.send(ctx, c.apis[n%len(c.apis)], p.UID, body)
+		var said struct {
+			ID, Code string
+			Existing struct{ ID string }
+		}
+		json.Unmarshal(answer, &said)
+		c.log(entry{At: time.Now(), UID: p.UID, What: "clash", Code: fmt.Sprint(status, " ", said.Code)})
+		if status != 0 && !retryable(answer) {
+			c.mu.Lock()
+			p.Clash = &clash{status, said.Code, cmp.Or(said.Existing.ID, said.ID)}
+			c.mu.Unlock()
+			return
+		}
+		wait(ctx, 200*time.Millisecond)
+	}
+}
+
+// log writes a line.
+func (c *client) log(e entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lines.Encode(e)
 }
 
 // try sends a post once, and says whether that was its last try.

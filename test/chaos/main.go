@@ -28,6 +28,7 @@ type result struct {
 	Acknowledged int                 `json:"acknowledged"`
 	Staged       int                 `json:"acknowledged_in_sql"` // of these
 	Unknown      int                 `json:"unknown"`             // answers that were lost, or say so
+	Clashes      int                 `json:"other_bodies_answered"`
 	Answers      map[int]int         `json:"answers"`
 	Ended        map[string]int      `json:"ended"`
 	Calls        int                 `json:"calls"`
@@ -177,6 +178,7 @@ func chaos(ctx context.Context, o options) (out *result, err error) {
 		}
 	}()
 	w.client.doubly = !o.plain
+	w.client.changes = !o.plain && !o.has("restore") // which may have taken back what has the key
 	began := time.Now()
 	switch o.load {
 	case "flows":
@@ -389,6 +391,9 @@ func (w *world) count(ctx context.Context, c *pgx.Conn, rows []row) *result {
 		}
 		if p.Acked && p.Staged {
 			out.Staged++
+		}
+		if p.Clash != nil {
+			out.Clashes++
 		}
 	}
 	for _, r := range rows {

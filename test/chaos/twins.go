@@ -195,6 +195,10 @@ var twins = []twin{
 		caught: "every answer is a success or retryable", faults: "-", o: options{seconds: 5, settle: 5 * time.Second},
 	},
 	{
+		name: "key_takes_any_body", planted: "a key that is known is answered as a repetition, whatever the body",
+		caught: "a key is one body's", faults: "-", o: options{seconds: 5, settle: 8 * time.Second},
+	},
+	{
 		name: "key_logged", planted: "the first admin key is logged",
 		caught: "no secret is logged", faults: "-", o: options{seconds: 3, settle: 5 * time.Second},
 	},
