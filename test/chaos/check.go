@@ -17,6 +17,7 @@ type row struct {
 	id, uid, queue, state string
 	queueID, position     int64
 	n                     int
+	ended                 time.Time // by the database's clock
 }
 
 var terminal = map[string]bool{"DONE": true, "FAILED": true, "UNRESOLVED": true, "CANCELLED": true}
@@ -37,6 +38,9 @@ type evidence struct {
 	callers map[lease][]string // the processes that the rows name for a lease
 	nonces  map[use]bool       // that the rows have, and whether an outcome does
 	said    map[string]bool    // transactions that ended by an operator's word, who tells no nonce
+
+	clocks    bool // the database's clock was moved: its times cannot be compared with the worker's
+	unordered bool // ends may have been lost, or that clock went back: theirs do not show their order
 }
 
 // lease is that of a transaction.
@@ -455,19 +459,4 @@ func (e *evidence) checkNonces(byUID map[string]row, say found) {
 // takenBack says whether a restore came behind a call.
 func (e *evidence) takenBack(c call) bool {
 	return slices.ContainsFunc(e.quiet, func(q quiet) bool { return c.At.Before(q.restored) })
-}
-
-// checkTold: each end that somebody wants to hear of is told at least once, or will be.
-func (e *evidence) checkTold(byUID map[string]row, say found) {
-	told := map[string]bool{}
-	for _, c := range e.calls {
-		if c.Did == "told" {
-			told[c.UID] = true
-		}
-	}
-	for _, p := range e.posts {
-		if r, there := byUID[p.UID]; p.Told && there && terminal[r.state] && !told[p.UID] && !e.later[p.UID] {
-			say("callbacks arrive", "%s is %s, and its callback was never called, nor will it be", p.UID, r.state)
-		}
-	}
 }

@@ -9,14 +9,16 @@ import (
 
 func readRows(ctx context.Context, c *pgx.Conn) (list []row, err error) {
 	rows, err := c.Query(ctx, `SELECT t.id::text, coalesce(t.uid, ''), coalesce(t.queue, ''), t.state, t.position, p.queue_id,
-			coalesce(CASE WHEN b.data ->> 'N' ~ '^-?[0-9]{1,9}$' THEN b.data ->> 'N' END, '-1')::int
+			coalesce(CASE WHEN b.data ->> 'N' ~ '^-?[0-9]{1,9}$' THEN b.data ->> 'N' END, '-1')::int,
+			coalesce(t.done_at, 'epoch')
 		FROM postern.transactions t JOIN postern.bodies b USING (id) CROSS JOIN LATERAL postern.id_place(t.id::text) p
 		ORDER BY t.queue, t.position`)
 	if err != nil {
 		return nil, err
 	}
 	var r row
-	_, err = pgx.ForEachRow(rows, []any{&r.id, &r.uid, &r.queue, &r.state, &r.position, &r.queueID, &r.n}, func() error {
+	into := []any{&r.id, &r.uid, &r.queue, &r.state, &r.position, &r.queueID, &r.n, &r.ended}
+	_, err = pgx.ForEachRow(rows, into, func() error {
 		list = append(list, r)
 		return nil
 	})

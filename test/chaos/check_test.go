@@ -55,18 +55,22 @@ func good() *evidence {
 	at := time.Now()
 	return &evidence{
 		posts: []*post{{UID: "a", ID: "1", Queue: "q", N: 1, Acked: true, Told: true,
-			Clash: &clash{409, "idempotency_conflict", "1"}}, {UID: "b", ID: "2", Queue: "q", N: 2, Acked: true},
+			Clash: &clash{409, "idempotency_conflict", "1"}}, {UID: "b", ID: "2", Queue: "q", N: 2, Acked: true, Told: true},
 			{UID: "f", ID: "3", N: 3, Acked: true, Fails: true}},
-		rows: []row{{id: "1", uid: "a", queue: "q", state: "DONE", position: 1, n: 1}, {id: "2", uid: "b", queue: "q", state: "DONE", position: 2, n: 2},
+		rows: []row{{id: "1", uid: "a", queue: "q", state: "DONE", position: 1, n: 1, ended: at},
+			{id: "2", uid: "b", queue: "q", state: "DONE", position: 2, n: 2, ended: at.Add(4)},
 			{id: "3", uid: "f", state: "FAILED", position: 1, n: 3}},
 		calls: []call{
 			{At: at, Token: "1.1", UID: "a", Queue: "q", Did: "done", Fence: 5},
-			{Did: "told", UID: "a"},
+			{At: at.Add(1), Did: "told", UID: "a", ID: "1", Queue: "q", Position: 1, Token: "1.done", Event: "transaction.done",
+				State: "DONE"},
 			{At: at.Add(2), Token: "1.1", Did: "asked", Said: "unknown"},
 			{At: at.Add(3), Token: "1.1", UID: "a", Queue: "q", Did: "again", Fence: 6},
 			{At: at.Add(4), Token: "2.1", UID: "b", Queue: "q", Did: "done", Fence: 6},
 			{At: at.Add(5), Token: "3.1", UID: "f", Did: "failed", Attempt: 1, Fence: 1},
 			{At: at.Add(6), Token: "3.2", UID: "f", Did: "failed", Attempt: 2, Fence: 1},
+			{At: at.Add(7), Did: "told", UID: "b", ID: "2", Queue: "q", Position: 2, Token: "2.done", Event: "transaction.done",
+				State: "DONE"},
 		},
 	}
 }

@@ -272,7 +272,8 @@ func (w *world) judge(ctx context.Context, o options, took, settled time.Duratio
 		return nil, err
 	}
 	e := &evidence{later: later, posts: w.client.posts, calls: calls, rows: rows, quiet: w.quiet,
-		late: w.thawed, said: w.said}
+		late: w.thawed, said: w.said, clocks: o.has("clock", "clock-back"),
+		unordered: o.has("restore", "failover", "standby-away", "clock-back")}
 	if err = e.read(ctx, c); err != nil {
 		return nil, err
 	}

@@ -125,6 +125,15 @@ var twins = []twin{
 		o: options{seconds: 8, every: 2 * time.Second, settle: 40 * time.Second},
 	},
 	{
+		name: "callback_tells_another_end", planted: "a callback tells of what is done that it has failed",
+		caught: "a callback tells what is recorded", faults: "-", o: options{seconds: 5, settle: 8 * time.Second},
+	},
+	{
+		name: "callback_out_of_turn", planted: "a callback does not wait for those before it",
+		caught: "callbacks of a queue keep their order", faults: "-", o: options{seconds: 6, settle: 10 * time.Second,
+			rate: 240, queues: 4, worker: workerSettings{TellLag: 50 * time.Millisecond}},
+	},
+	{
 		name: "nonce_without_row", planted: "the nonce of an end is dropped",
 		caught: "a nonce is kept as it was told", faults: "-",
 		o: options{seconds: 6, settle: 15 * time.Second},

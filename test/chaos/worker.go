@@ -34,6 +34,11 @@ type call struct {
 	Did   string `json:"did"`
 	Said  string `json:"said,omitempty"`
 	Nonce int    `json:"nonce,omitempty"` // under which the sender executed it, counted from 1
+	// What a callback tells, and under which id: Token.
+	ID       string `json:"id,omitempty"` // of the transaction
+	Event    string `json:"event,omitempty"`
+	State    string `json:"state,omitempty"`
+	Position int64  `json:"position,omitempty"`
 	// Acts are what it wants besides: messages of a batch, an event to be told of, or a call of a tool.
 	Acts []string `json:"acts,omitempty"`
 }
@@ -429,17 +434,21 @@ func (w *worker) told(out http.ResponseWriter, r *http.Request) {
 	if mode := w.behaves(); w.instead(mode, out, r) && mode != "html" {
 		return
 	}
+	c := call{At: time.Now(), Did: "told", Token: r.Header.Get("webhook-id")}
 	var body struct {
-		Data struct{ UID string }
-		UID  string
+		Type string
+		Data struct {
+			ID, UID, Queue, State string
+			Position              int64
+		}
 	}
 	json.NewDecoder(r.Body).Decode(&body)
+	c.ID, c.UID, c.Queue, c.State = body.Data.ID, body.Data.UID, body.Data.Queue, body.Data.State
+	c.Event, c.Position = body.Type, body.Data.Position
 	time.Sleep(w.settings.TellLag)
 	w.mu.Lock()
-	if body.UID == "" {
-		body.UID = body.Data.UID
-	}
-	w.log(call{At: time.Now(), UID: body.UID, Did: "told", Token: r.Header.Get("webhook-id")})
+	c.Done = time.Now()
+	w.log(c)
 	w.mu.Unlock()
 	w.sync()
 }

@@ -28,7 +28,7 @@ import (
 // in its queue: the earlier ones have committed, and nothing but an insert makes a callback queued.
 
 // callbackInsert adds deliveries of callbacks; those of one queue in one statement are in order of position.
-const callbackInsert = `INSERT INTO postern.delivery
+var callbackInsert = twin.SQL("callback_out_of_turn", `INSERT INTO postern.delivery
 		(queue_id, seq, day, subscription_id, context_id, event, url, at, state, next_at, cursor)
 	SELECT n.queue_id, n.seq, n.day, -1, n.context_id, n.event, n.url, $7::timestamptz,
 		CASE WHEN n.waits THEN 'queued' ELSE 'pending' END, CASE WHEN NOT n.waits THEN $7::timestamptz END,
@@ -40,7 +40,9 @@ const callbackInsert = `INSERT INTO postern.delivery
 			OR EXISTS (SELECT FROM postern.delivery d WHERE d.subscription_id = -1 AND d.queue_id = a.queue_id AND d.state = 'pending' AND d.url = a.url OFFSET 0)
 			OR EXISTS (SELECT FROM postern.delivery d WHERE d.subscription_id = -1 AND d.queue_id = a.queue_id AND d.state = 'queued' AND d.url = a.url OFFSET 0) AS waits
 		FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::date[]), unnest($4::int[]), unnest($5::text[]), unnest($6::text[]))
-			a(queue_id, seq, day, context_id, event, url)) n`
+			a(queue_id, seq, day, context_id, event, url)) n`,
+	`CASE WHEN n.waits THEN 'queued' ELSE 'pending' END, CASE WHEN NOT n.waits THEN $7::timestamptz END`,
+	`'pending', $7::timestamptz`)
 
 // nextCallbacksSQL lets the first that is queued to each endpoint go, of the queues $1 at $2, unless one to it is
 // pending. Two that run it at once choose the same one, and the second finds it pending. A callback that a process of

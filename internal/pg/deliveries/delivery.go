@@ -1,6 +1,7 @@
 package deliveries
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/internal/outbox"
 	"github.com/postern-dev/postern/internal/pg"
 	"github.com/postern-dev/postern/internal/pg/db"
+	"github.com/postern-dev/postern/internal/twin"
 )
 
 // HookTrack and CallbackTrack are the tracks that belong to no subscription: of hooks, which tell workers (S2.12), and
@@ -157,6 +159,9 @@ func takeEvents(b *pgx.Batch, take string, track int32, include []string, now ti
 			d := &Delivery{Track: track, Now: now}
 			if err := rows.Scan(&d.Context, &d.Type, &d.ID.Queue, &d.ID.Seq, &d.ID.Day, &d.ID.Salt, &d.Event, &d.Attempts, &d.FirstAt, &d.At, &d.URL, &d.Body); err != nil {
 				return err
+			}
+			if track == CallbackTrack && twin.Planted("callback_tells_another_end") {
+				d.Body = bytes.Replace(d.Body, []byte(`"DONE"`), []byte(`"FAILED"`), 1)
 			}
 			add(d)
 		}
