@@ -65,7 +65,7 @@ func eventOf(a outbox.Answer) Event {
 	case outbox.ClassRetry:
 		return DispatchError
 	case "":
-		if a.Result.Done != nil {
+		if a.Result.Done != nil || a.Result.Hash != "" && twin.Planted("hash_is_inclusion") {
 			return Completed
 		}
 		if a.Result.Hash != "" {

@@ -80,6 +80,7 @@ func (e *evidence) check(say found) {
 	e.checkTokens(say)
 	e.checkQuestions(say)
 	e.checkExecuted(byUID, say)
+	e.checkHashes(byUID, say)
 	e.checkAccepted(byUID, say)
 	e.checkOrder(say)
 	e.checkNeeds(say)
@@ -274,15 +275,19 @@ func (e *evidence) checkOrder(say found) {
 	}
 }
 
-// checkNeeds: a transaction that depends on another one is called behind the end of the call that executed that.
+// checkNeeds: a transaction that depends on another one is called behind the end of the call that executed that, and
+// behind the answer that its hash is included.
 func (e *evidence) checkNeeds(say found) {
+	fates := e.fates()
 	ended, first := map[string]time.Time{}, map[string]time.Time{}
 	for _, c := range e.begun() {
 		if first[c.UID].IsZero() {
 			first[c.UID] = c.At
 		}
 		if (c.Did == "done" || c.Did == "sent") && ended[c.UID].IsZero() {
-			ended[c.UID] = c.Done
+			if ended[c.UID] = c.Done; c.Did == "sent" && !e.said[c.UID] {
+				ended[c.UID] = fates[c.Token]
+			}
 		}
 	}
 	repeated := map[string]bool{}

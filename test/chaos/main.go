@@ -33,7 +33,9 @@ type result struct {
 	Ended        map[string]int      `json:"ended"`
 	Calls        int                 `json:"calls"`
 	Again        int                 `json:"double_invocations"`
-	Asked        int                 `json:"asked"`                // about a token: it may have been called or not
+	Asked        int                 `json:"asked"`           // about a token: it may have been called or not
+	Pending      int                 `json:"polls_too_early"` // about a hash that is not included yet
+	Reverted     int                 `json:"hashes_that_failed"`
 	Stale        int                 `json:"stale_calls_refused"`  // by the worker
 	Late         int                 `json:"stale_writes_refused"` // by the fence in the row
 	Exempt       int                 `json:"calls_exempt"`         // from the checks of fences and senders
@@ -406,7 +408,12 @@ func (w *world) count(ctx context.Context, c *pgx.Conn, rows []row) *result {
 			out.Asked++
 			continue
 		case "polled", "told":
+			if c.Said == "pending" {
+				out.Pending++
+			}
 			continue
+		case "reverted":
+			out.Reverted++
 		case "again":
 			out.Again++
 		case "stale":

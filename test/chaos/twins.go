@@ -191,6 +191,10 @@ var twins = []twin{
 		caught: "what is DONE was executed", faults: "worker-lie", o: options{seconds: 6, settle: 6 * time.Second},
 	},
 	{
+		name: "hash_is_inclusion", planted: "a transaction that has a hash is done, whether that is included or not",
+		caught: "a hash is no end until it is included", faults: "-", o: options{seconds: 5, settle: 6 * time.Second},
+	},
+	{
 		name: "failure_is_done", planted: "the end of a transaction that failed is recorded as DONE",
 		caught: "it ends as its worker says", faults: "-", o: options{seconds: 5, settle: 5 * time.Second},
 	},

@@ -27,10 +27,10 @@ type call struct {
 	Fence   int64     `json:"fence"`
 	N       int       `json:"n"`
 	Mode    string    `json:"mode,omitempty"` // how the worker behaved when it began, "" for well
-	// done, sent, failed, rejected: executed. again: answered from memory. stale: refused. asked: a question about a
-	// token, polled: one about a hash, whether it is included by now; Said is its answer. told: a callback. nothing: it
-	// came, and was not executed. page: the worker does not know of it, since a page of what stands before it is the
-	// answer.
+	// done, sent, reverted, failed, rejected: executed; sent and reverted are answered with a hash, which is included
+	// later, or fails. again: answered from memory. stale: refused. asked: a question about a token, polled: one about
+	// a hash, whether it is included by now; Said is its answer. told: a callback. nothing: it came, and was not
+	// executed. page: the worker does not know of it, since a page of what stands before it is the answer.
 	Did   string `json:"did"`
 	Said  string `json:"said,omitempty"`
 	Nonce int    `json:"nonce,omitempty"` // under which the sender executed it, counted from 1
@@ -48,8 +48,11 @@ func (c call) asks() bool { return c.Did == "asked" || c.Did == "polled" }
 
 // executed says whether this call did what it was to do.
 func (c call) executed() bool {
-	return c.Did == "done" || c.Did == "sent" || c.Did == "failed" || c.Did == "rejected"
+	return c.Did == "done" || c.hashed() || c.Did == "failed" || c.Did == "rejected"
 }
+
+// hashed says whether this call was executed and has a hash, by which its end is asked for.
+func (c call) hashed() bool { return c.Did == "sent" || c.Did == "reverted" }
 
 // worker keeps its contract: a token is executed once, a lower fence is refused, /status tells what is known. It can be
 // made to behave otherwise in how it answers, never in what it does.
@@ -60,6 +63,7 @@ type worker struct {
 	calls    []call
 	did      map[string]string // by token
 	nonces   map[string]int    // by token, of what a sender did
+	polls    map[string]int    // by token, of its hash
 	next     map[string]int    // by sender
 	fences   map[string]int64  // by queue, or by the transaction of none
 	mode     string
@@ -90,7 +94,7 @@ func newWorker(path string, s workerSettings) (*worker, error) {
 		return nil, err
 	}
 	w := &worker{listener: l, file: f, did: map[string]string{}, nonces: map[string]int{}, next: map[string]int{},
-		fences: map[string]int64{}, settings: s}
+		polls: map[string]int{}, fences: map[string]int64{}, settings: s}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /dispatch/{type}", w.dispatch)
 	mux.HandleFunc("POST /status/{type}", w.status)
@@ -352,6 +356,8 @@ func (w *worker) execute(c *call, fails, rejects, pretends bool) (status int, an
 		c.Did = "rejected"
 	case fails || c.Attempt == 1 && roll(c.UID+"retry", 20) == 0 && !c.tells():
 		c.Did = "failed"
+	case roll(c.UID+"sent", 10) == 0 && c.Attempt == 1 && roll(c.UID+"reverts", 5) == 0 && !c.tells():
+		c.Did = "reverted"
 	case roll(c.UID+"sent", 10) == 0:
 		c.Did = "sent"
 	default:
@@ -360,7 +366,7 @@ func (w *worker) execute(c *call, fails, rejects, pretends bool) (status int, an
 	w.fences[line] = max(w.fences[line], c.Fence)
 	if c.executed() {
 		w.did[c.Token] = c.Did
-		if c.Sender != "" && c.Did != "failed" && c.Did != "rejected" {
+		if c.Sender != "" && (c.Did == "done" || c.Did == "sent") {
 			w.next[c.Sender]++
 			c.Nonce, w.nonces[c.Token] = w.next[c.Sender], w.next[c.Sender]
 		}
@@ -375,7 +381,7 @@ func (w *worker) say(did, token string) string {
 		return `{"error":{"code":"no","message":"this message is to be rejected","class":"rejected"}}`
 	case "failed":
 		return `{"error":{"code":"not_yet","message":"try again","class":"retry"}}`
-	case "sent":
+	case "sent", "reverted":
 		return fmt.Sprintf(`{"hash":%q,"nonce":%s,"done":null,"error":null}`, "0x"+token, w.nonce(token))
 	default:
 		return `{"done":{"ok":true},"nonce":` + w.nonce(token) + `}`
@@ -409,24 +415,34 @@ func (w *worker) status(out http.ResponseWriter, r *http.Request) {
 	if q.Hash != "" {
 		token, did = strings.TrimPrefix(q.Hash, "0x"), "polled"
 	}
-	answer, said := `{"state":"unknown"}`, "unknown"
-	switch w.did[token] {
-	case "rejected":
-		said = "failed"
-		answer = `{"state":"failed","failure_reason":"this message is to be rejected","class":"rejected"}`
-	case "failed":
-		said = "failed"
-		answer = `{"state":"failed","failure_reason":"try again"}`
-	case "sent", "done":
-		said = "included"
-		answer = fmt.Sprintf(`{"state":"included","hash":%q,"nonce":%s,"block_height":"7","failure_reason":null}`,
-			"0x"+token, w.nonce(token))
+	if did == "polled" {
+		w.polls[token]++
 	}
+	said, answer := w.knows(token)
 	w.log(call{At: time.Now(), Token: token, Did: did, Said: said})
 	w.mu.Unlock()
 	w.sync()
 	out.Header().Set("Content-Type", "application/json")
 	fmt.Fprint(out, answer)
+}
+
+// knows is what the worker says of a token, and its answer in JSON. A hash is pending for up to three polls.
+func (w *worker) knows(token string) (said, answer string) {
+	did, hash := w.did[token], fmt.Sprintf(`"hash":%q`, "0x"+token)
+	switch {
+	case did == "rejected":
+		return "failed", `{"state":"failed","failure_reason":"this message is to be rejected","class":"rejected"}`
+	case did == "failed":
+		return "failed", `{"state":"failed","failure_reason":"try again"}`
+	case (did == "sent" || did == "reverted") && w.polls[token] <= roll(token+"pending", 4):
+		return "pending", `{"state":"pending",` + hash + `}`
+	case did == "reverted":
+		return "failed", `{"state":"failed",` + hash + `,"failure_reason":"it was reverted"}`
+	case did == "sent" || did == "done":
+		return "included", fmt.Sprintf(`{"state":"included",%s,"nonce":%s,"block_height":"7","failure_reason":null}`, hash,
+			w.nonce(token))
+	}
+	return "unknown", `{"state":"unknown"}`
 }
 
 // told takes a callback. A page in its place, which is a 200, has taken it.
