@@ -70,6 +70,14 @@ var others = []struct {
 		d.want(200, "POST", "/sources/app/pause", "")
 		return "/sources/app/why"
 	}},
+	{"the context of a source is drained", "context_draining", func(d *door) string {
+		d.want(201, "PUT", "/sources/app", pushSource)
+		d.want(200, "POST", "/contexts/default/drain", "")
+		if err := d.store.Refresh(d.t.Context()); err != nil {
+			d.t.Fatal(err)
+		}
+		return "/sources/app/why"
+	}},
 	{"a source has stopped", "source_stopped", func(d *door) string {
 		d.want(201, "PUT", "/sources/app", pushSource)
 		d.plant(`UPDATE postern.source SET state = 'failed', last_error = 'its page cannot be read'`)
