@@ -150,6 +150,13 @@ func takeHooks(b *pgx.Batch, take string, now time.Time, room int, add func(*Del
 	})
 }
 
+// lie has a callback tell another end, where that fault is planted.
+func (d *Delivery) lie() {
+	if twin.Planted("callback_tells_another_end") && d.Track == CallbackTrack {
+		d.Body = bytes.Replace(d.Body, []byte(`"DONE"`), []byte(`"FAILED"`), 1)
+	}
+}
+
 func takeEvents(b *pgx.Batch, take string, track int32, include []string, now time.Time, room int, add func(*Delivery)) {
 	b.Queue(take+`SELECT d.context_id, coalesce(t.type, ''), d.queue_id, d.seq, d.day - '1970-01-01', coalesce(postern.salt(t.created_at, t.moved_from), 0), d.event, d.attempts, d.first_at, d.at, coalesce(d.url, ''),
 			postern.event_data(d.queue_id, d.seq, d.day, d.event, d.at, $5)
@@ -160,9 +167,7 @@ func takeEvents(b *pgx.Batch, take string, track int32, include []string, now ti
 			if err := rows.Scan(&d.Context, &d.Type, &d.ID.Queue, &d.ID.Seq, &d.ID.Day, &d.ID.Salt, &d.Event, &d.Attempts, &d.FirstAt, &d.At, &d.URL, &d.Body); err != nil {
 				return err
 			}
-			if track == CallbackTrack && twin.Planted("callback_tells_another_end") {
-				d.Body = bytes.Replace(d.Body, []byte(`"DONE"`), []byte(`"FAILED"`), 1)
-			}
+			d.lie()
 			add(d)
 		}
 		return rows.Err()
