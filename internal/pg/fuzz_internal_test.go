@@ -33,7 +33,7 @@ func FuzzReadLists(f *testing.F) {
 			}
 		}
 		if len(callback) > 0 && (sub.Callback == nil || sub.Callback.URL == "") {
-			t.Errorf("the callback %q is taken, and nobody is called", callback)
+			t.Errorf("the callback %q is taken without a URL", callback)
 		}
 	})
 }
